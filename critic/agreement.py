@@ -52,7 +52,10 @@ def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreeme
     compared = []
     for first, second in combinations(teachers, 2):
         for group in GROUPS:
-            left, right = teachers[first].get(group, {}), teachers[second].get(group, {})
+            left, right = (
+                teachers[first].get(group, {}),
+                teachers[second].get(group, {}),
+            )
             if left or right:
                 compared.append(compare(first, second, group, left, right, seed=seed))
     return compared
@@ -75,7 +78,9 @@ def compare(
     for key in shared:
         confusion[labels.index(left[key]), labels.index(right[key])] += 1
     size = len(labels)
-    apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
+    apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(
+        np.float64
+    )
     differ = (apart > 0).astype(np.float64)
     return Agreement(
         first,
@@ -91,7 +96,12 @@ def compare(
 
 
 def _estimate(
-    confusion: NDArray[np.int64], weights: NDArray[np.float64], seed: int, rounds: int, *, by_chance: bool = True
+    confusion: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    seed: int,
+    rounds: int,
+    *,
+    by_chance: bool = True,
 ) -> Estimate:
     """1 - observed / expected disagreement, which is Cohen's kappa; or 1 - observed.
 
@@ -105,11 +115,26 @@ def _estimate(
         observed = np.asarray(np.einsum("rij,ij->r", counts, weights)) / cases
         if not by_chance:
             return 1 - observed
-        expected = np.einsum("ri,rj,ij->r", counts.sum(axis=2), counts.sum(axis=1), weights) / cases**2
-        return np.asarray(1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0))
+        expected = (
+            np.einsum("ri,rj,ij->r", counts.sum(axis=2), counts.sum(axis=1), weights)
+            / cases**2
+        )
+        return np.asarray(
+            1
+            - np.divide(
+                observed, expected, out=np.full(len(counts), np.nan), where=expected > 0
+            )
+        )
 
     value = float(statistic(confusion[None])[0])
     chance = confusion.sum(axis=1) @ weights @ confusion.sum(axis=0) / cases**2
     lowest = 1 - weights.max() / chance if by_chance and chance > 0 else 0.0
-    drawn = np.random.default_rng(seed).multinomial(cases, confusion.ravel() / cases, size=rounds)
-    return interval(value, statistic(drawn.reshape(rounds, *confusion.shape)), cases, bounds=(float(lowest), 1.0))
+    drawn = np.random.default_rng(seed).multinomial(
+        cases, confusion.ravel() / cases, size=rounds
+    )
+    return interval(
+        value,
+        statistic(drawn.reshape(rounds, *confusion.shape)),
+        cases,
+        bounds=(float(lowest), 1.0),
+    )

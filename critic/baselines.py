@@ -18,7 +18,14 @@ from critic.cases import GROUPS, Case, LabelledCase, judgment
 from critic.demo import ADAPTER
 from critic.judging import CaseJudge, Critic, group_of
 from critic.student.judge import DEMO, load_critic, resolve_critic
-from critic.student.prompt import CHARACTERS_A_TOKEN, CriticPrompt, Ids, PartLimits, cut, fitted
+from critic.student.prompt import (
+    CHARACTERS_A_TOKEN,
+    CriticPrompt,
+    Ids,
+    PartLimits,
+    cut,
+    fitted,
+)
 from critic.teacher.forms import OWN, answers
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.common.provenance import sha256
@@ -35,7 +42,11 @@ PARTS: Mapping[str, Callable[[Case], str]] = {
     "instruction": lambda case: case.instruction,
     "preceding": lambda case: case.preceding,
     "output": lambda case: case.output,
-    "evidence": lambda case: "" if case.evidence is None else f"{case.evidence.title} {case.evidence.text}".strip(),
+    "evidence": lambda case: (
+        ""
+        if case.evidence is None
+        else f"{case.evidence.title} {case.evidence.text}".strip()
+    ),
 }
 
 
@@ -58,7 +69,9 @@ class MajorityJudge(CaseJudge):
 
     def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
         """Return the same distribution for all cases."""
-        return [judgment(case, self.shares, number) for number, case in enumerate(cases)]
+        return [
+            judgment(case, self.shares, number) for number, case in enumerate(cases)
+        ]
         yield []  # a generator, as every judge
 
 
@@ -67,7 +80,9 @@ def majority_critic(rows: Sequence[LabelledCase]) -> Critic:
     judges = {}
     for group, members in _by_group(rows).items():
         counts = Counter(row.label for row in members)
-        judges[group] = MajorityJudge(group, [counts[name] / len(members) for name in GROUPS[group].names])
+        judges[group] = MajorityJudge(
+            group, [counts[name] / len(members) for name in GROUPS[group].names]
+        )
     return Critic(judges)
 
 
@@ -101,10 +116,16 @@ def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
     judges = {}
     for group, members in _by_group(rows).items():
         if len({row.label for row in members}) < 2:
-            raise UserError(f"{group} has rows of one label only: nothing to fit; add rows or leave the group out")
+            raise UserError(
+                f"{group} has rows of one label only: nothing to fit; add rows or leave the group out"
+            )
         cases = [row.case for row in members]
-        model = make_pipeline(_features(cases), LogisticRegression(max_iter=500, class_weight="balanced"))
-        judges[group] = TfidfJudge(group, model.fit(cases, [row.label for row in members]))
+        model = make_pipeline(
+            _features(cases), LogisticRegression(max_iter=500, class_weight="balanced")
+        )
+        judges[group] = TfidfJudge(
+            group, model.fit(cases, [row.label for row in members])
+        )
     return Critic(judges)
 
 
@@ -116,10 +137,16 @@ def _features(cases: Sequence[Case]) -> Any:
 
     vectorizers = []
     for part in PARTS:
-        if not any(character.isalnum() for text in _texts(part, cases) for character in text):
+        if not any(
+            character.isalnum() for text in _texts(part, cases) for character in text
+        ):
             continue
-        vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min(2, len(cases)), sublinear_tf=True)
-        vectorizers.append(make_pipeline(FunctionTransformer(partial(_texts, part)), vectorizer))
+        vectorizer = TfidfVectorizer(
+            ngram_range=(1, 2), min_df=min(2, len(cases)), sublinear_tf=True
+        )
+        vectorizers.append(
+            make_pipeline(FunctionTransformer(partial(_texts, part)), vectorizer)
+        )
     return make_union(*vectorizers)
 
 
@@ -133,13 +160,17 @@ class PromptedCodec:
 
     text: TextCodec  # safe tokenisation; demonstrations and cases alike are text
     eos_id: int  # ends an answer
-    max_length: int = 2048  # longest prompt in tokens; a longer one loses words of its passage
+    max_length: int = (
+        2048  # longest prompt in tokens; a longer one loses words of its passage
+    )
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:
         """Make the codec of a Hugging Face tokenizer, which must have an EOS."""
         if tokenizer.eos_token_id is None:
-            raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+            raise VocabularyError(
+                "the tokenizer has no EOS token; set tokenizer.eos_token first"
+            )
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
 
     def prompt(self, case: Case) -> CriticPrompt:
@@ -151,7 +182,9 @@ class PromptedCodec:
         options: list[Ids] = []
         for name in case.labels.names:
             surface = surfaces.get(name)
-            options.append(() if surface is None else tuple(self.text.encode(f" {surface}")))
+            options.append(
+                () if surface is None else tuple(self.text.encode(f" {surface}"))
+            )
         return tuple(self.text.encode(OWN.prompt(case))), tuple(options)
 
 
@@ -164,12 +197,16 @@ class GeneratorCodec:
     """
 
     prompting: Prompting
-    limits: PartLimits = PartLimits(evidence=256, preceding=256, output=512, instruction=512)  # noqa: RUF009 - frozen value
+    limits: PartLimits = PartLimits(  # noqa: RUF009 - frozen value
+        evidence=256, preceding=256, output=512, instruction=512
+    )
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> GeneratorCodec:
         """Make the codec of a Hugging Face tokenizer, which must have reflection tokens and EOS."""
-        return cls(Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)))
+        return cls(
+            Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+        )
 
     @property
     def eos_id(self) -> int:
@@ -183,11 +220,18 @@ class GeneratorCodec:
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out a case as in training, up to where the group's token is due."""
-        vocabulary, codec, layout = self.prompting.vocabulary, self.prompting.codec, self.prompting.layout
+        vocabulary, codec, layout = (
+            self.prompting.vocabulary,
+            self.prompting.codec,
+            self.prompting.layout,
+        )
         relevant, supported = vocabulary.group(ISREL)[0], vocabulary.group(ISSUP)[0]
         # 1. The parts of the case, within their limits.
         dropped: Counter[str] = Counter()
-        parts = {part: self._part(case, part, dropped) for part in ("instruction", "preceding", "output")}
+        parts = {
+            part: self._part(case, part, dropped)
+            for part in ("instruction", "preceding", "output")
+        }
         preceding = parts["preceding"]
         before = [vocabulary.retrieve[1], *preceding] if preceding else []
         passage: list[int] = []
@@ -209,13 +253,19 @@ class GeneratorCodec:
             answer += parts["output"]
             if case.group == "IsUse" and passage:
                 answer.append(supported)
-        instruction = [*codec.encode(layout.before), *parts["instruction"], *codec.encode(layout.after)]
+        instruction = [
+            *codec.encode(layout.before),
+            *parts["instruction"],
+            *codec.encode(layout.after),
+        ]
         options = tuple((token,) for token in vocabulary.group(case.labels))
         return CriticPrompt((*codec.bos_ids, *instruction, *answer), options, +dropped)
 
     def _part(self, case: Case, part: str, dropped: Counter[str]) -> list[int]:
         limit: int = getattr(self.limits, part)
-        ids = self.prompting.codec.encode(getattr(case, part)[: CHARACTERS_A_TOKEN * 4 * limit])
+        ids = self.prompting.codec.encode(
+            getattr(case, part)[: CHARACTERS_A_TOKEN * 4 * limit]
+        )
         dropped[part] = max(0, len(ids) - limit)
         return cut(ids, limit, part)
 
@@ -241,7 +291,9 @@ _CHECKABLE = re.compile(r"\d|(?<=[a-z,;] )[A-Z]")
 _SURE = 0.9
 
 
-def open_critic(name: str, engine: str | None = None, judges: Sequence[str] = ()) -> Critic:
+def open_critic(
+    name: str, engine: str | None = None, judges: Sequence[str] = ()
+) -> Critic:
     """Return a critic: `lexical`, `demo` (that of the package), or that of a folder.
 
     Args:
@@ -262,7 +314,9 @@ def critic_folder(name: str) -> Path | None:
     if name == LEXICAL:
         return None
     if name != DEMO and not (name and Path(name).is_dir()):
-        raise UserError(f"no critic {name!r}: give the folder of a trained one, {DEMO} or {LEXICAL}")
+        raise UserError(
+            f"no critic {name!r}: give the folder of a trained one, {DEMO} or {LEXICAL}"
+        )
     return resolve_critic(name)
 
 
@@ -271,8 +325,12 @@ def fingerprint(name: str) -> str:
     folder = ADAPTER if name == DEMO else Path(name)
     if not folder.is_dir():
         return name
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in _NOTES)
-    return " ".join(f"{path.relative_to(folder).as_posix()}:{sha256(path)[:16]}" for path in files)
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in _NOTES
+    )
+    return " ".join(
+        f"{path.relative_to(folder).as_posix()}:{sha256(path)[:16]}" for path in files
+    )
 
 
 class LexicalJudge(CaseJudge):
@@ -330,4 +388,8 @@ def overlap(text: str, reference: str) -> float:
 
 
 def _evident(case: Case, text: str) -> float:
-    return 0.0 if case.evidence is None else overlap(text, f"{case.evidence.title} {case.evidence.text}")
+    return (
+        0.0
+        if case.evidence is None
+        else overlap(text, f"{case.evidence.title} {case.evidence.text}")
+    )

@@ -64,9 +64,15 @@ def read_labelled(
     """
 
     def parse(record: dict[str, Any], number: int) -> LabelledCase:
-        row = parse_released(record, _key(path, number)) if is_released(record) else parse_labelled(record)
+        row = (
+            parse_released(record, _key(path, number))
+            if is_released(record)
+            else parse_labelled(record)
+        )
         if not row.label and not skip_unlabelled:
-            raise UserError("the teacher gave no label; set such rows aside: critic label FILE --gold FILE -o FOLDER")
+            raise UserError(
+                "the teacher gave no label; set such rows aside: critic label FILE --gold FILE -o FOLDER"
+            )
         if judgeable:
             check(row.case)
         return row
@@ -80,10 +86,17 @@ def read_questions(path: str | Path) -> Iterator[UnlabelledCase]:
     def parse(record: dict[str, Any], number: int) -> UnlabelledCase:
         if is_released(record):
             released = parse_released(record, _key(path, number))
-            question = UnlabelledCase(released.id, released.case, released.dataset, released.rule)
+            question = UnlabelledCase(
+                released.id, released.case, released.dataset, released.rule
+            )
         else:
             row = validate(CaseRecord, record, others="ignore")
-            question = UnlabelledCase(row["id"], parse_case(record), row.get("dataset", ""), row.get("rule", ""))
+            question = UnlabelledCase(
+                row["id"],
+                parse_case(record),
+                row.get("dataset", ""),
+                row.get("rule", ""),
+            )
         check(question.case)
         return question
 
@@ -94,7 +107,9 @@ def _key(path: str | Path, number: int) -> str:
     return f"{Path(path).name.partition('.')[0]}-{number}"
 
 
-def _read(path: str | Path, parse: Callable[[dict[str, Any], int], CaseRow]) -> Iterator[CaseRow]:
+def _read(
+    path: str | Path, parse: Callable[[dict[str, Any], int], CaseRow]
+) -> Iterator[CaseRow]:
     numbers = count(1)
     if Path(str(path).removesuffix(".gz")).suffix not in (".json", ".parquet"):
         yield from read_identified(path, lambda record: parse(record, next(numbers)))
@@ -113,7 +128,9 @@ def rows_file(path: Path) -> Path:
         file = path / "train" / name
         if file.is_file():
             return file
-    raise UserError(f"{path} holds no train/critic.jsonl or train/critic.jsonl.gz; give the file itself")
+    raise UserError(
+        f"{path} holds no train/critic.jsonl or train/critic.jsonl.gz; give the file itself"
+    )
 
 
 def parse_labelled(record: dict[str, Any]) -> LabelledCase:
@@ -121,9 +138,16 @@ def parse_labelled(record: dict[str, Any]) -> LabelledCase:
     row = validate(LabelledRecord, record, others="ignore")
     case, label = parse_case(record), row["label"]
     if label not in case.labels.names:
-        raise UserError(f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}")
+        raise UserError(
+            f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}"
+        )
     return LabelledCase(
-        row["id"], case, label, row.get("dataset", ""), row.get("label_source", ""), row.get("rule", "")
+        row["id"],
+        case,
+        label,
+        row.get("dataset", ""),
+        row.get("label_source", ""),
+        row.get("rule", ""),
     )
 
 
@@ -131,8 +155,16 @@ def parse_case(record: dict[str, Any]) -> Case:
     """Check the keys that make a case; others are ignored."""
     row = validate(CaseRecord, record, others="ignore")
     evidence = row.get("evidence")
-    passage = None if evidence is None else passage_of(evidence, f"{row['id']}/evidence")
-    return Case(row["group"], row["instruction"], row.get("preceding", ""), row.get("output", ""), passage)
+    passage = (
+        None if evidence is None else passage_of(evidence, f"{row['id']}/evidence")
+    )
+    return Case(
+        row["group"],
+        row["instruction"],
+        row.get("preceding", ""),
+        row.get("output", ""),
+        passage,
+    )
 
 
 def passage_of(record: EvidenceRecord, name: str) -> Passage:

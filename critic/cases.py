@@ -13,7 +13,12 @@ from selfrag.common.errors import UserError
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 
-GROUPS: dict[str, LabelSet] = {"Retrieve": RETRIEVE, "IsRel": ISREL, "IsSup": ISSUP, "IsUse": ISUSE}
+GROUPS: dict[str, LabelSet] = {
+    "Retrieve": RETRIEVE,
+    "IsRel": ISREL,
+    "IsSup": ISSUP,
+    "IsUse": ISUSE,
+}
 """The four reflection groups under their names in files (paper, Table 1)."""
 
 
@@ -25,7 +30,9 @@ class Case:
     instruction: str  # what the user asked
     preceding: str = ""  # the response before `output`
     output: str = ""  # the response, or the sentence of it, that is judged; empty for IsRel and for the first Retrieve
-    evidence: Passage | None = None  # to judge (IsRel), to judge against (IsSup), or used so far (Retrieve)
+    evidence: Passage | None = (
+        None  # to judge (IsRel), to judge against (IsSup), or used so far (Retrieve)
+    )
 
     @property
     def labels(self) -> LabelSet:
@@ -39,12 +46,16 @@ class Case:
             "Instruction": self.instruction,
             "Preceding sentences": self.preceding,
             "Output": self.output,
-            "Evidence": "" if passage is None else "\n".join(part for part in (passage.title, passage.text) if part),
+            "Evidence": ""
+            if passage is None
+            else "\n".join(part for part in (passage.title, passage.text) if part),
         }
 
     def shown(self) -> str:
         """Return the texts of the case with the names of their fields, for reports."""
-        return "\n".join(f"{name}: {text}" for name, text in self.fields().items() if text)
+        return "\n".join(
+            f"{name}: {text}" for name, text in self.fields().items() if text
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,11 @@ class LabelledCase:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values in the order of the file format."""
         case = self.case
-        evidence = None if case.evidence is None else {"title": case.evidence.title, "text": case.evidence.text}
+        evidence = (
+            None
+            if case.evidence is None
+            else {"title": case.evidence.title, "text": case.evidence.text}
+        )
         return {
             "id": self.id,
             "dataset": self.dataset,
@@ -105,7 +120,9 @@ def judgment(
 ) -> Judgment:
     """Return the judgment of the case of this number."""
     evidence = None if case.evidence is None else case.evidence.id
-    return Judgment(case.labels, f"case {number}", tuple(distribution), coverage, source, evidence)
+    return Judgment(
+        case.labels, f"case {number}", tuple(distribution), coverage, source, evidence
+    )
 
 
 def check(case: Case) -> None:
@@ -120,6 +137,10 @@ def check(case: Case) -> None:
 
 def digest(case: Case) -> str:
     """Return a short fingerprint of what is judged; the id of the passage does not count."""
-    evidence = None if case.evidence is None else [case.evidence.title, case.evidence.text]
-    content = json.dumps([case.group, case.instruction, case.preceding, case.output, evidence])
+    evidence = (
+        None if case.evidence is None else [case.evidence.title, case.evidence.text]
+    )
+    content = json.dumps(
+        [case.group, case.instruction, case.preceding, case.output, evidence]
+    )
     return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -19,7 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
+from critic.baselines import (
+    GeneratorCodec,
+    PromptedCodec,
+    majority_critic,
+    tfidf_critic,
+)
 from critic.case_files import read_labelled, rows_file
 from critic.cases import GROUPS, LabelledCase, judgment
 from critic.judging import Critic
@@ -31,7 +36,13 @@ from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
 from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, mean
-from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_effective, macro_f1
+from selfrag.evaluation.metrics.classification import (
+    BINS,
+    equal_bins,
+    error_statistic,
+    macro_effective,
+    macro_f1,
+)
 from selfrag.reflection.judgment import Judgment
 
 HUMAN = "human"
@@ -48,7 +59,9 @@ class CriticFigures:
     ece: Estimate  # expected calibration error: mean distance of confidence and accuracy over `BINS`
     brier: Estimate  # mean squared distance of the distribution from the gold label, summed over labels; 0 to 2
     coverage: float  # mean probability mass on the labels
-    confusion: tuple[tuple[int, ...], ...]  # by gold label (rows) and judged label (columns; the last: no judgment)
+    confusion: tuple[
+        tuple[int, ...], ...
+    ]  # by gold label (rows) and judged label (columns; the last: no judgment)
     undefined: int  # cases without a judgment
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,9 +83,13 @@ class Evaluation:
     """Figures of one critic."""
 
     groups: Mapping[str, CriticFigures]  # group -> figures on all its rows
-    parts: Mapping[str, Mapping[str, CriticFigures]]  # group -> `human`, `derived` or `dataset/rule` -> figures
+    parts: Mapping[
+        str, Mapping[str, CriticFigures]
+    ]  # group -> `human`, `derived` or `dataset/rule` -> figures
     seconds: float = 0.0  # taken by the judging
-    judgments: Sequence[Judgment | None] = field(default=(), repr=False)  # one a row, in the order of the rows
+    judgments: Sequence[Judgment | None] = field(
+        default=(), repr=False
+    )  # one a row, in the order of the rows
     shortened: int = 0  # rows of which a prompt could not hold every part whole
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,12 +97,20 @@ class Evaluation:
         groups = {group: figures.as_dict() for group, figures in self.groups.items()}
         parts = {}
         for group, by_part in self.parts.items():
-            parts[group] = {name: figures.as_dict() for name, figures in by_part.items()}
-        record: dict[str, Any] = {"groups": groups, "parts": parts, "seconds": self.seconds}
+            parts[group] = {
+                name: figures.as_dict() for name, figures in by_part.items()
+            }
+        record: dict[str, Any] = {
+            "groups": groups,
+            "parts": parts,
+            "seconds": self.seconds,
+        }
         return record | {"shortened": self.shortened} if self.shortened else record
 
 
-def evaluate(critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0) -> Evaluation:
+def evaluate(
+    critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0
+) -> Evaluation:
     """Let a critic judge all rows, of any groups, and compare with their labels; `seed` is of the intervals."""
     started = time.perf_counter()
     judgments = critic.judge([row.case for row in rows])
@@ -93,11 +118,17 @@ def evaluate(critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0) -> 
 
 
 def compare(
-    rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0, seconds: float = 0.0
+    rows: Sequence[LabelledCase],
+    judgments: Sequence[Judgment | None],
+    *,
+    seed: int = 0,
+    seconds: float = 0.0,
 ) -> Evaluation:
     """Return the figures of judgments that were made already."""
     # 1. The numbers of the rows of each group, of all its rows ("") and of each part of it.
-    members: dict[str, dict[str, list[int]]] = {group: defaultdict(list) for group in GROUPS}
+    members: dict[str, dict[str, list[int]]] = {
+        group: defaultdict(list) for group in GROUPS
+    }
     for number, row in enumerate(rows):
         source = HUMAN if row.label_source == HUMAN else "derived"
         for part in ("", source, f"{row.dataset}/{row.rule}"):
@@ -107,7 +138,9 @@ def compare(
     parts: dict[str, dict[str, CriticFigures]] = {}
     for group, by_part in members.items():
         for part, numbers in sorted(by_part.items()):
-            part_figures = figures([rows[n] for n in numbers], [judgments[n] for n in numbers], seed=seed)
+            part_figures = figures(
+                [rows[n] for n in numbers], [judgments[n] for n in numbers], seed=seed
+            )
             if part:
                 parts.setdefault(group, {})[part] = part_figures
             else:
@@ -115,11 +148,15 @@ def compare(
     return Evaluation(groups, parts, seconds, tuple(judgments))
 
 
-def figures(rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0) -> CriticFigures:
+def figures(
+    rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0
+) -> CriticFigures:
     """Return the figures of rows of one group, at least one; `seed` is of the intervals."""
     groups = {row.case.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
-        raise ValueError(f"{len(rows)} rows of {len(groups)} groups with {len(judgments)} judgments")
+        raise ValueError(
+            f"{len(rows)} rows of {len(groups)} groups with {len(judgments)} judgments"
+        )
     (group,) = groups
     names = GROUPS[group].names
     size = len(names)
@@ -138,7 +175,9 @@ def figures(rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], 
 
     def f1(counts: FloatArray) -> FloatArray:
         """Return macro-F1 over the labels that a sample's gold holds; a label never judged has F1 0."""
-        return macro_f1(counts @ (is_gold * is_judged), counts @ is_gold, counts @ is_judged)
+        return macro_f1(
+            counts @ (is_gold * is_judged), counts @ is_gold, counts @ is_judged
+        )
 
     # 3. Calibration, over the cases with a judgment.
     known = judged < size
@@ -164,12 +203,24 @@ def calibration_error(
     if not len(probabilities):
         return error_statistic(np.empty(0), np.empty(0, dtype=np.intp))
     chosen, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    return error_statistic(confidence - truth[np.arange(len(truth)), chosen], equal_bins(confidence, bins))
+    return error_statistic(
+        confidence - truth[np.arange(len(truth)), chosen], equal_bins(confidence, bins)
+    )
 
 
 PAPER: Mapping[str, Mapping[str, float]] = {
-    "Llama2-7B (paper)": {"Retrieve": 0.938, "IsRel": 0.802, "IsSup": 0.935, "IsUse": 0.735},
-    "FLAN-3B (paper)": {"Retrieve": 0.856, "IsRel": 0.820, "IsSup": 0.731, "IsUse": 0.721},
+    "Llama2-7B (paper)": {
+        "Retrieve": 0.938,
+        "IsRel": 0.802,
+        "IsSup": 0.935,
+        "IsUse": 0.735,
+    },
+    "FLAN-3B (paper)": {
+        "Retrieve": 0.856,
+        "IsRel": 0.820,
+        "IsSup": 0.731,
+        "IsUse": 0.721,
+    },
 }
 """Base model -> group -> accuracy of the paper's critics against GPT-4's labels (arXiv 2310.11511, Figure 4).
 
@@ -188,7 +239,10 @@ def report(evaluations: NamedEvaluations, main: str) -> str:
             lines = _across(evaluations, groups, part, figure)
             is_first = not sections
             if is_first:
-                lines += [(name, *(f"{known[group]:.3f}" for group in groups)) for name, known in PAPER.items()]
+                lines += [
+                    (name, *(f"{known[group]:.3f}" for group in groups))
+                    for name, known in PAPER.items()
+                ]
             sections += [f"## {title}, {rows}\n", markdown(("critic", *groups), lines)]
             if is_first:
                 sections += _shortened(evaluations)
@@ -196,9 +250,14 @@ def report(evaluations: NamedEvaluations, main: str) -> str:
     for group in groups:
         names = GROUPS[group].names
         confusion = zip(names, evaluations[main].groups[group].confusion, strict=True)
-        table = markdown(("gold", *names, "none"), [(name, *row) for name, row in confusion])
+        table = markdown(
+            ("gold", *names, "none"), [(name, *row) for name, row in confusion]
+        )
         sections += [f"### {group}: judged (columns) against gold (rows)\n", table]
-        sections += [f"### {group}: by source of the label, data set and rule\n", _parts(evaluations, main, group)]
+        sections += [
+            f"### {group}: by source of the label, data set and rule\n",
+            _parts(evaluations, main, group),
+        ]
     return "\n".join(sections)
 
 
@@ -207,19 +266,29 @@ def _shortened(evaluations: NamedEvaluations) -> Iterator[str]:
     counts = []
     for name, evaluation in evaluations.items():
         if evaluation.shortened:
-            counts.append(f"{name} {evaluation.shortened} of {len(evaluation.judgments)}")
+            counts.append(
+                f"{name} {evaluation.shortened} of {len(evaluation.judgments)}"
+            )
     if counts:
         yield f"Rows with a part shortened to fit the prompt: {'; '.join(counts)}.\n"
 
 
-def _across(evaluations: NamedEvaluations, groups: list[str], part: str | None, figure: str) -> list[tuple[str, ...]]:
+def _across(
+    evaluations: NamedEvaluations, groups: list[str], part: str | None, figure: str
+) -> list[tuple[str, ...]]:
     """Return one figure of every critic in every group, or in a part of it."""
     rows = []
     for name, evaluation in evaluations.items():
         cells = []
         for group in groups:
-            in_group = evaluation.groups.get(group) if part is None else evaluation.parts.get(group, {}).get(part)
-            cells.append("-" if in_group is None else _interval(getattr(in_group, figure)))
+            in_group = (
+                evaluation.groups.get(group)
+                if part is None
+                else evaluation.parts.get(group, {}).get(part)
+            )
+            cells.append(
+                "-" if in_group is None else _interval(getattr(in_group, figure))
+            )
         rows.append((name, *cells))
     return rows
 
@@ -229,17 +298,48 @@ def _full(evaluation: Evaluation, groups: list[str]) -> str:
     for group in groups:
         of_group = evaluation.groups[group]
         estimates = (of_group.accuracy, of_group.macro_f1, of_group.ece, of_group.brier)
-        cells = (*map(_interval, estimates), f"{of_group.coverage:.3f}", of_group.undefined)
+        cells = (
+            *map(_interval, estimates),
+            f"{of_group.coverage:.3f}",
+            of_group.undefined,
+        )
         rows.append((group, of_group.accuracy.n, *cells))
-    return markdown(("group", "rows", "accuracy", "macro-F1", "ECE", "Brier", "coverage", "no judgment"), rows)
+    return markdown(
+        (
+            "group",
+            "rows",
+            "accuracy",
+            "macro-F1",
+            "ECE",
+            "Brier",
+            "coverage",
+            "no judgment",
+        ),
+        rows,
+    )
 
 
 def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
-    rivals = {name: rival.parts.get(group, {}) for name, rival in evaluations.items() if name != main}
+    rivals = {
+        name: rival.parts.get(group, {})
+        for name, rival in evaluations.items()
+        if name != main
+    }
     rows = []
     for part, of_part in evaluations[main].parts[group].items():
-        cells = [f"{parts[part].accuracy.value:.3f}" if part in parts else "-" for parts in rivals.values()]
-        rows.append((part, of_part.accuracy.n, _interval(of_part.accuracy), f"{of_part.brier.value:.3f}", *cells))
+        cells = [
+            f"{parts[part].accuracy.value:.3f}" if part in parts else "-"
+            for parts in rivals.values()
+        ]
+        rows.append(
+            (
+                part,
+                of_part.accuracy.n,
+                _interval(of_part.accuracy),
+                f"{of_part.brier.value:.3f}",
+                *cells,
+            )
+        )
     return markdown(("part", "rows", main, "Brier", *rivals), rows)
 
 
@@ -266,14 +366,22 @@ class EvaluationSubjects:
     """What is evaluated; at least one."""
 
     critic: str | Path | None = None  # directory or hub name of a trained critic
-    base: str | Path | None = None  # its base checkpoint (likewise), asked with the teacher's prompt
-    train: Path | None = None  # labelled rows, or a data folder, for the baselines that count
+    base: str | Path | None = (
+        None  # its base checkpoint (likewise), asked with the teacher's prompt
+    )
+    train: Path | None = (
+        None  # labelled rows, or a data folder, for the baselines that count
+    )
     engine: str | None = None  # of the models; None for the best one installed
-    generator: str | Path | None = None  # directory or hub name of a model with reflection tokens
+    generator: str | Path | None = (
+        None  # directory or hub name of a model with reflection tokens
+    )
 
     def __post_init__(self) -> None:
         if self.train is None and not self.models():
-            raise UserError("nothing to evaluate: give a critic, a generator, a base model or training rows")
+            raise UserError(
+                "nothing to evaluate: give a critic, a generator, a base model or training rows"
+            )
 
     def models(self) -> dict[str, str | Path]:
         """Return the models by what they are."""
@@ -299,7 +407,9 @@ class JudgedChunk:
     chunk: int  # number of the chunk
     seconds: float  # that it took
     shortened: int  # cases of which the prompt could not hold every part whole
-    scores: tuple[tuple[tuple[float, ...], float] | None, ...]  # distribution and coverage of each case, None without
+    scores: tuple[
+        tuple[tuple[float, ...], float] | None, ...
+    ]  # distribution and coverage of each case, None without
 
 
 class EvaluationJournal:
@@ -308,7 +418,11 @@ class EvaluationJournal:
     def __init__(self, path: Path | None, identity: Mapping[str, Any]) -> None:
         self.chunks: dict[tuple[str, int], JudgedChunk] = {}
         self.path = path
-        self._log = None if path is None else RunLog(path, identity, self._take, otherwise="remove it to start over")
+        self._log = (
+            None
+            if path is None
+            else RunLog(path, identity, self._take, otherwise="remove it to start over")
+        )
 
     def _take(self, record: Mapping[str, Any]) -> None:
         chunk = validate(JudgedChunk, record)
@@ -368,9 +482,16 @@ def run_evaluation(
             say(f"{name}: {len(rows)} cases")
             evaluations[name] = evaluation()
             if out is not None:
-                critics = {name: judged.as_dict() for name, judged in evaluations.items()}
-                judgments = {name: _by_id(rows, judged.judgments) for name, judged in evaluations.items()}
-                write_json(out, {"manifest": about, "critics": critics, "judgments": judgments})
+                critics = {
+                    name: judged.as_dict() for name, judged in evaluations.items()
+                }
+                judgments = {
+                    name: _by_id(rows, judged.judgments)
+                    for name, judged in evaluations.items()
+                }
+                write_json(
+                    out, {"manifest": about, "critics": critics, "judgments": judgments}
+                )
         is_complete = True
     finally:
         journal.close(remove=is_complete)
@@ -394,7 +515,10 @@ def _evaluations(
     """Yield each critic's name with what evaluates it, models first."""
     if subjects.critic is not None:
         load = partial(load_critic, subjects.critic, subjects.engine)
-        yield Path(subjects.critic).name, partial(_judge, Path(subjects.critic).name, load, rows, journal, seed)
+        yield (
+            Path(subjects.critic).name,
+            partial(_judge, Path(subjects.critic).name, load, rows, journal, seed),
+        )
     if subjects.base is not None:
         load = partial(_load_model, subjects.base, subjects.engine, PromptedCodec)
         yield PROMPTED, partial(_judge, PROMPTED, load, rows, journal, seed)
@@ -405,26 +529,43 @@ def _evaluations(
         yield name, partial(evaluate, critic, rows, seed=seed)
 
 
-def _load_model(model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]) -> StudentCritic:
+def _load_model(
+    model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]
+) -> StudentCritic:
     """Load a model that is no critic, asked in its own way."""
     from selfrag.engines import load_engine
     from selfrag.loading import load_tokenizer, resolve_model
 
     directory = resolve_model(model)
     codec = kind.from_tokenizer(load_tokenizer(directory))
-    return StudentCritic(load_engine(engine, directory, max_model_len=codec.max_length), codec, exact=True)
+    return StudentCritic(
+        load_engine(engine, directory, max_model_len=codec.max_length),
+        codec,
+        exact=True,
+    )
 
 
 def _judge(
-    name: str, load: Callable[[], StudentCritic], rows: list[LabelledCase], journal: EvaluationJournal, seed: int
+    name: str,
+    load: Callable[[], StudentCritic],
+    rows: list[LabelledCase],
+    journal: EvaluationJournal,
+    seed: int,
 ) -> Evaluation:
     """Evaluate a model, asked about those chunks only that the journal lacks; shows its progress."""
     cases = [row.case for row in rows]
     starts = range(0, len(cases), CHUNK)
-    missing = [number for number in range(len(starts)) if (name, number) not in journal.chunks]
+    missing = [
+        number for number in range(len(starts)) if (name, number) not in journal.chunks
+    ]
     if missing:
-        done = len(cases) - sum(len(cases[starts[number] :][:CHUNK]) for number in missing)
-        with load() as critic, Progress("evaluation", "case", len(cases), done) as progress:
+        done = len(cases) - sum(
+            len(cases[starts[number] :][:CHUNK]) for number in missing
+        )
+        with (
+            load() as critic,
+            Progress("evaluation", "case", len(cases), done) as progress,
+        ):
             for number in missing:
                 part = cases[starts[number] :][:CHUNK]
                 started = time.perf_counter()
@@ -432,15 +573,26 @@ def _judge(
                 progress.advance(len(part))
                 seconds = float(time.perf_counter() - started)
                 scores = tuple(
-                    None if verdict is None else (verdict.distribution, verdict.coverage) for verdict in judged
+                    None
+                    if verdict is None
+                    else (verdict.distribution, verdict.coverage)
+                    for verdict in judged
                 )
-                journal.add(JudgedChunk(name, number, seconds, critic.shortened(part), scores))
+                journal.add(
+                    JudgedChunk(name, number, seconds, critic.shortened(part), scores)
+                )
     chunks = [journal.chunks[name, number] for number in range(len(starts))]
     judgments: list[Judgment | None] = []
     for score in chain.from_iterable(chunk.scores for chunk in chunks):
         number = len(judgments)
-        judgments.append(None if score is None else judgment(cases[number], score[0], number, score[1]))
-    evaluation = compare(rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks))
+        judgments.append(
+            None
+            if score is None
+            else judgment(cases[number], score[0], number, score[1])
+        )
+    evaluation = compare(
+        rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks)
+    )
     return replace(evaluation, shortened=sum(chunk.shortened for chunk in chunks))
 
 
@@ -453,11 +605,23 @@ def _journal(out: Path | None, about: Mapping[str, Any]) -> EvaluationJournal:
 
     # All that decides what the models judge: not the training rows and the seed, whose figures are made again.
     engine = about["engine"] or choose_engine()[0]
-    identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": OWN.fingerprint}
-    return EvaluationJournal(out.with_name(f"{out.name}.journal"), {**identity, "chunk": CHUNK})
+    identity = {
+        "rows": [*about["rows"].values()],
+        **about["models"],
+        "engine": engine,
+        "prompt": OWN.fingerprint,
+    }
+    return EvaluationJournal(
+        out.with_name(f"{out.name}.journal"), {**identity, "chunk": CHUNK}
+    )
 
 
-def _manifest(rows_path: Path, subjects: EvaluationSubjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
+def _manifest(
+    rows_path: Path,
+    subjects: EvaluationSubjects,
+    folders: Mapping[str, Path],
+    seed: int,
+) -> dict[str, Any]:
     from selfrag.common.provenance import commit, machine, model_files, sha256
 
     return {
@@ -472,8 +636,12 @@ def _manifest(rows_path: Path, subjects: EvaluationSubjects, folders: Mapping[st
     }
 
 
-def _by_id(rows: list[LabelledCase], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
+def _by_id(
+    rows: list[LabelledCase], judgments: Sequence[Judgment | None]
+) -> dict[str, Any]:
     distributions = {}
     for row, judged in zip(rows, judgments, strict=True):
-        distributions[row.id] = None if judged is None else judged.as_dict()["distribution"]
+        distributions[row.id] = (
+            None if judged is None else judged.as_dict()["distribution"]
+        )
     return distributions

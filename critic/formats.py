@@ -15,7 +15,14 @@ from typing import Any, TypeAlias
 from critic.pairs import Dropped, Pair, PairOutcome, make_pair
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.common.public_fields import PublicRow, UnusableError, identifier, objects, text, value
+from selfrag.common.public_fields import (
+    PublicRow,
+    UnusableError,
+    identifier,
+    objects,
+    text,
+    value,
+)
 from selfrag.common.public_rows import RawRow
 from selfrag.prompting import SELFRAG
 
@@ -24,18 +31,23 @@ AMBIGUOUS_QUESTION = (
     " case, you have to provide a long-form answer including all correct answers."
 )
 CHAT_HISTORY = (
-    "Given a chat history separated by new lines, generates an informative, knowledgeable and engaging response."
+    "Given a chat history separated by new lines, generates an informative,"
+    " knowledgeable and engaging response."
 )
 FACT_CHECK = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
 
-PairLoader: TypeAlias = Callable[[Iterable[RawRow], str, str | None], Iterator[PairOutcome]]
+PairLoader: TypeAlias = Callable[
+    [Iterable[RawRow], str, str | None], Iterator[PairOutcome]
+]
 """Rows, the name to give the data set, and the wanted language (for sources that know it; None is any)."""
 
 
 def rowwise(parse: Callable[[RawRow, str], Pair]) -> PairLoader:
     """Make a loader of sources whose rows stand for themselves; an UnusableError of `parse` drops the row."""
 
-    def read(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
+    def read(
+        rows: Iterable[RawRow], dataset: str, language: str | None
+    ) -> Iterator[PairOutcome]:
         for raw in rows:
             with raw.blamed():
                 try:
@@ -62,16 +74,29 @@ def _alpaca(raw: RawRow, dataset: str) -> Pair:
     """Alpaca: {"instruction": "Identify the odd one out.", "input": "Twitter, Telegram", "output": "Telegram"}."""
     row = PublicRow.of("alpaca", raw.record)
     instruction, more = row["instruction"], row["input"]
-    if instruction.strip() and more.strip().casefold() not in ("", "<noinput>", "noinput", "no input"):
+    if instruction.strip() and more.strip().casefold() not in (
+        "",
+        "<noinput>",
+        "noinput",
+        "no input",
+    ):
         instruction = _asked(instruction.strip(), more)
-    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", instruction, row["output"])
+    return make_pair(
+        f"{dataset}-{raw.key}", dataset, "instruction", instruction, row["output"]
+    )
 
 
 @rowwise
 def _flan(raw: RawRow, dataset: str) -> Pair:
     """FLAN v2 as sampled for Open-Instruct: {"inputs": "Premise: ..", "targets": "yes", "task": "snli:1.1.0"}."""
     row = PublicRow.of("flan", raw.record)
-    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", row["instruction"], row["output"])
+    return make_pair(
+        f"{dataset}-{raw.key}",
+        dataset,
+        "instruction",
+        row["instruction"],
+        row["output"],
+    )
 
 
 def _exchange(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
@@ -79,7 +104,9 @@ def _exchange(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
     roles = [role for role, _ in turns]
     if not roles:
         raise UnusableError("a conversation without turns")
-    if other := next((role for role in roles if role not in ("user", "assistant")), None):
+    if other := next(
+        (role for role in roles if role not in ("user", "assistant")), None
+    ):
         raise UnusableError(f"a conversation with a turn of {other}")
     if roles[0] != "user":
         raise UnusableError("a conversation whose beginning is cut off")
@@ -90,9 +117,13 @@ def _exchange(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
     return turns[0][1], turns[1][1]
 
 
-_SPEAKERS = {"human": "user", "user": "user"} | dict.fromkeys(("gpt", "chatgpt", "assistant"), "assistant")
+_SPEAKERS = {"human": "user", "user": "user"} | dict.fromkeys(
+    ("gpt", "chatgpt", "assistant"), "assistant"
+)
 _OTHER_SPEAKERS = ("system", "bing", "bard")
-_LATER_PIECE = re.compile(r".{7,}_0*[1-9]\d*")  # names of conversations have at least 7 characters
+_LATER_PIECE = re.compile(
+    r".{7,}_0*[1-9]\d*"
+)  # names of conversations have at least 7 characters
 
 
 @rowwise
@@ -110,7 +141,9 @@ def _sharegpt(raw: RawRow, dataset: str) -> Pair:
     for turn in row["turns"]:
         speaker = turn["speaker"]
         if speaker not in _SPEAKERS and speaker not in _OTHER_SPEAKERS:
-            raise UserError(f"unknown speaker {speaker!r:.60}; known: {', '.join((*_SPEAKERS, *_OTHER_SPEAKERS))}")
+            raise UserError(
+                f"unknown speaker {speaker!r:.60}; known: {', '.join((*_SPEAKERS, *_OTHER_SPEAKERS))}"
+            )
         turns.append((_SPEAKERS.get(speaker, speaker), turn["text"]))
     instruction, output = _exchange(turns)
     if _LATER_PIECE.fullmatch(key):
@@ -131,13 +164,21 @@ def _open_instruct(raw: RawRow, dataset: str) -> Pair:
     turns = [(turn["speaker"], turn["text"]) for turn in row["turns"]]
     instruction, output = _exchange(turns)
     instruction = instruction.rstrip().removesuffix("\nOutput:")
-    return make_pair(key if key.startswith(name) else f"{name}-{key}", name, "instruction", instruction, output)
+    return make_pair(
+        key if key.startswith(name) else f"{name}-{key}",
+        name,
+        "instruction",
+        instruction,
+        output,
+    )
 
 
 # Open Assistant 1: each accepted first reply of an initial prompt is a pair
 
 
-def _oasst_trees(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
+def _oasst_trees(
+    rows: Iterable[RawRow], dataset: str, language: str | None
+) -> Iterator[PairOutcome]:
     """Read a tree a row.
 
     {"prompt": {"role": "prompter", "lang": "en", "text": "..", "replies": [{"message_id": "..", "text": "..", ..}]}}
@@ -148,11 +189,15 @@ def _oasst_trees(rows: Iterable[RawRow], dataset: str, language: str | None) -> 
         yield from outcomes
 
 
-def _oasst_tree(raw: RawRow, dataset: str, language: str | None) -> Iterator[PairOutcome]:
+def _oasst_tree(
+    raw: RawRow, dataset: str, language: str | None
+) -> Iterator[PairOutcome]:
     prompt = value(raw.record, "prompt")
     if not isinstance(prompt, Mapping):
         raise UserError(f"'prompt' must be an object, not {prompt!r:.60}")
-    refused = _oasst_refusal(prompt, language) or ("" if prompt.get("replies") else "no output")
+    refused = _oasst_refusal(prompt, language) or (
+        "" if prompt.get("replies") else "no output"
+    )
     if refused:
         yield Dropped(raw.place, refused)
         return
@@ -160,7 +205,9 @@ def _oasst_tree(raw: RawRow, dataset: str, language: str | None) -> Iterator[Pai
         yield _oasst_pair(raw.place, dataset, prompt, reply)
 
 
-def _oasst_messages(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
+def _oasst_messages(
+    rows: Iterable[RawRow], dataset: str, language: str | None
+) -> Iterator[PairOutcome]:
     """Read a message a row.
 
     {"message_id": "..", "parent_id": null, "message_tree_id": "..", "role": "prompter", "lang": "en", "text": ".."}
@@ -171,18 +218,30 @@ def _oasst_messages(rows: Iterable[RawRow], dataset: str, language: str | None) 
         unanswered = True
         with prompt.blamed():
             if prompt.record.get("parent_id") is not None:
-                raise UserError(f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees")
-            key, refused = identifier(prompt.record, "message_id"), _oasst_refusal(prompt.record, language)
+                raise UserError(
+                    f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees"
+                )
+            key, refused = (
+                identifier(prompt.record, "message_id"),
+                _oasst_refusal(prompt.record, language),
+            )
         if refused:
             yield Dropped(prompt.place, refused)
         for raw in replies:
             with raw.blamed():
                 if raw.record.get("parent_id") != key:
-                    outcome: PairOutcome = Dropped(raw.place, "a later message of a conversation")
+                    outcome: PairOutcome = Dropped(
+                        raw.place, "a later message of a conversation"
+                    )
                 elif refused:
-                    outcome = Dropped(raw.place, f"a reply to a prompt that was left out ({refused})")
+                    outcome = Dropped(
+                        raw.place, f"a reply to a prompt that was left out ({refused})"
+                    )
                 else:
-                    unanswered, outcome = False, _oasst_pair(raw.place, dataset, prompt.record, raw.record)
+                    unanswered, outcome = (
+                        False,
+                        _oasst_pair(raw.place, dataset, prompt.record, raw.record),
+                    )
             yield outcome
         if unanswered and not refused:
             yield Dropped(prompt.place, "no output")
@@ -196,20 +255,32 @@ def _oasst_name(raw: RawRow) -> str:
 def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
     """Return why the message that a tree begins with is not taken, if it is not."""
     if text(prompt, "role") != "prompter":
-        raise UserError(f"a tree begins with a prompter, not with {prompt['role']!r:.60}")
+        raise UserError(
+            f"a tree begins with a prompter, not with {prompt['role']!r:.60}"
+        )
     if prompt.get("deleted"):
         return "a deleted prompt"
-    return f"not in {language!r}" if language is not None and text(prompt, "lang") != language else ""
+    return (
+        f"not in {language!r}"
+        if language is not None and text(prompt, "lang") != language
+        else ""
+    )
 
 
-def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapping[str, Any]) -> PairOutcome:
+def _oasst_pair(
+    place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapping[str, Any]
+) -> PairOutcome:
     if text(reply, "role") != "assistant":
-        raise UserError(f"a prompter is answered by an assistant, not by {reply['role']!r:.60}")
+        raise UserError(
+            f"a prompter is answered by an assistant, not by {reply['role']!r:.60}"
+        )
     if reply.get("deleted") or reply.get("review_result") is False:
         return Dropped(place, "a reply that was deleted or did not pass review")
     key = f"{dataset}-{identifier(reply, 'message_id')}"
     try:
-        return make_pair(key, dataset, "instruction", text(prompt, "text"), text(reply, "text"))
+        return make_pair(
+            key, dataset, "instruction", text(prompt, "text"), text(reply, "text")
+        )
     except UnusableError as error:
         return Dropped(place, str(error))
 
@@ -246,14 +317,23 @@ def _kilt(raw: RawRow) -> tuple[str, str, str, tuple[Passage, ...]]:
 def _natural_questions(raw: RawRow, dataset: str) -> Pair:
     """Return the question as it was typed, without a task instruction (Table 4), and its first answer."""
     key, question, answer, passages = _kilt(raw)
-    return make_pair(f"{dataset}-{key}", dataset, "short_qa", question, answer, passages)
+    return make_pair(
+        f"{dataset}-{key}", dataset, "short_qa", question, answer, passages
+    )
 
 
 @rowwise
 def _wizard(raw: RawRow, dataset: str) -> Pair:
     """Wizard of Wikipedia: the dialogue so far, a line a turn, and the wizard's next turn."""
     key, dialogue, answer, passages = _kilt(raw)
-    return make_pair(f"{dataset}-{key}", dataset, "dialogue", _asked(CHAT_HISTORY, dialogue), answer, passages)
+    return make_pair(
+        f"{dataset}-{key}",
+        dataset,
+        "dialogue",
+        _asked(CHAT_HISTORY, dialogue),
+        answer,
+        passages,
+    )
 
 
 @rowwise
@@ -262,7 +342,9 @@ def _fever(raw: RawRow, dataset: str) -> Pair:
     key, claim, verdict, passages = _kilt(raw)
     instruction = _asked(FACT_CHECK, claim)
     truth = PublicRow.of("claims", {"answer": verdict})["truth"]
-    return make_pair(f"{dataset}-{key}", dataset, "fact_check", instruction, truth, passages)
+    return make_pair(
+        f"{dataset}-{key}", dataset, "fact_check", instruction, truth, passages
+    )
 
 
 @rowwise
@@ -283,7 +365,14 @@ def _asqa(raw: RawRow, dataset: str) -> Pair:
     for number, item in enumerate(annotations[0]["knowledge"], 1):
         if item["text"].strip():
             passages.append(Passage(f"{key}/p{number}", item["text"], item["title"]))
-    return make_pair(key, dataset, "long_form", instruction, annotations[0]["answer"], tuple(passages))
+    return make_pair(
+        key,
+        dataset,
+        "long_form",
+        instruction,
+        annotations[0]["answer"],
+        tuple(passages),
+    )
 
 
 @rowwise
@@ -297,29 +386,41 @@ def _multiple_choice(raw: RawRow, dataset: str) -> Pair:
     Options are lettered by position whatever they were called: some ARC questions call them 1 to 4.
     """
     nested = raw.record.get("question")
-    asked = PublicRow.of("choices", nested if isinstance(nested, Mapping) else raw.record)
+    asked = PublicRow.of(
+        "choices", nested if isinstance(nested, Mapping) else raw.record
+    )
     row = PublicRow.of("choices", raw.record)
     stem, options = asked["stem"], asked["options"]
     labels, key = [option["label"] for option in options], row["key"]
     if not 2 <= len(labels) <= len(ascii_uppercase) or len(set(labels)) < len(labels):
-        raise UserError(f"the options are labelled {', '.join(labels)[:60] or 'not at all'}; 2 to 26 different ones")
+        raise UserError(
+            f"the options are labelled {', '.join(labels)[:60] or 'not at all'}; 2 to 26 different ones"
+        )
     if key not in labels:
-        raise UserError(f"'answerKey' {key!r:.60} is none of the labels {', '.join(labels)}")
+        raise UserError(
+            f"'answerKey' {key!r:.60} is none of the labels {', '.join(labels)}"
+        )
     if not stem.strip():
         raise UnusableError("no instruction")
     letters = ascii_uppercase[: len(labels)]
-    lines = [f"{letter}: {option['text']}" for letter, option in zip(letters, options, strict=True)]
+    lines = [
+        f"{letter}: {option['text']}"
+        for letter, option in zip(letters, options, strict=True)
+    ]
     instruction = _asked(choice_instruction(letters), "\n".join([stem.strip(), *lines]))
     name = f"{dataset}-{row['id']}"
-    return make_pair(name, dataset, "multiple_choice", instruction, letters[labels.index(key)])
+    return make_pair(
+        name, dataset, "multiple_choice", instruction, letters[labels.index(key)]
+    )
 
 
 def choice_instruction(letters: str) -> str:
     """Return the instruction for a choice among `letters`; for `ABCD` it is the paper's text."""
-    count = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}.get(len(letters), str(len(letters)))
-    return (
-        f"Given {count} answer candidates, {', '.join(letters[:-1])} and {letters[-1]}, choose the best answer choice."
+    count = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}.get(
+        len(letters), str(len(letters))
     )
+    listed = f"{', '.join(letters[:-1])} and {letters[-1]}"
+    return f"Given {count} answer candidates, {listed}, choose the best answer choice."
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,4 +456,6 @@ def named(name: str) -> PairFormat:
     for form in FORMATS:
         if form.name == name.strip():
             return form
-    raise UserError(f"unknown format {name!r}; known: {', '.join(form.name for form in FORMATS)}")
+    raise UserError(
+        f"unknown format {name!r}; known: {', '.join(form.name for form in FORMATS)}"
+    )

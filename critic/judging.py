@@ -14,7 +14,14 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Judge, usual_scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import External, Generate, Request, RequestResult, Steps, gather
+from selfrag.reflection.requests import (
+    External,
+    Generate,
+    Request,
+    RequestResult,
+    Steps,
+    gather,
+)
 from selfrag.runtime import finish
 
 GROUP_OF: Mapping[Role, str] = {labels.role: group for group, labels in GROUPS.items()}
@@ -54,7 +61,9 @@ class CaseJudge(Judge):
             if isinstance(result, str):
                 reflections.append(Reflection.failed(state, result))
             else:
-                reflections.append(Reflection(state, (Finding(self._site(state), result),)))
+                reflections.append(
+                    Reflection(state, (Finding(self._site(state), result),))
+                )
         return reflections
 
     @abstractmethod
@@ -65,8 +74,14 @@ class CaseJudge(Judge):
         if self.group == "IsRel" and state.passages:
             return state.in_passage(SiteKind.PASSAGE, 0)
         last = len(state.messages) - 1
-        kind = SiteKind.RESPONSE if state.messages[last].role == "assistant" else SiteKind.QUERY
-        return state.in_message(kind, last, state.begin if kind is SiteKind.RESPONSE else 0)
+        kind = (
+            SiteKind.RESPONSE
+            if state.messages[last].role == "assistant"
+            else SiteKind.QUERY
+        )
+        return state.in_message(
+            kind, last, state.begin if kind is SiteKind.RESPONSE else 0
+        )
 
 
 class Critic:
@@ -85,7 +100,9 @@ class Critic:
 
     def replaced(self, judges: Iterable[Judge]) -> Critic:
         """Return the critic with other judges, each in place of the one of its group."""
-        return Critic({**self.judges, **{group_of(judge): judge for judge in judges}}, self.engine)
+        return Critic(
+            {**self.judges, **{group_of(judge): judge for judge in judges}}, self.engine
+        )
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """Return one judgment for each case, in order; None where there is no label. Groups may be mixed."""
@@ -103,8 +120,14 @@ class Critic:
                 places[case.group].append(place)
         groups = [group for group in places if places[group]]
         steps = []
-        for group, judge in zip(groups, beside([self.judges[group] for group in groups], self.engine), strict=True):
-            steps.append(judge.judge([case_input(cases[place]) for place in places[group]]))
+        for group, judge in zip(
+            groups,
+            beside([self.judges[group] for group in groups], self.engine),
+            strict=True,
+        ):
+            steps.append(
+                judge.judge([case_input(cases[place]) for place in places[group]])
+            )
         answers = yield from gather(steps, serve_in_order)
         judgments: list[Judgment | None] = [None] * len(cases)
         for group, reflections in zip(groups, answers, strict=True):
@@ -117,7 +140,9 @@ def _judgment(case: Case, number: int, reflection: Reflection) -> Judgment | Non
     for note in reflection.diagnostics:
         if note.code is Code.FAILED:
             raise EngineError(f"a case could not be judged: {note.message}")
-    judgment = reflection.mean(f"case {number}", None if case.evidence is None else case.evidence.id)
+    judgment = reflection.mean(
+        f"case {number}", None if case.evidence is None else case.evidence.id
+    )
     return None if judgment is None else judgment.over(case.labels)
 
 
@@ -126,14 +151,18 @@ def serve_in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
 
     Prompts that begin alike are neighbours then: a prefix cache computes what they share once.
     """
-    requests = sorted({_key(request): request for request in batch}.values(), key=_prompt_ids)
+    requests = sorted(
+        {_key(request): request for request in batch}.values(), key=_prompt_ids
+    )
     results = yield requests
     known = dict(zip(map(_key, requests), results, strict=True))
     return [known[_key(request)] for request in batch]
 
 
 def _key(request: Request) -> object:
-    return id(request) if isinstance(request, External) else request  # what a service takes may have no hash
+    return (
+        id(request) if isinstance(request, External) else request
+    )  # what a service takes may have no hash
 
 
 def _prompt_ids(request: Request) -> tuple[int, ...]:
@@ -143,5 +172,7 @@ def _prompt_ids(request: Request) -> tuple[int, ...]:
 def group_of(judge: Judge) -> str:
     """Return the reflection group that a judge can judge; refuse one of none."""
     if judge.role not in GROUP_OF:
-        raise UserError(f"{judge.name} judges {judge.role}, which is none of {', '.join(GROUPS)}")
+        raise UserError(
+            f"{judge.name} judges {judge.role}, which is none of {', '.join(GROUPS)}"
+        )
     return GROUP_OF[judge.role]

@@ -31,20 +31,28 @@ class MixtureReading:
 
     split: str = "train"  # which part of a source that holds several under their names
     most_words: int = 500  # pairs with more words in the instruction or in the output are skipped (paper's code: 500)
-    language: str | None = None  # two letters; pairs in another language are skipped. None takes all.
+    language: str | None = (
+        None  # two letters; pairs in another language are skipped. None takes all.
+    )
 
     def __post_init__(self) -> None:
         check_int("most_words", self.most_words)
 
 
-def load(source: RowSource, form: PairFormat, reading: MixtureReading | None = None) -> Iterator[PairOutcome]:
+def load(
+    source: RowSource, form: PairFormat, reading: MixtureReading | None = None
+) -> Iterator[PairOutcome]:
     """Pairs of a source in its order, each with an id of its own, and the rows that give none.
 
     A `UserError` names the place of a row that is not in this format, or says that no row is a pair.
     """
     reading = reading or MixtureReading()
     rows = raw_rows(source, reading.split)
-    spoken = None if reading.language is None or form.says_language else _detector(reading.language)
+    spoken = (
+        None
+        if reading.language is None or form.says_language
+        else _detector(reading.language)
+    )
     seen: set[str] = set()
     count, last = 0, Dropped("", "")
     for outcome in form.read(rows, form.dataset, reading.language):
@@ -60,10 +68,17 @@ def load(source: RowSource, form: PairFormat, reading: MixtureReading | None = N
         yield kept
     if not seen:
         why = f" ({count} skipped; the last: {last.id}: {last.reason})" if count else ""
-        raise UserError(f"no pair in the {form.name} source{why}; check the format and the split")
+        raise UserError(
+            f"no pair in the {form.name} source{why}; check the format and the split"
+        )
 
 
-def _objection(pair: Pair, reading: MixtureReading, spoken: Callable[[str], bool] | None, seen: set[str]) -> str:
+def _objection(
+    pair: Pair,
+    reading: MixtureReading,
+    spoken: Callable[[str], bool] | None,
+    seen: set[str],
+) -> str:
     """Return why a pair is left out, if it is."""
     if pair.id in seen:
         return f"an id that occurred before ({pair.id:.80})"
@@ -91,13 +106,17 @@ class SeededSample(Generic[T]):
 
     def __init__(self, count: int, seed: int) -> None:
         self._count, self._seed = count, seed
-        self._kept: list[tuple[int, int, T]] = []  # a heap with the largest number on top
+        self._kept: list[
+            tuple[int, int, T]
+        ] = []  # a heap with the largest number on top
         self._added = 0
 
     def add(self, key: str, item: T) -> None:
         """Offer an item under its id, which no other item has."""
         self._added += 1
-        digest = blake2b(f"{self._seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        digest = blake2b(
+            f"{self._seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8
+        ).digest()
         heapq.heappush(self._kept, (-int.from_bytes(digest), -self._added, item))
         if len(self._kept) > self._count:
             heapq.heappop(self._kept)
@@ -135,14 +154,21 @@ class MixtureTally:
 
 
 def pairs(
-    part: MixturePart, tally: MixtureTally, reading: MixtureReading | None = None, seed: int = 0
+    part: MixturePart,
+    tally: MixtureTally,
+    reading: MixtureReading | None = None,
+    seed: int = 0,
 ) -> Iterator[Pair]:
     """Yield the pairs drawn from one part, in their order; `tally` is complete when the last is taken."""
     if part.count is not None and part.count < 0:
-        raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
+        raise UserError(
+            f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more"
+        )
     from tqdm import tqdm
 
-    sample: SeededSample[Pair] | None = None if part.count is None else SeededSample(part.count, seed)
+    sample: SeededSample[Pair] | None = (
+        None if part.count is None else SeededSample(part.count, seed)
+    )
     rows = load(part.source, part.form, reading)
     for outcome in tqdm(rows, desc=part.form.name, unit=" rows", delay=1, disable=None):
         if isinstance(outcome, Dropped):
@@ -178,7 +204,9 @@ def write_mixture(
         for part, tally in zip(parts, tallies, strict=True):
             for pair in pairs(part, tally, reading, seed):
                 if pair.id in seen:
-                    raise UserError(f"id {pair.id!r} comes from {seen[pair.id]} and from {tally.source}; leave one out")
+                    raise UserError(
+                        f"id {pair.id!r} comes from {seen[pair.id]} and from {tally.source}; leave one out"
+                    )
                 seen[pair.id] = tally.source
                 yield pair.as_dict()
 
@@ -190,7 +218,9 @@ def write_mixture(
         "sha256": sha256(path),
         "seed": seed,
         "reading": asdict(reading or MixtureReading()),
-        "parts": [_described(part, tally) for part, tally in zip(parts, tallies, strict=True)],
+        "parts": [
+            _described(part, tally) for part, tally in zip(parts, tallies, strict=True)
+        ],
         "commit": commit(),
         "versions": versions(("selfrag", "datasets", "pyarrow", "py3langid")),
     }
@@ -202,7 +232,9 @@ def _described(part: MixturePart, tally: MixtureTally) -> dict[str, Any]:
     return {
         "format": part.form.name,
         "source": tally.source,
-        "sha256": sha256(Path(part.source)) if isinstance(part.source, str | Path) else None,
+        "sha256": sha256(Path(part.source))
+        if isinstance(part.source, str | Path)
+        else None,
         "wanted": part.count,
         "pairs": tally.pairs,
         "taken": tally.taken,

@@ -33,7 +33,9 @@ class Pair:
     instruction: str  # what the user asks, with its input where the task has one
     output: str  # the reference output
     kind: str = ""  # kind of task, such as `short_qa`, `long_form`, `instruction`; only reports go by it
-    passages: tuple[Passage, ...] = ()  # passages known to support the output, best first; often none
+    passages: tuple[
+        Passage, ...
+    ] = ()  # passages known to support the output, best first; often none
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, in the schema that `read_pairs` reads."""
@@ -45,7 +47,9 @@ class Pair:
             "kind": self.kind,
         }
         if self.passages:
-            record["gold_passages"] = [{"id": p.id, "title": p.title, "text": p.text} for p in self.passages]
+            record["gold_passages"] = [
+                {"id": p.id, "title": p.title, "text": p.text} for p in self.passages
+            ]
         return record
 
 
@@ -68,10 +72,22 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 def parse_pair(record: dict[str, Any]) -> Pair:
     """Check one decoded JSON object and make it a pair."""
     validate(PairRecord, record, others="ignore", mended=True)
-    row = cast(PairRecord, record)  # as it came: a pair with half of a character is left out later, and counted
+    row = cast(
+        PairRecord, record
+    )  # as it came: a pair with half of a character is left out later, and counted
     key = row["id"]
-    passages = tuple(passage_of(gold, f"{key}/p{n}") for n, gold in enumerate(row.get("gold_passages", []), 1))
-    return Pair(key, row.get("dataset", ""), row["instruction"], row["output"], row.get("kind", ""), passages)
+    passages = tuple(
+        passage_of(gold, f"{key}/p{n}")
+        for n, gold in enumerate(row.get("gold_passages", []), 1)
+    )
+    return Pair(
+        key,
+        row.get("dataset", ""),
+        row["instruction"],
+        row["output"],
+        row.get("kind", ""),
+        passages,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +103,12 @@ PairOutcome: TypeAlias = Pair | Dropped
 
 
 def make_pair(
-    key: str, dataset: str, kind: str, instruction: str, output: str, passages: tuple[Passage, ...] = ()
+    key: str,
+    dataset: str,
+    kind: str,
+    instruction: str,
+    output: str,
+    passages: tuple[Passage, ...] = (),
 ) -> Pair:
     """Make a pair of stripped texts; raise UnusableError for blank ones and halves of characters."""
     pair = Pair(key, dataset, instruction.strip(), output.strip(), kind, passages)
@@ -103,7 +124,12 @@ def make_pair(
 
 
 def open_dataset(
-    name: str, configuration: str | None = None, split: str = "train", *, place: str = "", streaming: bool = True
+    name: str,
+    configuration: str | None = None,
+    split: str = "train",
+    *,
+    place: str = "",
+    streaming: bool = True,
 ) -> PublicRows:
     """Rows of one split of a data set: `owner/name` on the hub, a folder of data files, or one of `save_to_disk`.
 
@@ -111,12 +137,25 @@ def open_dataset(
     """
     import datasets
 
-    broken = (LookupError, OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)  # Runtime: it has code
+    broken = (
+        LookupError,
+        OSError,
+        ValueError,
+        RuntimeError,
+        datasets.exceptions.DatasetsError,
+    )  # Runtime: it has code
     try:
-        if any((Path(name) / mark).exists() for mark in ("state.json", "dataset_dict.json")):
+        if any(
+            (Path(name) / mark).exists() for mark in ("state.json", "dataset_dict.json")
+        ):
             saved = datasets.load_from_disk(name)
             return cast(PublicRows, saved[split] if isinstance(saved, dict) else saved)
-        return cast(PublicRows, datasets.load_dataset(name, configuration, split=split, streaming=streaming))
+        return cast(
+            PublicRows,
+            datasets.load_dataset(
+                name, configuration, split=split, streaming=streaming
+            ),
+        )
     except broken as error:
         raise UserError(f"{place or f'hf:{name}'}: {error}") from error
 
@@ -144,15 +183,26 @@ class PairSource:
 
     def __iter__(self) -> Iterator[Pair | Dropped]:
         checked = _checked(self.name, self.bad_rows)
-        rows = read_jsonl(self.rows, checked) if isinstance(self.rows, Path) else self._read(self.rows, checked)
+        rows = (
+            read_jsonl(self.rows, checked)
+            if isinstance(self.rows, Path)
+            else self._read(self.rows, checked)
+        )
         return islice(rows, self.limit)
 
     def _read(
-        self, dataset: Iterable[Mapping[str, Any]], checked: Callable[[dict[str, Any]], Pair | Dropped]
+        self,
+        dataset: Iterable[Mapping[str, Any]],
+        checked: Callable[[dict[str, Any]], Pair | Dropped],
     ) -> Iterator[Pair | Dropped]:
-        rows = unbroken(dataset, self.name, "finished shards are kept, run the same again")
+        rows = unbroken(
+            dataset, self.name, "finished shards are kept, run the same again"
+        )
         for number, row in enumerate(rows, 1):
-            record = {**row, **{key: row.get(column) for key, column in self.columns.items()}}
+            record = {
+                **row,
+                **{key: row.get(column) for key, column in self.columns.items()},
+            }
             try:
                 yield checked({"id": f"{self.name}-{number}", **_without_nulls(record)})
             except UserError as error:
@@ -162,13 +212,17 @@ class PairSource:
 def _without_nulls(value: Any) -> Any:
     """Return a row, or a part of one, without the nulls that Arrow fills gaps with."""
     if isinstance(value, Mapping):
-        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+        return {
+            key: _without_nulls(part) for key, part in value.items() if part is not None
+        }
     if isinstance(value, list):
         return [_without_nulls(part) for part in value]
     return value
 
 
-def _checked(name: str, bad_rows: BadRows) -> Callable[[dict[str, Any]], Pair | Dropped]:
+def _checked(
+    name: str, bad_rows: BadRows
+) -> Callable[[dict[str, Any]], Pair | Dropped]:
     """Return a parser of rows in their order; ids occur once."""
     seen: set[str] = set()
     row = 0
@@ -183,7 +237,11 @@ def _checked(name: str, bad_rows: BadRows) -> Callable[[dict[str, Any]], Pair | 
         except UserError as error:
             if bad_rows == "stop":
                 raise
-            return Dropped(f"{name}:{row}", "bad row", str(error).encode("utf-8", "replace").decode())
+            return Dropped(
+                f"{name}:{row}",
+                "bad row",
+                str(error).encode("utf-8", "replace").decode(),
+            )
         seen.add(pair.id)
         return pair
 
@@ -204,7 +262,9 @@ def open_source(
     path = Path(pairs)
     if path.is_file():
         if configuration is not None or split != "train" or streaming or columns:
-            raise UserError(f"{pairs} is a file; a configuration, a split, streaming and columns are for data sets")
+            raise UserError(
+                f"{pairs} is a file; a configuration, a split, streaming and columns are for data sets"
+            )
         return PairSource(path, path.name, bad_rows=bad_rows, limit=limit)
     place = f"no pairs at {pairs!r} (split {split!r})"
     rows = open_dataset(pairs, configuration, split, place=place, streaming=streaming)

@@ -28,7 +28,12 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 _TASKS = {
     **{"retrieval": "Retrieve", "multi_retrieval": "Retrieve"},
-    **{"relevance": "IsRel", "groudness": "IsSup", "groundness": "IsSup", "utility": "IsUse"},
+    **{
+        "relevance": "IsRel",
+        "groudness": "IsSup",
+        "groundness": "IsSup",
+        "utility": "IsUse",
+    },
 }
 _NOTHING = ("None", "nan")  # how the published scripts write a text that is missing
 
@@ -53,13 +58,19 @@ def parse_released(record: Mapping[str, Any], key: str) -> LabelledCase:
     if not isinstance(content, str | Mapping):
         raise UserError(f"'input' must be text or an object, not {content!r:.60}")
     expected = _TASKS.get(task) or group or _group_of(record, content)
-    fields = _text_fields(content, expected) if isinstance(content, str) else _object_fields(content, expected)
+    fields = (
+        _text_fields(content, expected)
+        if isinstance(content, str)
+        else _object_fields(content, expected)
+    )
     if not fields["instruction"]:
         raise UserError("the instruction of the case is empty")
     evidence = _passage(f"{key}/evidence", fields.get("Evidence", ""))
     preceding, output = fields.get("Preceding sentences", ""), fields.get("Output", "")
     case = Case(expected, fields["instruction"], preceding, output, evidence)
-    return LabelledCase(key, case, label if group == expected else "", DATASET, TEACHER, task)
+    return LabelledCase(
+        key, case, label if group == expected else "", DATASET, TEACHER, task
+    )
 
 
 def _passage(key: str, text: str) -> Passage | None:
@@ -108,7 +119,9 @@ def _object_fields(content: Any, group: str) -> dict[str, str]:
     row = PublicRow.of("critic_cases", content)
     texts = {"Preceding sentences": row["preceding"], "Evidence": row["evidence"]}
     texts["Output"] = row["answer"] if group == "IsUse" else row["sentence"]
-    return {"instruction": row["instruction"]} | {name: _cleaned(texts[name]) for name in FIELDS[group]}
+    return {"instruction": row["instruction"]} | {
+        name: _cleaned(texts[name]) for name in FIELDS[group]
+    }
 
 
 def _cleaned(text: str) -> str:

@@ -51,8 +51,12 @@ class SamplingRule:
 
 RULES: tuple[SamplingRule, ...] = (
     SamplingRule("retrieve_for_instruction", "Retrieve"),
-    SamplingRule("retrieve_for_sentence_with_gold_passage", "Retrieve", "gold", "sentence"),
-    SamplingRule("retrieve_for_sentence_with_first_passage", "Retrieve", "first", "sentence"),
+    SamplingRule(
+        "retrieve_for_sentence_with_gold_passage", "Retrieve", "gold", "sentence"
+    ),
+    SamplingRule(
+        "retrieve_for_sentence_with_first_passage", "Retrieve", "first", "sentence"
+    ),
     SamplingRule("isrel_of_gold_passage", "IsRel", "gold"),
     SamplingRule("isrel_of_found_passage", "IsRel", "found"),
     SamplingRule("isrel_of_other_passage", "IsRel", "other"),
@@ -67,7 +71,11 @@ RULES: tuple[SamplingRule, ...] = (
 
 
 def _draft(
-    rule: SamplingRule, pair: Pair, donor: Pair, find: SentenceFinder, rng: random.Random
+    rule: SamplingRule,
+    pair: Pair,
+    donor: Pair,
+    find: SentenceFinder,
+    rng: random.Random,
 ) -> tuple[UnlabelledCase, str] | None:
     """Draw a case by a rule, and what to search for its passage, if anything; None where the pair offers no case.
 
@@ -95,7 +103,11 @@ def _draft(
     if rule.evidence in ("gold", "other"):
         known = {passage.text for passage in pair.passages}
         choices = pair.passages if rule.evidence == "gold" else donor.passages
-        usable = [p for p in choices if p.text.strip() and (rule.evidence == "gold" or p.text not in known)]
+        usable = [
+            p
+            for p in choices
+            if p.text.strip() and (rule.evidence == "gold" or p.text not in known)
+        ]
         if not usable:
             return None
         draft = replace(draft, evidence=rng.choice(usable))
@@ -111,18 +123,28 @@ WAVE = 256
 class CaseSample:
     """What was drawn."""
 
-    questions: list[UnlabelledCase]  # in a seeded random order, so that a run that ends early has seen something of all
+    questions: list[
+        UnlabelledCase
+    ]  # in a seeded random order, so that a run that ends early has seen something of all
     wanted: Mapping[str, int]  # group -> cases asked for
-    left_out: Mapping[str, int]  # rule -> pairs that offered no case, or one that had been drawn already
+    left_out: Mapping[
+        str, int
+    ]  # rule -> pairs that offered no case, or one that had been drawn already
 
     def short(self) -> dict[str, int]:
         """Group -> cases lacking."""
         drawn = Counter(question.case.group for question in self.questions)
-        return {group: count - drawn[group] for group, count in self.wanted.items() if drawn[group] < count}
+        return {
+            group: count - drawn[group]
+            for group, count in self.wanted.items()
+            if drawn[group] < count
+        }
 
     def by_rule(self) -> list[tuple[object, ...]]:
         """(group, rule, cases)."""
-        return counted((question.case.group, question.rule) for question in self.questions)
+        return counted(
+            (question.case.group, question.rule) for question in self.questions
+        )
 
 
 def draw(
@@ -140,20 +162,33 @@ def draw(
     Without a retriever, rules that search are left out.
     """
     if not pairs:
-        raise UserError("there are no pairs to draw from; give a file with at least one")
+        raise UserError(
+            "there are no pairs to draw from; give a file with at least one"
+        )
     left_out: Counter[str] = Counter()
     drawn: list[UnlabelledCase] = []
     for group, count in wanted.items():
-        usable = [rule for rule in rules if rule.group == group and (retriever is not None or not rule.searches)]
+        usable = [
+            rule
+            for rule in rules
+            if rule.group == group and (retriever is not None or not rule.searches)
+        ]
         if not usable:
-            raise UserError(f"no rule gives cases of {group} without a retriever; give an index, or leave {group} out")
-        streams = {rule.name: _stream(rule, pairs, find, seed, retriever, passages, left_out) for rule in usable}
+            raise UserError(
+                f"no rule gives cases of {group} without a retriever; give an index, or leave {group} out"
+            )
+        streams = {
+            rule.name: _stream(rule, pairs, find, seed, retriever, passages, left_out)
+            for rule in usable
+        }
         drawn += _share(streams, count, left_out)
     random.Random(f"{seed}/order").shuffle(drawn)  # noqa: S311 - no secret
     return CaseSample(drawn, dict(wanted), dict(left_out))
 
 
-def _share(streams: dict[str, Iterator[UnlabelledCase]], count: int, left_out: Counter[str]) -> list[UnlabelledCase]:
+def _share(
+    streams: dict[str, Iterator[UnlabelledCase]], count: int, left_out: Counter[str]
+) -> list[UnlabelledCase]:
     """Take from each stream in turn, until there are enough or none has any left; the same case is taken once."""
     taken: dict[str, UnlabelledCase] = {}
     while streams and len(taken) < count:
@@ -187,13 +222,21 @@ def _stream(
         wave = []
         for pair in order[begin : begin + WAVE]:
             rng = random.Random(f"{seed}/{rule.name}/{pair.id}")  # noqa: S311 - no secret
-            wave.append((_draft(rule, pair, rng.choice(donors or pairs), find, rng), rng))
-        queries = [drafted[1] for drafted, _ in wave if drafted is not None and drafted[1]]
-        results = iter(retriever(queries, passages) if retriever is not None and queries else ())
+            wave.append(
+                (_draft(rule, pair, rng.choice(donors or pairs), find, rng), rng)
+            )
+        queries = [
+            drafted[1] for drafted, _ in wave if drafted is not None and drafted[1]
+        ]
+        results = iter(
+            retriever(queries, passages) if retriever is not None and queries else ()
+        )
         for drafted, rng in wave:
             question, query = drafted or (None, "")
             if question is not None and query:
-                hits = [passage for passage in next(results, ()) if passage.text.strip()]
+                hits = [
+                    passage for passage in next(results, ()) if passage.text.strip()
+                ]
                 question = _with_hit(question, hits, rule, rng)
             if question is None:
                 left_out[rule.name] += 1
@@ -202,7 +245,10 @@ def _stream(
 
 
 def _with_hit(
-    question: UnlabelledCase, hits: Sequence[Passage], rule: SamplingRule, rng: random.Random
+    question: UnlabelledCase,
+    hits: Sequence[Passage],
+    rule: SamplingRule,
+    rng: random.Random,
 ) -> UnlabelledCase | None:
     """Return a case with the first or any passage of its search; None where there is none."""
     if not hits:
@@ -214,7 +260,10 @@ def _with_hit(
 def report(sample: CaseSample, examples: int = 2) -> str:
     """Return a sample as Markdown: counts by group, rule and data set, what was short, and examples of each rule."""
     short = sample.short()
-    groups = [(group, count, count - short.get(group, 0)) for group, count in sample.wanted.items()]
+    groups = [
+        (group, count, count - short.get(group, 0))
+        for group, count in sample.wanted.items()
+    ]
     sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)
     parts = [
         "# Cases for a teacher\n",
@@ -228,6 +277,11 @@ def report(sample: CaseSample, examples: int = 2) -> str:
         "## Examples\n",
     ]
     for group, rule, _ in sample.by_rule():
-        cases = [question.case for question in sample.questions if question.rule == rule]
-        parts += [f"### {group}: {rule}\n", *(quoted(case.shown()) for case in cases[:examples])]
+        cases = [
+            question.case for question in sample.questions if question.rule == rule
+        ]
+        parts += [
+            f"### {group}: {rule}\n",
+            *(quoted(case.shown()) for case in cases[:examples]),
+        ]
     return "\n".join(parts)

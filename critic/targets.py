@@ -16,11 +16,17 @@ def parse_targets(texts: Iterable[str]) -> dict[str, int]:
         name, _, number = text.rpartition("=")
         group, _, label = name.partition("/")
         if group not in GROUPS:
-            raise UserError(f"target {text!r}: unknown group {group!r}; give one of {', '.join(GROUPS)} as GROUP=N")
+            raise UserError(
+                f"target {text!r}: unknown group {group!r}; give one of {', '.join(GROUPS)} as GROUP=N"
+            )
         if not number.isascii() or not number.isdigit() or len(number) > 9:
-            raise UserError(f"target {text!r}: {number!r} is no number of rows; write GROUP=N or GROUP/LABEL=N")
+            raise UserError(
+                f"target {text!r}: {number!r} is no number of rows; write GROUP=N or GROUP/LABEL=N"
+            )
         if label and label not in GROUPS[group].names:
-            raise UserError(f"target {text!r}: {group} has the labels {', '.join(GROUPS[group].names)}")
+            raise UserError(
+                f"target {text!r}: {group} has the labels {', '.join(GROUPS[group].names)}"
+            )
         name = f"{group}/{label}" if label else group
         if name in targets:
             raise UserError(f"target {name!r} is given twice; give it once")
@@ -67,4 +73,8 @@ class Filling:
 
     def missing(self) -> dict[str, int]:
         """Return the rows still lacking of each target that is not reached."""
-        return {name: count - self._kept[name] for name, count in self._targets.items() if not self._full(name)}
+        return {
+            name: count - self._kept[name]
+            for name, count in self._targets.items()
+            if not self._full(name)
+        }

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from retrieval.corpus import Corpus
     from retrieval.index import open_index
     from retrieval.passage import Passage, Retriever
-    from retrieval.search import DenseRetriever, FixedPassages, Fusion, HybridRetriever, WordRetriever, as_retriever
+    from retrieval.search import (
+        DenseRetriever,
+        FixedPassages,
+        Fusion,
+        HybridRetriever,
+        WordRetriever,
+        as_retriever,
+    )
     from retrieval.sync import add_files, remove_files, sync_index
     from selfrag.common.errors import UserError
 
@@ -40,7 +47,16 @@ _MODULES = {
     "selfrag.common.errors": ("UserError",),
     ".index": ("open_index",),
     ".passage": ("Passage", "Retriever"),
-    ".search": (*("as_retriever", "DenseRetriever", "WordRetriever", "HybridRetriever", "FixedPassages", "Fusion"),),
+    ".search": (
+        *(
+            "as_retriever",
+            "DenseRetriever",
+            "WordRetriever",
+            "HybridRetriever",
+            "FixedPassages",
+            "Fusion",
+        ),
+    ),
     ".sync": ("sync_index", "add_files", "remove_files"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -202,16 +202,29 @@ def index_passages(
                 records = read_file_table(building / FILES, len(corpus))
                 if not files.is_complete:
                     inputs = ""
-            plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
+            plan = IndexManifest(
+                len(corpus), corpus.digest, encoder.card, template, inputs=inputs
+            )
             words = language_of(language or "auto", corpus)
             plan = replace(plan, kind=kind or "auto", language=words, analyzer=ANALYZER)
             manifest = _built(target, plan, encoder)
-            if manifest is not None and Corpus.open(target / CORPUS).metadata != corpus.metadata:
+            if (
+                manifest is not None
+                and Corpus.open(target / CORPUS).metadata != corpus.metadata
+            ):
                 storage = _take_vectors(target, plan, building)
                 manifest = None
         if manifest is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            long_passages = encode_draft(corpus, encoder, plan, building, dtype, progress=progress, published=vectors)
+            long_passages = encode_draft(
+                corpus,
+                encoder,
+                plan,
+                building,
+                dtype,
+                progress=progress,
+                published=vectors,
+            )
             if files is not None:
                 files.report.long_passages = long_passages
             publish_index(plan, draft, target, progress, records)
@@ -233,19 +246,25 @@ def _take_vectors(target: Path, plan: IndexManifest, building: Path) -> str:
     return FlatIndex.open(target / VECTORS).dtype
 
 
-def _draft_corpus(passages: Iterable[Passage | Row], building: Path, inputs: str) -> Corpus:
+def _draft_corpus(
+    passages: Iterable[Passage | Row], building: Path, inputs: str
+) -> Corpus:
     """Return the passages of a build, written; or those that an interrupted one read from the same files."""
     corpus = _corpus_of(inputs, building)
     if corpus is None:
         corpus = draft_corpus(passages, building)
         if isinstance(passages, FileRows):
             write_file_table(building / FILES, passages.records())
-            if passages.is_complete:  # else the next build reads the files again, and reports again
+            if (
+                passages.is_complete
+            ):  # else the next build reads the files again, and reports again
                 write_text(building / _INPUTS, inputs)
     return corpus
 
 
-def draft_corpus(passages: Iterable[Passage | Row], building: Path, others: Corpus | None = None) -> Corpus:
+def draft_corpus(
+    passages: Iterable[Passage | Row], building: Path, others: Corpus | None = None
+) -> Corpus:
     """Write the passages of a build or of a change; `others` are passages whose ids are used already."""
     draft = building / "draft"
     (building / _INPUTS).unlink(missing_ok=True)
@@ -276,19 +295,33 @@ def encode_draft(
         published.check(corpus, encoder.card.dim)
     before = encoder.long_texts if isinstance(encoder, CountingEncoder) else 0
     with closing(_open_journal(plan, building, published)) as journal:
-        matrix = GrowingMatrix(building / "draft" / VECTORS, len(corpus), encoder.card.dim, dtype, journal)
-        with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
-            for vectors in _vector_blocks(corpus, encoder, plan.template, published, matrix.done):
+        matrix = GrowingMatrix(
+            building / "draft" / VECTORS, len(corpus), encoder.card.dim, dtype, journal
+        )
+        with Progress(
+            "encoding", "passage", len(corpus), matrix.done, show=progress
+        ) as bar:
+            for vectors in _vector_blocks(
+                corpus, encoder, plan.template, published, matrix.done
+            ):
                 matrix.append(vectors)
                 bar.advance(len(vectors))
     most = encoder.card.max_tokens
-    if published is not None or most is None or not isinstance(encoder, CountingEncoder):
+    if (
+        published is not None
+        or most is None
+        or not isinstance(encoder, CountingEncoder)
+    ):
         return None
     return LongPassages(encoder.long_texts - before, most)
 
 
 def _vector_blocks(
-    corpus: Corpus, encoder: Encoder, template: Template, published: GivenVectors | None, start: int
+    corpus: Corpus,
+    encoder: Encoder,
+    template: Template,
+    published: GivenVectors | None,
+    start: int,
 ) -> Iterator[Matrix]:
     """Yield the vectors of passages from a row on, block by block."""
     if published is not None:
@@ -302,19 +335,25 @@ def _vector_blocks(
     return (checked_encode(encoder, texts) for texts in blocks)
 
 
-def _open_journal(plan: IndexManifest, building: Path, published: GivenVectors | None = None) -> EncodingJournal:
+def _open_journal(
+    plan: IndexManifest, building: Path, published: GivenVectors | None = None
+) -> EncodingJournal:
     """Return the journal of an encoding; one of other passages, another encoder or other vectors is begun anew."""
     vectors = "" if published is None else published.fingerprint
     return EncodingJournal(building / _JOURNAL, {**plan.identity(), "vectors": vectors})
 
 
-def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> IndexManifest | None:
+def _unchanged(
+    target: Path, inputs: str, encoder: Encoder, template: Template
+) -> IndexManifest | None:
     """Return the index at `target` if it was made of the same files in the same way; the files are not read."""
     try:
         manifest = load_manifest(target)
     except UserError:
         return None
-    plan = replace(manifest, encoder=encoder.card, template=template, added=[], removed=0)
+    plan = replace(
+        manifest, encoder=encoder.card, template=template, added=[], removed=0
+    )
     same = manifest.inputs == inputs and manifest.part(FILES) is not None
     return _built(target, plan, encoder) if same else None
 
@@ -322,7 +361,11 @@ def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) 
 def _corpus_of(inputs: str, building: Path) -> Corpus | None:
     """Return the passages that an unfinished build has read from the same files, or None."""
     try:
-        same = inputs and read_whole(building / _INPUTS) == inputs and (building / FILES).exists()
+        same = (
+            inputs
+            and read_whole(building / _INPUTS) == inputs
+            and (building / FILES).exists()
+        )
         return Corpus.open(building / "draft" / CORPUS) if same else None
     except UserError:
         return None
@@ -330,7 +373,11 @@ def _corpus_of(inputs: str, building: Path) -> Corpus | None:
 
 def _sweep(building: Path) -> None:
     """Remove temporary files of a process that was killed."""
-    for entry in [*building.glob(".*.partial"), *building.glob("draft/.*.partial"), *building.glob("draft/.*.old")]:
+    for entry in [
+        *building.glob(".*.partial"),
+        *building.glob("draft/.*.partial"),
+        *building.glob("draft/.*.old"),
+    ]:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
@@ -338,7 +385,10 @@ def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> IndexManifest
     """Return the index at `target` if it is sound and holds what was asked for."""
     try:
         manifest, _ = open_parts(target)
-        if manifest.identity() != plan.identity() or manifest.encoder.identity() != encoder.card.identity():
+        if (
+            manifest.identity() != plan.identity()
+            or manifest.encoder.identity() != encoder.card.identity()
+        ):
             return None
     except UserError:  # missing, half-written, damaged or older: to be replaced
         return None
@@ -348,7 +398,9 @@ def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> IndexManifest
     return manifest
 
 
-def write_records(target: Path, manifest: IndexManifest, records: list[FileRecord]) -> IndexManifest:
+def write_records(
+    target: Path, manifest: IndexManifest, records: list[FileRecord]
+) -> IndexManifest:
     """Write the table of files as the next generation, unless it says the same; returns the manifest."""
     if file_records(target, manifest) == records:
         return manifest
@@ -447,12 +499,22 @@ def publish_change(
             name = segment_name(manifest)
             (building / "draft").rename(target / name)
             new.append(name)
-            changed = replace(changed, added=[*manifest.added, IndexSegment(name, len(corpus), corpus.digest)])
+            changed = replace(
+                changed,
+                added=[*manifest.added, IndexSegment(name, len(corpus), corpus.digest)],
+            )
             if manifest.language:
                 words = f"{PARTS}/{number}-{WORDS}"
                 older = target / str(manifest.part(WORDS))
                 added = Corpus.open(target / name / CORPUS)
-                add_words(target / words, added, manifest.rows, manifest.language, older, manifest.analyzer)
+                add_words(
+                    target / words,
+                    added,
+                    manifest.rows,
+                    manifest.language,
+                    older,
+                    manifest.analyzer,
+                )
                 old.append(manifest.part(WORDS))
                 new.append(words)
         if removed is not None:
@@ -488,8 +550,12 @@ def remove_passages(directory: str | Path, ids: Sequence[str]) -> int:
         rows = parts.corpus.rows_with(distinct)
         if len(rows) < len(distinct):
             present = {parts.corpus[int(row)].id for row in rows}
-            missing = next(identifier for identifier in distinct if identifier not in present)
-            raise UserError(f"no passage {missing!r:.80} in index {target}; nothing was removed")
+            missing = next(
+                identifier for identifier in distinct if identifier not in present
+            )
+            raise UserError(
+                f"no passage {missing!r:.80} in index {target}; nothing was removed"
+            )
         removed = removed_rows(target, manifest)
         removed[rows] = True
         publish_change(target, manifest, building, removed=removed)
@@ -515,7 +581,15 @@ def compact_index(
     check_choice("storage", storage or "auto", STORAGES)
     check_language(language or "auto")
     with changing(directory) as (target, manifest, building):
-        restructure(target, manifest, building, kind=kind, storage=storage, language=language, progress=progress)
+        restructure(
+            target,
+            manifest,
+            building,
+            kind=kind,
+            storage=storage,
+            language=language,
+            progress=progress,
+        )
         return load_manifest(target)
 
 

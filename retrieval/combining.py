@@ -12,7 +12,9 @@ from retrieval.search import PassageLike, RetrieverSource, as_retriever, differe
 from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError
 
-Scorer: TypeAlias = Callable[[Sequence[str], Sequence[Sequence[Passage]]], Sequence[Sequence[float]]]
+Scorer: TypeAlias = Callable[
+    [Sequence[str], Sequence[Sequence[Passage]]], Sequence[Sequence[float]]
+]
 """Queries and the passages of each in; a score for each passage, higher is better, out."""
 
 
@@ -34,12 +36,19 @@ class RerankedRetriever:
     """
 
     def __init__(
-        self, retriever: Retriever | Sequence[PassageLike], scorer: Scorer, *, depth: int = 10, weight: float = 0.5
+        self,
+        retriever: Retriever | Sequence[PassageLike],
+        scorer: Scorer,
+        *,
+        depth: int = 10,
+        weight: float = 0.5,
     ) -> None:
         check_int("depth", depth)
         check_float("weight", weight, 0, 1)
         if not callable(scorer):
-            raise UserError(f"a scorer is a callable (queries, passages), not {type(scorer).__name__}")
+            raise UserError(
+                f"a scorer is a callable (queries, passages), not {type(scorer).__name__}"
+            )
         self._retriever = as_retriever(retriever)
         self._scorer, self._depth, self._weight = scorer, depth, weight
         self._name = getattr(scorer, "__name__", type(scorer).__name__)
@@ -59,12 +68,18 @@ class RerankedRetriever:
             return [[] for _ in queries]
         scores = self._scorer(queries, results)
         if _length(scores) != len(results):
-            raise UserError(f"scorer {self._name} gave no list of scores for each of {len(results)} queries")
+            raise UserError(
+                f"scorer {self._name} gave no list of scores for each of {len(results)} queries"
+            )
         return [self._ordered(*pair)[:k] for pair in zip(results, scores, strict=True)]
 
-    def _ordered(self, passages: Sequence[Passage], scores: Sequence[float]) -> list[Passage]:
+    def _ordered(
+        self, passages: Sequence[Passage], scores: Sequence[float]
+    ) -> list[Passage]:
         if _length(scores) != len(passages):
-            raise UserError(f"scorer {self._name} gave no list of {len(passages)} scores for {len(passages)} passages")
+            raise UserError(
+                f"scorer {self._name} gave no list of {len(passages)} scores for {len(passages)} passages"
+            )
         mixed = []
         for rank, (passage, value) in enumerate(zip(passages, scores, strict=True)):
             position = 1 - rank / len(passages)
@@ -78,7 +93,9 @@ class RerankedRetriever:
         except (TypeError, ValueError, OverflowError):
             score = math.nan
         if not math.isfinite(score):
-            raise UserError(f"scorer {self._name} gave {value!r:.80}; a score is a finite number")
+            raise UserError(
+                f"scorer {self._name} gave {value!r:.80}; a score is a finite number"
+            )
         if self._weight < 1 and not -_ROUNDING <= score <= 1 + _ROUNDING:
             raise UserError(
                 f"scorer {self._name} gave {score:g}; with weight={self._weight:g} a score is from 0 to 1 "

@@ -11,21 +11,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.gpu import GpuCandidates, lists_on_gpu
-from retrieval.vectors import DenseCard, FlatIndex, Mask, Matrix, VectorHits, faiss_threads
+from retrieval.vectors import (
+    DenseCard,
+    FlatIndex,
+    Mask,
+    Matrix,
+    VectorHits,
+    faiss_threads,
+)
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 
-_TRAINING_BYTES = 1 << 25  # of float32 vectors that centroids are trained on, and always so many for each list:
+_TRAINING_BYTES = (
+    1 << 25
+)  # of float32 vectors that centroids are trained on, and always so many for each list:
 _PER_LIST = 10
 _BLOCK = 16_384  # vectors that are added at once
-_QUERIES, _K, _TARGET = 256, 10, 0.97  # vectors to ask, neighbours of each, and the recall they must surely reach
+_QUERIES, _K, _TARGET = (
+    256,
+    10,
+    0.97,
+)  # vectors to ask, neighbours of each, and the recall they must surely reach
 _CANDIDATES = (100, 200, 400, 800)
 _EXACT_ROWS = 20_000  # so few allowed rows are compared one by one
 
 
-def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None) -> DenseCard:
+def build_compressed(
+    vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None
+) -> DenseCard:
     """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`."""
-    from retrieval.faiss_files import empty_index, reason  # a flat index has no files of faiss
+    from retrieval.faiss_files import (
+        empty_index,
+        reason,
+    )  # a flat index has no files of faiss
 
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
@@ -37,7 +55,9 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
             sample = max(sample, _PER_LIST * lists.nlist)
             lists.cp.min_points_per_centroid = 1  # it only warns
         sample = min(len(vectors), sample)
-        index.train(vectors.rows(np.sort(random.choice(len(vectors), sample, replace=False))))
+        index.train(
+            vectors.rows(np.sort(random.choice(len(vectors), sample, replace=False)))
+        )
         with Progress("indexing", "vector", len(vectors), show=progress) as bar:
             for start in range(0, len(vectors), _BLOCK):
                 index.add(vectors.block(start, start + _BLOCK))
@@ -78,18 +98,31 @@ def _settings(index: Any) -> Iterator[tuple[int, int]]:
             yield candidates, nprobe
 
 
-def _calibrated(index: Any, vectors: FlatIndex, factory: str, random: np.random.Generator) -> DenseCard:
+def _calibrated(
+    index: Any, vectors: FlatIndex, factory: str, random: np.random.Generator
+) -> DenseCard:
     """Return the cheapest settings whose recall surely reaches the target, else the best ones."""
     queries = _queries(vectors, random)
     truth = vectors.search(queries, _K).rows.tolist()
     best: DenseCard | None = None
     for candidates, nprobe in _settings(index):
-        rows = CompressedIndex(index, vectors, nprobe, candidates, uses_gpu=False).search(queries, _K).rows.tolist()
-        shares = np.array([len({*near} & {*exact}) / len(exact) for near, exact in zip(rows, truth, strict=True)])
+        rows = (
+            CompressedIndex(index, vectors, nprobe, candidates, uses_gpu=False)
+            .search(queries, _K)
+            .rows.tolist()
+        )
+        shares = np.array(
+            [
+                len({*near} & {*exact}) / len(exact)
+                for near, exact in zip(rows, truth, strict=True)
+            ]
+        )
         mean, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
         low = round(max(0.0, mean - 1.96 * error), 4)
         if best is None or low > best.recall_low + 0.001:
-            best = DenseCard(factory, nprobe, candidates, round(mean, 4), low, len(queries))
+            best = DenseCard(
+                factory, nprobe, candidates, round(mean, 4), low, len(queries)
+            )
         if low >= _TARGET:
             break
     assert best is not None  # noqa: S101 - there is always a setting to try
@@ -103,7 +136,10 @@ def _queries(vectors: FlatIndex, random: np.random.Generator) -> Matrix:
     passage to another. With MiniLM its nearest passage then has the cosine 0.60, that of a question 0.66.
     """
     count = min(_QUERIES, len(vectors))
-    start, first, second = (vectors.rows(np.sort(random.choice(len(vectors), count, replace=False))) for _ in range(3))
+    start, first, second = (
+        vectors.rows(np.sort(random.choice(len(vectors), count, replace=False)))
+        for _ in range(3)
+    )
     away = random.permutation(first) - random.permutation(second)
     far, near = (np.linalg.norm(part, axis=1, keepdims=True) for part in (start, away))
     moved: Matrix = start + 1.5 * far * away / np.maximum(near, 1e-9)
@@ -116,14 +152,23 @@ class CompressedIndex:
     On a GPU an index with lists is searched as it is, if faiss can; any other kind is searched exactly there.
     """
 
-    def __init__(self, index: Any, vectors: FlatIndex, nprobe: int, candidates: int, *, uses_gpu: bool = True) -> None:
+    def __init__(
+        self,
+        index: Any,
+        vectors: FlatIndex,
+        nprobe: int,
+        candidates: int,
+        *,
+        uses_gpu: bool = True,
+    ) -> None:
         self._index = index
         self._vectors = vectors
         self._nprobe = nprobe
         self._candidates = candidates
         self._nlist = _lists(index).nlist if nprobe else 0
         self._gpu = GpuCandidates(
-            len(vectors) if nprobe else 0, lambda resources: lists_on_gpu(resources, index, nprobe)
+            len(vectors) if nprobe else 0,
+            lambda resources: lists_on_gpu(resources, index, nprobe),
         )
         self._uses_gpu = uses_gpu
 
@@ -134,7 +179,9 @@ class CompressedIndex:
 
         index = read_faiss(file, card.factory, vectors.dim, len(vectors))
         if (card.nprobe > 0) != (_lists(index) is not None):
-            raise UserError(f"{file} is not the index of these vectors; build the index again")
+            raise UserError(
+                f"{file} is not the index of these vectors; build the index again"
+            )
         return cls(index, vectors, card.nprobe, card.candidates)
 
     def __len__(self) -> int:
@@ -145,7 +192,9 @@ class CompressedIndex:
         """Length of a vector."""
         return self._vectors.dim
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+    def search(
+        self, queries: Matrix, k: int, allowed: Mask | None = None
+    ) -> VectorHits:
         """Return the best rows for each of the queries [m, d], -1 for none; see `VectorIndex.search`."""
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         k = min(k, count)
@@ -161,7 +210,9 @@ class CompressedIndex:
         try:
             if rows is None:
                 with faiss_threads(len(queries)):
-                    rows = self._candidate_rows(queries, needed, allowed, count / len(self))
+                    rows = self._candidate_rows(
+                        queries, needed, allowed, count / len(self)
+                    )
         except (RuntimeError, MemoryError, IndexError) as error:
             from retrieval.faiss_files import reason
 
@@ -170,22 +221,34 @@ class CompressedIndex:
             raise _unsearchable("it names rows that no passage has")
         return self._vectors.rescored(queries, np.sort(rows, axis=1), k)
 
-    def _candidate_rows(self, queries: Matrix, needed: int, allowed: Mask | None, share: float) -> NDArray[np.int64]:
+    def _candidate_rows(
+        self, queries: Matrix, needed: int, allowed: Mask | None, share: float
+    ) -> NDArray[np.int64]:
         """Return candidates, int64 [m, at least `needed`]."""
         faiss: Any = require("faiss", extra="cpu")
 
         if self._nprobe:
             # allowed neighbours lie further away: the rarer they are, the more lists hold them
-            settings: dict[str, Any] = {"nprobe": min(self._nlist, math.ceil(self._nprobe / share))}
+            settings: dict[str, Any] = {
+                "nprobe": min(self._nlist, math.ceil(self._nprobe / share))
+            }
             if allowed is not None:
-                bits = np.packbits(allowed, bitorder="little")  # lives until the search has ended
+                bits = np.packbits(
+                    allowed, bitorder="little"
+                )  # lives until the search has ended
                 settings["sel"] = faiss.IDSelectorBitmap(bits)
             inner = faiss.SearchParametersIVF(**settings)
             pre = isinstance(faiss.downcast_index(self._index), faiss.IndexPreTransform)
-            params = faiss.SearchParametersPreTransform(index_params=inner) if pre else inner
-            rows: NDArray[np.int64] = self._index.search(queries, needed, params=params)[1]
+            params = (
+                faiss.SearchParametersPreTransform(index_params=inner) if pre else inner
+            )
+            rows: NDArray[np.int64] = self._index.search(
+                queries, needed, params=params
+            )[1]
             return rows
-        rows = self._index.search(queries, min(len(self), math.ceil(1.2 * needed / share)))[1]
+        rows = self._index.search(
+            queries, min(len(self), math.ceil(1.2 * needed / share))
+        )[1]
         if allowed is not None:
             rows[(rows >= 0) & ~allowed[rows]] = -1
         return rows

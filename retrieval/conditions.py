@@ -25,7 +25,9 @@ OPERATORS = {
 }
 
 
-_CONDITION = re.compile(r"\s*([^<>=!\s]+)\s*(>=|<=|!=|==|=|>|<|\sin\b)\s*(.*?)\s*", re.DOTALL)
+_CONDITION = re.compile(
+    r"\s*([^<>=!\s]+)\s*(>=|<=|!=|==|=|>|<|\sin\b)\s*(.*?)\s*", re.DOTALL
+)
 
 
 _LIST = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(?:,|$)', re.DOTALL)
@@ -47,12 +49,16 @@ def parse_condition(text: str) -> Condition:
     """
     match = _CONDITION.fullmatch(text)
     if match is None or not match[3]:
-        raise UserError(f"where={text!r:.80}: give a condition such as year>=2020 or 'source in [news, wiki]'")
+        raise UserError(
+            f"where={text!r:.80}: give a condition such as year>=2020 or 'source in [news, wiki]'"
+        )
     column, operator, value = match[1], match[2].strip().replace("==", "="), match[3]
     if operator != "in":
         return Condition(column, operator, (_value(value),))
     if not (value.startswith("[") and value.endswith("]")):
-        raise UserError(f"where={text!r:.80}: give the values in brackets, such as {column} in [a, b]")
+        raise UserError(
+            f"where={text!r:.80}: give the values in brackets, such as {column} in [a, b]"
+        )
     texts = filter(None, _LIST.findall(value[1:-1]))
     return Condition(column, operator, tuple(map(_value, texts)))
 
@@ -69,7 +75,10 @@ def allowed_rows(corpus: Corpus, conditions: Sequence[Condition | str]) -> Mask:
     """Return which passages meet all of some conditions, bool [rows]."""
     allowed = np.ones(len(corpus), bool)
     for condition in conditions:
-        allowed &= _mask(corpus, parse_condition(condition) if isinstance(condition, str) else condition)
+        allowed &= _mask(
+            corpus,
+            parse_condition(condition) if isinstance(condition, str) else condition,
+        )
     return allowed
 
 
@@ -77,11 +86,15 @@ def _mask(corpus: Corpus, condition: Condition) -> Mask:
     from pyarrow import compute
 
     if condition.operator not in OPERATORS:
-        raise UserError(f"operator={condition.operator!r:.40}: choose one of {', '.join(OPERATORS)}")
+        raise UserError(
+            f"operator={condition.operator!r:.40}: choose one of {', '.join(OPERATORS)}"
+        )
     parts = corpus.column(condition.column)
     if all(column is None for column, _ in parts):
         known = ", ".join(["id", "title", *corpus.columns()])
-        raise UserError(f"where: no column {condition.column!r:.80}; the columns are: {known:.400}")
+        raise UserError(
+            f"where: no column {condition.column!r:.80}; the columns are: {known:.400}"
+        )
     masks = []
     for column, rows in parts:
         if column is None or not condition.values:
@@ -106,21 +119,32 @@ def _comparable(column: Any, condition: Condition) -> tuple[Any, Any]:
     try:
         if is_text and numeric and condition.column not in ("id", "title"):
             try:
-                return column.cast(pa.float64()), pa.array(map(float, values), pa.float64())
+                return column.cast(pa.float64()), pa.array(
+                    map(float, values), pa.float64()
+                )
             except pa.ArrowInvalid:
                 if condition.operator not in ("=", "!=", "in"):
                     raise
         if is_text:
-            texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+            texts = [
+                value if isinstance(value, str) else json.dumps(value)
+                for value in values
+            ]
             return column, pa.array(texts, column.type)
         if numeric != (not pa.types.is_boolean(column.type)):
             raise pa.ArrowInvalid("another type")
         if numeric:
-            kind = pa.float64() if any(isinstance(value, float) for value in values) else column.type
+            kind = (
+                pa.float64()
+                if any(isinstance(value, float) for value in values)
+                else column.type
+            )
             return column.cast(kind, safe=False), pa.array(values, kind)
         return column, pa.array(values, column.type)
     except (pa.ArrowException, TypeError, ValueError) as error:
         kinds = {pa.large_string(): "texts", pa.bool_(): "truth values"}
         content = kinds.get(column.type, "numbers")
         compared = f"{condition.operator} cannot compare them with {', '.join(map(str, values)):.60}"
-        raise UserError(f"where: column {condition.column!r:.60} holds {content}; {compared}") from error
+        raise UserError(
+            f"where: column {condition.column!r:.60} holds {content}; {compared}"
+        ) from error

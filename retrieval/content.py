@@ -22,10 +22,14 @@ class Content:
     def __init__(self, encoding: str, most: int) -> None:
         name = encoding.strip().lower()
         if name not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise ValueError(f"a reply packed as {name[:40]!r}, which was not asked for")
+            raise ValueError(
+                f"a reply packed as {name[:40]!r}, which was not asked for"
+            )
         self._most = most
         self._content = bytearray()
-        self._unfolding = zlib.decompressobj(wbits=47) if name not in ("", "identity") else None
+        self._unfolding = (
+            zlib.decompressobj(wbits=47) if name not in ("", "identity") else None
+        )
 
     def add(self, part: bytes) -> bool:
         """Take in a piece as it came, and return whether there is room for more.

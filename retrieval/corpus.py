@@ -40,7 +40,11 @@ def is_scalar(value: Any) -> bool:
     """Return whether a column can hold a value."""
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 63
-    return bool(value) if isinstance(value, str) else isinstance(value, float) and math.isfinite(value)
+    return (
+        bool(value)
+        if isinstance(value, str)
+        else isinstance(value, float) and math.isfinite(value)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class CorpusManifest:
     passages: int  # number of passages
     digest: str  # of all ids, titles and texts in their order
     files: dict[str, int]  # bytes by relative file name
-    metadata: str = ""  # digest of the file of further columns; empty where there are none
+    metadata: str = (
+        ""  # digest of the file of further columns; empty where there are none
+    )
 
     def __post_init__(self) -> None:
         check_int("passages", self.passages)
@@ -88,7 +94,14 @@ class Corpus(Sequence[Passage]):
         file_of: tells the path of the file of a row; None where no files are known.
     """
 
-    def __init__(self, directory: Path, table: Any, digest: str, metadata: str = "", further: Any = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        table: Any,
+        digest: str,
+        metadata: str = "",
+        further: Any = None,
+    ) -> None:
         self.directory = directory
         self.digest = digest
         self.metadata = metadata
@@ -108,7 +121,9 @@ class Corpus(Sequence[Passage]):
         import pyarrow as pa
 
         path = user_path(directory)
-        manifest = check_finished(path, CorpusManifest, [CORPUS_FORMAT], "corpus", [FILE])
+        manifest = check_finished(
+            path, CorpusManifest, [CORPUS_FORMAT], "corpus", [FILE]
+        )
         further = None
         try:
             table = map_table(path / FILE)
@@ -119,8 +134,14 @@ class Corpus(Sequence[Passage]):
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise damaged("corpus", path, error) from error
         if table.schema != corpus_schema() or len(table) != manifest.passages:
-            raise damaged("corpus", path, f"{FILE} does not hold the {manifest.passages} passages of {MANIFEST}")
-        if (further is None) != (not manifest.metadata) or (further is not None and len(further) != len(table)):
+            raise damaged(
+                "corpus",
+                path,
+                f"{FILE} does not hold the {manifest.passages} passages of {MANIFEST}",
+            )
+        if (further is None) != (not manifest.metadata) or (
+            further is not None and len(further) != len(table)
+        ):
             raise damaged("corpus", path, f"{METADATA} does not fit its passages")
         return cls(path, table, manifest.digest, manifest.metadata, further)
 
@@ -132,8 +153,12 @@ class Corpus(Sequence[Passage]):
         """
         import pyarrow as pa
 
-        table = pa.concat_tables(pa.table(part._columns, corpus_schema()) for part in parts)
-        joined = cls(parts[0].directory, table, parts[0].digest if len(parts) == 1 else "")
+        table = pa.concat_tables(
+            pa.table(part._columns, corpus_schema()) for part in parts
+        )
+        joined = cls(
+            parts[0].directory, table, parts[0].digest if len(parts) == 1 else ""
+        )
         joined._further = [further for part in parts for further in part._further]
         joined.kept = kept
         return joined
@@ -147,7 +172,9 @@ class Corpus(Sequence[Passage]):
     def live(self) -> Iterator[Row]:
         """Yield the passages that were not removed, with their further columns."""
         place = Place("passages", 1, "row")
-        for number, (passage, values) in enumerate(zip(self, self._all_further(), strict=True)):
+        for number, (passage, values) in enumerate(
+            zip(self, self._all_further(), strict=True)
+        ):
             if self.kept is None or self.kept[number]:
                 yield Row(passage, place, values)
 
@@ -196,7 +223,9 @@ class Corpus(Sequence[Passage]):
         from pyarrow import compute
 
         values = pa.array(ids, pa.large_string()) if isinstance(ids, list) else ids
-        matching: NDArray[np.bool_] = compute.is_in(self._columns[0], value_set=values).to_numpy()
+        matching: NDArray[np.bool_] = compute.is_in(
+            self._columns[0], value_set=values
+        ).to_numpy()
         return np.flatnonzero(matching if self.kept is None else matching & self.kept)
 
     def check_content(self) -> None:
@@ -211,8 +240,13 @@ class Corpus(Sequence[Passage]):
                 add_to_digest(digest, (passage.id, passage.title, passage.text))
         except (pa.ArrowException, UserError, ValueError) as error:
             raise damaged("corpus", self.directory, error) from error
-        if self.metadata and checksums(self.directory, [METADATA])[METADATA] != self.metadata:
-            raise UserError(f"corpus {self.directory} holds other metadata than was written; build it again")
+        if (
+            self.metadata
+            and checksums(self.directory, [METADATA])[METADATA] != self.metadata
+        ):
+            raise UserError(
+                f"corpus {self.directory} holds other metadata than was written; build it again"
+            )
         if digest.hexdigest() != self.digest:
             raise UserError(
                 f"corpus {self.directory} holds other passages than were written (by its digest); build it again"
@@ -235,12 +269,16 @@ class Corpus(Sequence[Passage]):
             raise IndexError(f"row {row} of a corpus of {len(self)} passages")
         chunk = bisect_right(self._ends, position)
         offset = position - (self._ends[chunk - 1] if chunk else 0)
-        identifier, title, text = (column.chunk(chunk)[offset].as_py() for column in self._columns)
+        identifier, title, text = (
+            column.chunk(chunk)[offset].as_py() for column in self._columns
+        )
         return Passage(identifier, text, title)
 
     def __iter__(self) -> Iterator[Passage]:
         for chunks in zip(*(column.chunks for column in self._columns), strict=True):
-            for identifier, title, text in zip(*(chunk.to_pylist() for chunk in chunks), strict=True):
+            for identifier, title, text in zip(
+                *(chunk.to_pylist() for chunk in chunks), strict=True
+            ):
                 yield Passage(identifier, text, title)
 
 

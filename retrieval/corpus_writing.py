@@ -40,9 +40,13 @@ def check_replaceable(path: Path, known: set[str]) -> None:
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; name a directory")
     if path.is_dir():
-        foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in known)
+        foreign = sorted(
+            entry.name for entry in path.iterdir() if entry.name not in known
+        )
         if foreign:
-            raise UserError(f"{path} holds other files ({', '.join(foreign[:3])}); choose a new directory")
+            raise UserError(
+                f"{path} holds other files ({', '.join(foreign[:3])}); choose a new directory"
+            )
 
 
 _MOST_COLUMNS = 256
@@ -82,12 +86,23 @@ class _MetadataWriter:
 
         if self._spool is None:
             return ""
-        types = {name: _arrow_type(kinds) for name, kinds in sorted(self._types.items())}
+        types = {
+            name: _arrow_type(kinds) for name, kinds in sorted(self._types.items())
+        }
         schema = pa.schema(list(types.items()))
-        with self._spool, (self._folder / METADATA).open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        with (
+            self._spool,
+            (self._folder / METADATA).open("wb") as sink,
+            pa.ipc.new_stream(sink, schema) as writer,
+        ):
             self._spool.seek(0)
-            while rows := [json.loads(line) for line in islice(self._spool, ROWS_IN_MEMORY)]:
-                columns = [pa.array([_as(kind, row.get(name)) for row in rows], kind) for name, kind in types.items()]
+            while rows := [
+                json.loads(line) for line in islice(self._spool, ROWS_IN_MEMORY)
+            ]:
+                columns = [
+                    pa.array([_as(kind, row.get(name)) for row in rows], kind)
+                    for name, kind in types.items()
+                ]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
         (self._folder / "metadata.jsonl").unlink()
         return checksums(self._folder, [METADATA])[METADATA]
@@ -118,7 +133,9 @@ class _Places:
 
     def __init__(self) -> None:
         self._numbers = array("q")
-        self._hashes = array("q")  # Python's own hash: salted, so that nobody can choose ids that share one
+        self._hashes = array(
+            "q"
+        )  # Python's own hash: salted, so that nobody can choose ids that share one
         self._starts: list[int] = []
         self._sources: list[Place] = []
 
@@ -160,26 +177,41 @@ class _Places:
             first[identifier] = row
 
 
-def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | None) -> tuple[int, str, str]:
+def _write(
+    passages: Iterable[Passage | Row], folder: Path, others: Corpus | None
+) -> tuple[int, str, str]:
     """Write all rows and return their count, their digest, and that of their further columns."""
     import pyarrow as pa
 
     schema, file = corpus_schema(), folder / FILE
-    digest, places, further = hashlib.blake2b(digest_size=16), _Places(), _MetadataWriter(folder)
+    digest, places, further = (
+        hashlib.blake2b(digest_size=16),
+        _Places(),
+        _MetadataWriter(folder),
+    )
     batch: list[tuple[str, str, str]] = []
     waiting = 0
     with file.open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
 
         def flush() -> None:
-            columns = [pa.array(values, pa.large_string()) for values in zip(*batch, strict=True)]
+            columns = [
+                pa.array(values, pa.large_string())
+                for values in zip(*batch, strict=True)
+            ]
             writer.write_batch(pa.record_batch(columns, schema=schema))
             batch.clear()
 
         for number, item in enumerate(passages, start=1):
-            row = item if isinstance(item, Row) else Row(item, Place("passages", number, "row"))
+            row = (
+                item
+                if isinstance(item, Row)
+                else Row(item, Place("passages", number, "row"))
+            )
             passage = row.passage
             if not passage.id.strip() or not passage.text.strip():
-                raise UserError(f"{row.place}: {'text' if passage.id.strip() else 'id'} is empty")
+                raise UserError(
+                    f"{row.place}: {'text' if passage.id.strip() else 'id'} is empty"
+                )
             fields = passage.id, passage.title, passage.text
             places.add(passage.id, row.place)
             further.add(row.metadata)
@@ -195,7 +227,12 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
     return len(places), digest.hexdigest(), further.finish()
 
 
-def build_corpus(passages: Iterable[Passage | Row], directory: str | Path, *, others: Corpus | None = None) -> Corpus:
+def build_corpus(
+    passages: Iterable[Passage | Row],
+    directory: str | Path,
+    *,
+    others: Corpus | None = None,
+) -> Corpus:
     """Write a corpus. Until the last passage is on disk nothing appears at `directory`.
 
     Args:

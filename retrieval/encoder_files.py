@@ -30,7 +30,9 @@ class EncoderSettings:
 
     pooling: str = "mean"  # `mean` over the tokens, or `cls` for the first
     normalize: bool = False  # scale vectors to length 1
-    max_tokens: int | None = None  # texts are cut at this many tokens; None for the model's own limit
+    max_tokens: int | None = (
+        None  # texts are cut at this many tokens; None for the model's own limit
+    )
 
     def __post_init__(self) -> None:
         check_choice("pooling", self.pooling, _POOLINGS.values())
@@ -47,10 +49,22 @@ def stated_settings(directory: Path) -> EncoderSettings:
     modules = _read(directory / "modules.json", list)
     if not modules:
         return EncoderSettings()
-    if not all(isinstance(module, dict) and isinstance(module.get("path", ""), str) for module in modules):
-        raise UserError(f"{directory / 'modules.json'} must hold objects with a path; fetch the encoder again")
-    folders = {str(module.get("type", "")).rsplit(".", 1)[-1]: directory / module.get("path", "") for module in modules}
-    if set(folders) - {"Transformer", "Pooling", "Normalize"} or next(iter(folders)) != "Transformer":
+    if not all(
+        isinstance(module, dict) and isinstance(module.get("path", ""), str)
+        for module in modules
+    ):
+        raise UserError(
+            f"{directory / 'modules.json'} must hold objects with a path; fetch the encoder again"
+        )
+    folders = {
+        str(module.get("type", "")).rsplit(".", 1)[-1]: directory
+        / module.get("path", "")
+        for module in modules
+    }
+    if (
+        set(folders) - {"Transformer", "Pooling", "Normalize"}
+        or next(iter(folders)) != "Transformer"
+    ):
         raise UnsupportedModulesError(
             f"encoder {directory} has the modules {', '.join(folders)}; use SentenceTransformerEncoder"
         )
@@ -67,7 +81,11 @@ def stated_settings(directory: Path) -> EncoderSettings:
 
 def _pooling(config: dict[str, Any], directory: Path) -> str:
     """Return the name of the one pooling that is chosen, by a switch or, in newer files, by its name."""
-    chosen = [name for name, value in config.items() if name.startswith("pooling_mode_") and value is True]
+    chosen = [
+        name
+        for name, value in config.items()
+        if name.startswith("pooling_mode_") and value is True
+    ]
     if isinstance(config.get("pooling_mode"), str):
         chosen = [_NEW_POOLINGS.get(config["pooling_mode"], config["pooling_mode"])]
     if len(chosen) != 1 or chosen[0] not in _POOLINGS:
@@ -81,7 +99,9 @@ def _read(path: Path, kind: type[T]) -> T:
     """Return the list or object in a file; an empty one where there is no file."""
     value = read_json(path) if user_path(path).exists() else kind()
     if not isinstance(value, kind):
-        raise UserError(f"{path} must hold a {kind.__name__}, not {type(value).__name__}; fetch the encoder again")
+        raise UserError(
+            f"{path} must hold a {kind.__name__}, not {type(value).__name__}; fetch the encoder again"
+        )
     return value
 
 
@@ -92,14 +112,27 @@ def encoder_directory(source: str | Path) -> Path:
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is no encoder directory: it has no config.json")
         return path
-    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") > 1 or path.exists():
+    if (
+        path.is_absolute()
+        or str(source).startswith(".")
+        or str(source).count("/") > 1
+        or path.exists()
+    ):
         raise UserError(f"no encoder directory {source}")
     from huggingface_hub import snapshot_download
 
     try:
-        folder = snapshot_download(str(source), allow_patterns=_PATTERNS, ignore_patterns=["onnx/*", "openvino/*"])
-    except Exception as error:  # the hub client raises many unrelated types: network, HTTP, validation
-        raise UserError(f"no encoder {source!r}: not a directory here, and the hub says: {str(error)[:200]}") from error
+        folder = snapshot_download(
+            str(source),
+            allow_patterns=_PATTERNS,
+            ignore_patterns=["onnx/*", "openvino/*"],
+        )
+    except (
+        Exception
+    ) as error:  # the hub client raises many unrelated types: network, HTTP, validation
+        raise UserError(
+            f"no encoder {source!r}: not a directory here, and the hub says: {str(error)[:200]}"
+        ) from error
     return Path(folder)
 
 
@@ -115,9 +148,14 @@ def canonical_source(source: str | Path) -> str:
 
     folder = path.resolve()
     repository = folder.parent.parent
-    if repository.parent == Path(HF_HUB_CACHE).resolve() and repository.name.startswith("models--"):
+    if repository.parent == Path(HF_HUB_CACHE).resolve() and repository.name.startswith(
+        "models--"
+    ):
         newest = repository / "refs" / "main"
-        if newest.is_file() and newest.read_text(encoding="utf-8").strip() == folder.name:
+        if (
+            newest.is_file()
+            and newest.read_text(encoding="utf-8").strip() == folder.name
+        ):
             return repository.name.removeprefix("models--").replace("--", "/")
     return str(folder)
 
@@ -138,7 +176,9 @@ def loading(source: str | Path) -> Iterator[None]:
     except Exception as error:  # of any type: division by zero, a missing attribute, a tokenizer's bare Exception
         if wants_own_code(error):
             raise own_code_refused(source) from error
-        raise UserError(f"encoder {source} cannot be loaded: {type(error).__name__}: {str(error)[:300]}") from error
+        raise UserError(
+            f"encoder {source} cannot be loaded: {type(error).__name__}: {str(error)[:300]}"
+        ) from error
 
 
 def load_model(directory: Path, source: str | Path) -> tuple[Any, Any]:
@@ -148,12 +188,20 @@ def load_model(directory: Path, source: str | Path) -> tuple[Any, Any]:
     with quiet():
         tokenizer = load("AutoTokenizer", directory)
         # In float32 first: the fingerprint must not depend on the precision that is asked for.
-        model, report = load("AutoModel", directory, dtype=torch.float32, output_loading_info=True)
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+        model, report = load(
+            "AutoModel", directory, dtype=torch.float32, output_loading_info=True
+        )
+    missing = sorted(
+        key for key in report["missing_keys"] if not key.startswith("pooler.")
+    )
     if missing:
-        raise UserError(f"encoder {source} lacks weights ({missing[0]} and {len(missing) - 1} more); fetch it again")
+        raise UserError(
+            f"encoder {source} lacks weights ({missing[0]} and {len(missing) - 1} more); fetch it again"
+        )
     parts = {name for name, _ in model.named_children()} - {"pooler"}
-    unexpected = [key for key in sorted(report["unexpected_keys"]) if "position_ids" not in key]
+    unexpected = [
+        key for key in sorted(report["unexpected_keys"]) if "position_ids" not in key
+    ]
     unused = [key for key in unexpected if key.split(".")[0] in parts]
     if unused:
         raise UserError(
@@ -177,6 +225,12 @@ def parameters_fingerprint(module: Any, tokenizer: Any, settings: str) -> str:
             continue
         flat = tensor.detach().flatten()
         sample = flat[:: max(1, flat.numel() // _SAMPLES)].to("cpu", torch.float32)
-        parts.append(hashlib.blake2b(repr(tuple(tensor.shape)).encode() + sample.numpy().tobytes()).hexdigest())
-    text = "\n".join([*sorted(parts), repr(list(tokenizer(_PROBE)["input_ids"])), settings])
+        parts.append(
+            hashlib.blake2b(
+                repr(tuple(tensor.shape)).encode() + sample.numpy().tobytes()
+            ).hexdigest()
+        )
+    text = "\n".join(
+        [*sorted(parts), repr(list(tokenizer(_PROBE)["input_ids"])), settings]
+    )
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

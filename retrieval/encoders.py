@@ -30,19 +30,25 @@ class EncoderCard:
     fingerprint: str  # differs for every encoder whose vectors differ
     dim: int  # length of a vector, d
     pooling: str = "custom"  # how token vectors become one, such as `mean`
-    normalized: bool = False  # vectors have length 1, so that the inner product is the cosine
-    max_tokens: int | None = None  # what is behind this many tokens of a text is not read; None if unknown
-    source: str = ""  # directory or hub name to load it from again, or empty
-    precision: str = (
-        "float32"  # number format of the weights; empty if unknown. Vectors in two formats can be compared.
+    normalized: bool = (
+        False  # vectors have length 1, so that the inner product is the cosine
     )
+    max_tokens: int | None = (
+        None  # what is behind this many tokens of a text is not read; None if unknown
+    )
+    source: str = ""  # directory or hub name to load it from again, or empty
+    precision: str = "float32"  # number format of the weights; empty if unknown; vectors in two formats can be compared
 
     def __post_init__(self) -> None:
         check_int("dim", self.dim)
 
     def identity(self) -> dict[str, Any]:
         """Return what decides which vectors can be compared: all but the name, the source and the precision."""
-        return {name: value for name, value in asdict(self).items() if name not in ("name", "source", "precision")}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("name", "source", "precision")
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -64,7 +70,9 @@ class Encoder(Protocol):
 class BlockEncoder(Encoder, Protocol):
     """An encoder that works on more than one block at once, for example on several machines."""
 
-    def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
+    def encode_blocks(
+        self, blocks: Iterable[Sequence[str]]
+    ) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors of each block of texts, in the order of the blocks, as `checked_encode` gives them."""
 
 
@@ -86,7 +94,9 @@ def check_vectors(values: Any, card: EncoderCard, count: int) -> NDArray[np.floa
     """Return vectors [count, d] as float32, or raise UserError where they are not that or not finite."""
     vectors = np.asarray(values, dtype=np.float32)
     if vectors.shape != (count, card.dim):
-        raise UserError(f"encoder {card.name!r} returned shape {vectors.shape} for {count} texts of dim {card.dim}")
+        raise UserError(
+            f"encoder {card.name!r} returned shape {vectors.shape} for {count} texts of dim {card.dim}"
+        )
     if not np.isfinite(vectors).all():
         raise UserError(f"encoder {card.name!r} returned values that are not finite")
     return vectors
@@ -125,8 +135,16 @@ class Template:
 
 def _check_slots(template: str, *, needed: str, known: set[str]) -> None:
     try:
-        slots = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        slots = {
+            name
+            for _, name, _, _ in string.Formatter().parse(template)
+            if name is not None
+        }
     except ValueError as error:
-        raise UserError(f"template {template!r}: {error}; double the braces that are text") from error
+        raise UserError(
+            f"template {template!r}: {error}; double the braces that are text"
+        ) from error
     if needed not in slots or slots - known:
-        raise UserError(f"template {template!r} must hold {{{needed}}} and no slot but: {', '.join(sorted(known))}")
+        raise UserError(
+            f"template {template!r} must hold {{{needed}}} and no slot but: {', '.join(sorted(known))}"
+        )

@@ -19,8 +19,12 @@ import numpy as np
 from selfrag.common.errors import UserError, require
 
 _FACTORY_CHARACTERS = 200
-_MIN_LARGEST_NUMBER = 1 << 16  # of a factory string; indexes of more vectors may have as large a number
-_MAX_BITS = 16  # of a code, the number after `x`: faiss allocates 2^bits centroids at once
+_MIN_LARGEST_NUMBER = (
+    1 << 16
+)  # of a factory string; indexes of more vectors may have as large a number
+_MAX_BITS = (
+    16  # of a code, the number after `x`: faiss allocates 2^bits centroids at once
+)
 _SPARE_BYTES = 4096  # faiss demands that an array is smaller than the limit
 
 # Header fields that neither training nor adding changes. Kinds of index have some of them each.
@@ -38,13 +42,53 @@ _FIELDS = (
         "eigen_power",
     ),
     *("nlist", "nprobe", "by_residual", "type", "n_per_block", "block_size"),
-    *("M", "M2", "nbits", "nb_bits", "ksub", "dsub", "bbs", "qb", "qbs", "skip", "centered", "encode_signs", "bits"),
-    *("qtype", "rangestat", "search_type", "tot_bits", "norm_bits", "total_codebook_size", "only_8bit", "nsplits"),
-    *("max_beam_size", "use_beam_LUT", "efSearch", "efConstruction", "R", "K", "search_L", "k_factor"),
+    *(
+        "M",
+        "M2",
+        "nbits",
+        "nb_bits",
+        "ksub",
+        "dsub",
+        "bbs",
+        "qb",
+        "qbs",
+        "skip",
+        "centered",
+        "encode_signs",
+        "bits",
+    ),
+    *(
+        "qtype",
+        "rangestat",
+        "search_type",
+        "tot_bits",
+        "norm_bits",
+        "total_codebook_size",
+        "only_8bit",
+        "nsplits",
+    ),
+    *(
+        "max_beam_size",
+        "use_beam_LUT",
+        "efSearch",
+        "efConstruction",
+        "R",
+        "K",
+        "search_L",
+        "k_factor",
+    ),
 )
 # Parts that hold such fields themselves.
 _PARTS = (
-    *("index", "base_index", "refine_index", "storage", "quantizer", "invlists", "direct_map"),
+    *(
+        "index",
+        "base_index",
+        "refine_index",
+        "storage",
+        "quantizer",
+        "invlists",
+        "direct_map",
+    ),
     *("pq", "sq", "aq", "rq", "lsq", "prq", "plsq", "rabitq", "hnsw", "nsg"),
 )
 _READING = threading.Lock()  # the limits of faiss belong to the process
@@ -59,16 +103,22 @@ def empty_index(factory: str, dim: int, rows: int) -> Any:
     faiss = require("faiss", extra="cpu")
     largest = max(rows, _MIN_LARGEST_NUMBER)
     if len(factory) > _FACTORY_CHARACTERS:
-        raise UserError(f"kind={factory!r:.80}..: longer than {_FACTORY_CHARACTERS} characters")
+        raise UserError(
+            f"kind={factory!r:.80}..: longer than {_FACTORY_CHARACTERS} characters"
+        )
     for digits in re.findall(r"\d+", factory):
         if not 1 <= int(digits) <= largest:
-            raise UserError(f"kind={factory!r:.80}: a number in it is not 1 to {largest}, which {rows} vectors can use")
+            raise UserError(
+                f"kind={factory!r:.80}: a number in it is not 1 to {largest}, which {rows} vectors can use"
+            )
     if any(int(digits) > _MAX_BITS for digits in re.findall(r"x(\d+)", factory)):
         raise UserError(f"kind={factory!r:.80}: codes of more than {_MAX_BITS} bits")
     try:
         return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
     except (RuntimeError, AssertionError, MemoryError) as error:
-        raise UserError(f"kind={factory!r:.80}: faiss cannot build it of vectors of {dim}: {reason(error)}") from error
+        raise UserError(
+            f"kind={factory!r:.80}: faiss cannot build it of vectors of {dim}: {reason(error)}"
+        ) from error
 
 
 def reason(error: BaseException) -> str:
@@ -85,16 +135,22 @@ def read_faiss(file: Path, factory: str, dim: int, rows: int) -> Any:
     """
     faiss = require("faiss", extra="cpu")
     if not hasattr(faiss, "set_deserialization_loop_limit"):
-        raise UserError(f"faiss {faiss.__version__} cannot read files safely; install faiss-cpu 1.15 or later")
+        raise UserError(
+            f"faiss {faiss.__version__} cannot read files safely; install faiss-cpu 1.15 or later"
+        )
     expected = empty_index(factory, dim, rows)
     try:
         with _bounded_reading(max(file.stat().st_size, _table_bytes(expected))):
             index = faiss.read_index(str(file))
         _check_part(index, expected, rows)
     except (RuntimeError, MemoryError, OSError) as error:
-        raise UserError(f"{file} is not a readable faiss index ({reason(error)}); build the index again") from error
+        raise UserError(
+            f"{file} is not a readable faiss index ({reason(error)}); build the index again"
+        ) from error
     except _DamagedError as error:
-        raise UserError(f"{file} is not the {factory:.80} index of these vectors ({error}); build it again") from error
+        raise UserError(
+            f"{file} is not the {factory:.80} index of these vectors ({error}); build it again"
+        ) from error
     return index
 
 
@@ -118,7 +174,10 @@ def _bounded_reading(largest: int) -> Iterator[None]:
     import faiss
 
     with _READING:
-        byte_limit, loop_limit = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
+        byte_limit, loop_limit = (
+            faiss.get_deserialization_vector_byte_limit(),
+            faiss.get_deserialization_loop_limit(),
+        )
         faiss.set_deserialization_vector_byte_limit(largest + _SPARE_BYTES)
         faiss.set_deserialization_loop_limit(largest + _SPARE_BYTES)
         try:
@@ -148,7 +207,9 @@ def _check_part(part: Any, expected: Any, rows: int) -> None:
         _check_lists(part, rows)
     if hasattr(part, "chain"):
         if part.chain.size() != expected.chain.size():
-            raise _DamagedError(f"{name} has {part.chain.size()} transforms, not {expected.chain.size()}")
+            raise _DamagedError(
+                f"{name} has {part.chain.size()} transforms, not {expected.chain.size()}"
+            )
         for number in range(part.chain.size()):
             _check_part(part.chain.at(number), expected.chain.at(number), rows)
     for field in _PARTS:
@@ -157,7 +218,11 @@ def _check_part(part: Any, expected: Any, rows: int) -> None:
             continue
         if getattr(part, field, None) is None:
             raise _DamagedError(f"{name} has no {field}")
-        _check_part(getattr(part, field), inner, expected.nlist if field == "quantizer" else rows)
+        _check_part(
+            getattr(part, field),
+            inner,
+            expected.nlist if field == "quantizer" else rows,
+        )
 
 
 def _typed(part: Any) -> Any:
@@ -183,10 +248,14 @@ def _check_filled(index: Any, name: str, rows: int) -> None:
     if hasattr(index, "ntotal2"):  # codes in blocks of `bbs` vectors
         blocks = -(-rows // index.bbs)
         if index.ntotal2 != blocks * index.bbs:
-            raise _DamagedError(f"{name} has room for {index.ntotal2} vectors, not {blocks * index.bbs}")
+            raise _DamagedError(
+                f"{name} has room for {index.ntotal2} vectors, not {blocks * index.bbs}"
+            )
         size = blocks * index.get_block_stride()
     if index.codes.size() != size:
-        raise _DamagedError(f"{name} has {index.codes.size()} bytes of codes, not {size}")
+        raise _DamagedError(
+            f"{name} has {index.codes.size()} bytes of codes, not {size}"
+        )
 
 
 def _check_lists(lists: Any, rows: int) -> None:

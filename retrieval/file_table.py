@@ -42,14 +42,19 @@ class FileRecord:
     @property
     def rows(self) -> RowNumbers:
         """Return the rows of its passages, rising."""
-        runs = [np.arange(start, end) for start, end in zip(self.starts, self.ends, strict=True)]
+        runs = [
+            np.arange(start, end)
+            for start, end in zip(self.starts, self.ends, strict=True)
+        ]
         return np.concatenate([np.zeros(0, np.int64), *runs])
 
     def with_rows(self, rows: RowNumbers) -> FileRecord:
         """Return the record with other rows, rising."""
         breaks = np.flatnonzero(np.diff(rows) != 1)
         starts = rows[np.concatenate([[0], breaks + 1])] if len(rows) else rows
-        ends = rows[np.concatenate([breaks, [len(rows) - 1]])] + 1 if len(rows) else rows
+        ends = (
+            rows[np.concatenate([breaks, [len(rows) - 1]])] + 1 if len(rows) else rows
+        )
         return replace(self, starts=starts.tolist(), ends=ends.tolist())
 
 
@@ -58,7 +63,9 @@ def _schema() -> Any:
 
     text, number, numbers = pa.large_string(), pa.int64(), pa.large_list(pa.int64())
     kinds = {"str": text, "int": number, "list[int]": numbers}
-    return pa.schema([(name, kinds[str(kind)]) for name, kind in FileRecord.__annotations__.items()])
+    return pa.schema(
+        [(name, kinds[str(kind)]) for name, kind in FileRecord.__annotations__.items()]
+    )
 
 
 def write_file_table(path: Path, records: Sequence[FileRecord]) -> None:
@@ -82,7 +89,14 @@ def read_file_table(path: Path, rows: int) -> list[FileRecord]:
             raise ValueError("a value is missing")
         records = [FileRecord(**values) for values in table.to_pylist()]
         _check_records(records, rows)
-    except (pa.ArrowException, OSError, ValueError, TypeError, UnicodeError, MemoryError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        UnicodeError,
+        MemoryError,
+    ) as error:
         raise _damaged(path, error) from error
     return records
 
@@ -135,7 +149,9 @@ class FileFinder:
 
         try:
             self._table.validate(full=True)
-            first, last = (self._table[name].combine_chunks() for name in ("starts", "ends"))
+            first, last = (
+                self._table[name].combine_chunks() for name in ("starts", "ends")
+            )
             starts, ends = first.flatten().to_numpy(), last.flatten().to_numpy()
             files = compute.list_parent_indices(first).to_numpy()
             if len(starts) != len(ends):
@@ -158,7 +174,10 @@ def _check_records(records: Sequence[FileRecord], rows: int) -> None:
         if not position <= start < end <= rows:
             raise ValueError(f"rows {start} to {end} belong to two files, or to none")
         position = end
-    for values in ([record.location for record in records], [record.name for record in records]):
+    for values in (
+        [record.location for record in records],
+        [record.name for record in records],
+    ):
         if len(set(values)) < len(values):
             raise ValueError("a file is listed twice")
 

@@ -28,7 +28,9 @@ def gpu_resources() -> Any:
     return faiss.StandardGpuResources()
 
 
-def flat_on_gpu(resources: Any, dim: int, halves: bool, blocks: Iterable[NDArray[np.float32]]) -> Any:
+def flat_on_gpu(
+    resources: Any, dim: int, halves: bool, blocks: Iterable[NDArray[np.float32]]
+) -> Any:
     """Return an exact index on the GPU with the vectors of blocks [n, dim]; with `halves` it holds float16."""
     import faiss
 
@@ -67,7 +69,9 @@ class GpuCandidates:
         self._usable = rows >= _LEAST_ROWS
         self._lock = Lock()  # faiss searches on a GPU from one thread at a time
 
-    def best_rows(self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None) -> Any:
+    def best_rows(
+        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
+    ) -> Any:
         """Return unordered rows [m, at least k], -1 for none; or None where the CPU is to search.
 
         `allowed` is bool [n], the rows that may be found; None for all.
@@ -76,7 +80,9 @@ class GpuCandidates:
             return None
         wanted = k
         if allowed is not None:
-            wanted = math.ceil(_SPARE * k * len(allowed) / max(1, int(np.count_nonzero(allowed))))
+            wanted = math.ceil(
+                _SPARE * k * len(allowed) / max(1, int(np.count_nonzero(allowed)))
+            )
         if wanted > _MOST:
             return None
         rows = self._search(queries, wanted)

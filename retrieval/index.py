@@ -22,18 +22,48 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template
 from retrieval.local_encoders import load_alike
-from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
-from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
+from retrieval.search import (
+    DenseRetriever,
+    Fusion,
+    HybridRetriever,
+    IndexVersion,
+    LocalRetriever,
+    WordRetriever,
+)
+from retrieval.vectors import (
+    NPY_ERRORS,
+    DenseCard,
+    FlatIndex,
+    Mask,
+    SegmentedIndex,
+    VectorIndex,
+    factory_of,
+)
 from retrieval.words import ANALYZER, WordIndex, language_name
 from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError
-from selfrag.common.finished import MANIFEST, check_finished, checksums, damaged, recover
+from selfrag.common.finished import (
+    MANIFEST,
+    check_finished,
+    checksums,
+    damaged,
+    recover,
+)
 from selfrag.common.reading import user_path
 
 FORMAT = "selfrag-index-2"
-FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
+FORMATS = (
+    FORMAT,
+    "selfrag-index-1",
+)  # the older one has a single segment and flat search
 CORPUS, VECTORS, PARTS = "corpus", "vectors.npy", "parts"
-DENSE, REMOVED, SEGMENT, WORDS, FILES = "dense.faiss", "removed.npy", "segment", "words", "files.arrow"
+DENSE, REMOVED, SEGMENT, WORDS, FILES = (
+    "dense.faiss",
+    "removed.npy",
+    "segment",
+    "words",
+    "files.arrow",
+)
 MODES = ("hybrid", "dense", "words")
 _SEGMENT = re.compile(rf"\.|{PARTS}/\d+-{SEGMENT}")
 
@@ -73,9 +103,13 @@ class IndexManifest:
     versions: dict[str, str] = field(default_factory=lambda: _versions())
     inputs: str = ""  # fingerprint of the files that the passages were read from; empty if unknown
     generation: int = 1  # counts the changes
-    added: list[IndexSegment] = field(default_factory=list)  # segments after the first, in the order of their rows
+    added: list[IndexSegment] = field(
+        default_factory=list
+    )  # segments after the first, in the order of their rows
     removed: int = 0  # number of removed passages, whose rows are in `parts/GENERATION-removed.npy`
-    dense: DenseCard | None = None  # the approximate index of the first segment; None for exact search
+    dense: DenseCard | None = (
+        None  # the approximate index of the first segment; None for exact search
+    )
     language: str = ""  # of the word index; empty where there is none
     analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new index
     # of the files, blake2b by relative name; empty in older manifests
@@ -115,21 +149,32 @@ class IndexManifest:
     def identity(self) -> dict[str, Any]:
         """Return what decides the vectors: equal for two that describe the same vectors of the same passages."""
         values = asdict(self)
-        encoder = {name: values["encoder"][name] for name in ("fingerprint", "dim", "precision")}
+        encoder = {
+            name: values["encoder"][name]
+            for name in ("fingerprint", "dim", "precision")
+        }
         return {
-            name: values[name] for name in ("passages", "corpus", "template", "metric", "added", "removed")
+            name: values[name]
+            for name in ("passages", "corpus", "template", "metric", "added", "removed")
         } | encoder
 
     def own_digest(self) -> str:
         """Return a digest of the values that `digest` covers."""
-        values = {name: value for name, value in asdict(self).items() if name != "digest"}
-        del values["encoder"]["name"], values["encoder"]["source"]  # they may differ for one encoder
+        values = {
+            name: value for name, value in asdict(self).items() if name != "digest"
+        }
+        del (
+            values["encoder"]["name"],
+            values["encoder"]["source"],
+        )  # they may differ for one encoder
         if self.encoder.precision == "float32":
             del values["encoder"]["precision"]
         for name, default in _LATER.items():  # older manifests do not have them
             if values[name] == default:
                 del values[name]
-        return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            json.dumps(values, sort_keys=True).encode(), digest_size=16
+        ).hexdigest()
 
 
 _LATER: dict[str, Any] = {
@@ -168,7 +213,15 @@ def load_manifest(directory: str | Path) -> IndexManifest:
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for name in ("selfrag", "numpy", "pyarrow", "torch", "transformers", "faiss-cpu", "tantivy"):
+    for name in (
+        "selfrag",
+        "numpy",
+        "pyarrow",
+        "torch",
+        "transformers",
+        "faiss-cpu",
+        "tantivy",
+    ):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -176,8 +229,12 @@ def _versions() -> dict[str, str]:
     return found
 
 
-_READ_THROUGH = 1 << 26  # bytes of an index up to which every opening reads all of it, in about a tenth of a second
-_CHECKED = 1 << 28  # bytes of an approximate index up to which every opening compares its checksum
+_READ_THROUGH = (
+    1 << 26
+)  # bytes of an index up to which every opening reads all of it, in about a tenth of a second
+_CHECKED = (
+    1 << 28
+)  # bytes of an approximate index up to which every opening compares its checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +244,9 @@ class OpenParts:
     corpus: Corpus  # passages of all segments; removed ones are still there
     vectors: list[FlatIndex]  # of each segment
     index: VectorIndex  # searches all vectors
-    words: WordIndex | None  # searches all passages by words; None where the index has none
+    words: (
+        WordIndex | None
+    )  # searches all passages by words; None where the index has none
 
 
 def open_index(
@@ -216,7 +275,9 @@ def open_index(
     path = user_path(directory)
     manifest, parts = open_parts(path)
     if mode in ("words", "hybrid") and parts.words is None:
-        raise UserError(f"index {path} has no words; add them with: selfrag index compact {path} --language auto")
+        raise UserError(
+            f"index {path} has no words; add them with: selfrag index compact {path} --language auto"
+        )
     retriever: LocalRetriever
     words = None if parts.words is None else WordRetriever(parts.corpus, parts.words)
     if mode == "words" and words is not None:
@@ -224,7 +285,11 @@ def open_index(
     else:
         loaded = encoder_of(f"index {path}", manifest.encoder, encoder)
         dense = DenseRetriever(parts.corpus, parts.index, loaded, manifest.template)
-        retriever = dense if mode == "dense" or words is None else HybridRetriever(dense, words, fusion)
+        retriever = (
+            dense
+            if mode == "dense" or words is None
+            else HybridRetriever(dense, words, fusion)
+        )
     retriever.version = IndexVersion(manifest.generation, manifest.own_digest())
     return retriever
 
@@ -236,7 +301,9 @@ def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:
         try:
             return manifest, _opened(path, manifest)
         except UserError:
-            if load_manifest(path) == manifest:  # else it was changed while it was opened
+            if (
+                load_manifest(path) == manifest
+            ):  # else it was changed while it was opened
                 raise
 
 
@@ -245,11 +312,20 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
     for segment in manifest.segments:
         folder = path / segment.name
         corpus, matrix = Corpus.open(folder / CORPUS), FlatIndex.open(folder / VECTORS)
-        stated = segment.passages, segment.passages, manifest.encoder.dim, segment.corpus
+        stated = (
+            segment.passages,
+            segment.passages,
+            manifest.encoder.dim,
+            segment.corpus,
+        )
         actual = len(corpus), len(matrix), matrix.dim, corpus.digest
         if stated != actual:
             difference = f"are {actual!s:.120}, by its manifest {stated!s:.120}"
-            raise damaged("index", path, f"passages, vectors, their length and digest {difference}")
+            raise damaged(
+                "index",
+                path,
+                f"passages, vectors, their length and digest {difference}",
+            )
         corpora.append(corpus)
         vectors.append(matrix)
     small = sum(manifest.files.values()) <= _READ_THROUGH
@@ -284,9 +360,15 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
     if not manifest.language:
         return None
     name = manifest.part(WORDS)
-    words = WordIndex(path / str(name), manifest.language, manifest.analyzer) if name else None
+    words = (
+        WordIndex(path / str(name), manifest.language, manifest.analyzer)
+        if name
+        else None
+    )
     if words is None or len(words) != manifest.rows:
-        raise damaged("index", path, f"its word index does not hold {manifest.rows} passages")
+        raise damaged(
+            "index", path, f"its word index does not hold {manifest.rows} passages"
+        )
     return words
 
 
@@ -296,8 +378,13 @@ def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> Non
         try:
             actual = checksums(path, names)
         except OSError as error:
-            raise UserError(f"cannot read {error.filename or path}: {error.strerror}") from error
-        wrong = next((name for name in names if manifest.checksums.get(name) != actual[name]), None)
+            raise UserError(
+                f"cannot read {error.filename or path}: {error.strerror}"
+            ) from error
+        wrong = next(
+            (name for name in names if manifest.checksums.get(name) != actual[name]),
+            None,
+        )
         if wrong is not None:
             raise damaged("index", path, f"{wrong:.80} is not as it was written")
 
@@ -311,13 +398,17 @@ def kept_rows(path: Path, manifest: IndexManifest) -> Mask | None:
         packed = np.load(path / str(name), allow_pickle=False)
         removed = np.unpackbits(packed, count=manifest.rows).astype(bool)
     except NPY_ERRORS as error:
-        raise damaged("index", path, f"{name} cannot be read ({error!s:.200})") from error
+        raise damaged(
+            "index", path, f"{name} cannot be read ({error!s:.200})"
+        ) from error
     if np.count_nonzero(removed) != manifest.removed:
         raise damaged("index", path, f"{name} does not hold {manifest.removed} rows")
     return ~removed
 
 
-def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:
+def encoder_of(
+    where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None
+) -> Encoder:
     """Return the encoder of an index, loaded in its number format; None loads it from where it was at build time.
 
     Raises:
@@ -325,7 +416,9 @@ def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Pat
     """
     if encoder is None:
         if not built_with.source:
-            raise UserError(f"{where} was built with encoder {built_with.name!r}, which must be passed as encoder=")
+            raise UserError(
+                f"{where} was built with encoder {built_with.name!r}, which must be passed as encoder="
+            )
         encoder = built_with.source
     loaded = load_alike(encoder, built_with)
     if loaded.card.identity() != built_with.identity():

@@ -14,7 +14,17 @@ import numpy as np
 from retrieval.compressed import build_compressed
 from retrieval.corpus import Corpus
 from retrieval.corpus_writing import build_corpus
-from retrieval.index import CORPUS, DENSE, FILES, PARTS, VECTORS, WORDS, IndexManifest, kept_rows, open_parts
+from retrieval.index import (
+    CORPUS,
+    DENSE,
+    FILES,
+    PARTS,
+    VECTORS,
+    WORDS,
+    IndexManifest,
+    kept_rows,
+    open_parts,
+)
 from retrieval.language_detection import detect_language, sample
 from retrieval.vector_writing import GrowingMatrix, live_blocks
 from retrieval.vectors import DenseCard, FlatIndex, Mask, factory_of
@@ -59,7 +69,11 @@ def language_of(language: str, corpus: Corpus) -> str:
 
 
 def publish_index(
-    plan: IndexManifest, draft: Path, target: Path, progress: bool | None, records: Sequence[FileRecord] | None = None
+    plan: IndexManifest,
+    draft: Path,
+    target: Path,
+    progress: bool | None,
+    records: Sequence[FileRecord] | None = None,
 ) -> None:
     """Add to a finished segment in `draft` what its kind of search needs, and put the folder in place of `target`.
 
@@ -67,14 +81,29 @@ def publish_index(
     """
     with writing(target):
         shutil.rmtree(draft / PARTS, ignore_errors=True)
-        dense = _dense(draft / VECTORS, plan.kind, draft / PARTS / f"{plan.generation}-{DENSE}", progress)
+        dense = _dense(
+            draft / VECTORS,
+            plan.kind,
+            draft / PARTS / f"{plan.generation}-{DENSE}",
+            progress,
+        )
         if plan.language:
-            add_words(draft / PARTS / f"{plan.generation}-{WORDS}", Corpus.open(draft / CORPUS), 0, plan.language)
+            add_words(
+                draft / PARTS / f"{plan.generation}-{WORDS}",
+                Corpus.open(draft / CORPUS),
+                0,
+                plan.language,
+            )
         if records is not None:
             from retrieval.file_table import write_file_table
 
             write_file_table(draft / PARTS / f"{plan.generation}-{FILES}", records)
-        write_json(draft / MANIFEST, _sealed(replace(plan, dense=dense, checksums={}), draft, sizes(draft)).as_dict())
+        write_json(
+            draft / MANIFEST,
+            _sealed(
+                replace(plan, dense=dense, checksums={}), draft, sizes(draft)
+            ).as_dict(),
+        )
         publish(draft, target)
 
 
@@ -95,9 +124,15 @@ def restructure(
     """
     _, parts = open_parts(target)
     present = parts.vectors[0].dtype
-    dtype = present if storage is None else dtype_of(storage, manifest.rows - manifest.removed)
+    dtype = (
+        present
+        if storage is None
+        else dtype_of(storage, manifest.rows - manifest.removed)
+    )
     kind = kind or manifest.kind
-    language = manifest.language if language is None else language_of(language, parts.corpus)
+    language = (
+        manifest.language if language is None else language_of(language, parts.corpus)
+    )
     if manifest.added or manifest.removed or dtype != present:
         draft = building / "compacted"
         shutil.rmtree(draft, ignore_errors=True)
@@ -121,12 +156,21 @@ def restructure(
         moved = None if records is None else move_records(records, parts.corpus.kept)
         publish_index(plan, draft, target, progress, moved)
         return
-    changed = replace(manifest, kind=kind, language=language, analyzer=ANALYZER if language else manifest.analyzer)
+    changed = replace(
+        manifest,
+        kind=kind,
+        language=language,
+        analyzer=ANALYZER if language else manifest.analyzer,
+    )
     old, new = list[str | None](), list[str]()
     with writing(target):
-        if factory_of(kind, manifest.rows, parts.vectors[0].dim) != (manifest.dense.factory if manifest.dense else ""):
+        if factory_of(kind, manifest.rows, parts.vectors[0].dim) != (
+            manifest.dense.factory if manifest.dense else ""
+        ):
             name = f"{PARTS}/{manifest.generation + 1}-{DENSE}"
-            changed = replace(changed, dense=_dense(target / VECTORS, kind, target / name, progress))
+            changed = replace(
+                changed, dense=_dense(target / VECTORS, kind, target / name, progress)
+            )
             old.append(manifest.part(DENSE))
             new.append(name)
         if (language, changed.analyzer) != (manifest.language, manifest.analyzer):
@@ -148,13 +192,21 @@ def next_generation(
     `checksums` and `generation` of the manifest are those from before.
     """
     before = tuple(name for name in old if name)
-    kept = {name: size for name, size in manifest.files.items() if not _inside(name, before)}
+    kept = {
+        name: size for name, size in manifest.files.items() if not _inside(name, before)
+    }
     added = {name: size for name, size in sizes(target).items() if _inside(name, new)}
-    manifest = _sealed(replace(manifest, generation=manifest.generation + 1), target, kept | added)
+    manifest = _sealed(
+        replace(manifest, generation=manifest.generation + 1), target, kept | added
+    )
     write_json(target / MANIFEST, manifest.as_dict())
-    for path in sorted((target / PARTS).rglob("*"), reverse=True):  # files before their folders
+    for path in sorted(
+        (target / PARTS).rglob("*"), reverse=True
+    ):  # files before their folders
         if path.relative_to(target).as_posix() not in manifest.files:
-            with suppress(OSError):  # a folder that is not empty, or a file that a reader holds on Windows
+            with suppress(
+                OSError
+            ):  # a folder that is not empty, or a file that a reader holds on Windows
                 path.rmdir() if path.is_dir() else path.unlink()
     return manifest
 
@@ -163,14 +215,24 @@ def _inside(name: str, places: Sequence[str]) -> bool:
     return any(name == place or name.startswith(f"{place}/") for place in places)
 
 
-def _sealed(manifest: IndexManifest, folder: Path, files: dict[str, int]) -> IndexManifest:
+def _sealed(
+    manifest: IndexManifest, folder: Path, files: dict[str, int]
+) -> IndexManifest:
     """Return a manifest with sizes and checksums of its files; those that are known are not read again."""
-    known = {name: manifest.checksums[name] for name in files if name in manifest.checksums}
+    known = {
+        name: manifest.checksums[name] for name in files if name in manifest.checksums
+    }
     new = checksums(folder, sorted(files.keys() - known.keys()))
-    return replace(manifest, files=dict(sorted(files.items())), checksums=dict(sorted({**known, **new}.items())))
+    return replace(
+        manifest,
+        files=dict(sorted(files.items())),
+        checksums=dict(sorted({**known, **new}.items())),
+    )
 
 
-def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> DenseCard | None:
+def _dense(
+    vectors: Path, kind: str, file: Path, progress: bool | None
+) -> DenseCard | None:
     flat = FlatIndex.open(vectors)
     factory = factory_of(kind, len(flat), flat.dim)
     if not factory:
@@ -179,7 +241,9 @@ def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> Dense
     return build_compressed(flat, factory, file, progress=progress)
 
 
-def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str) -> None:
+def _copy_vectors(
+    parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str
+) -> None:
     """Write the vectors of all rows that are kept, in their order, as those of one segment."""
     matrix = GrowingMatrix(draft / VECTORS, rows, parts[0].dim, dtype)
     for block in live_blocks(parts, kept):

@@ -11,10 +11,20 @@ from retrieval.normalisation import UNSPACED, spaced_words
 
 # The most frequent function words tell a language in a few sentences. One that n languages share counts 1 / n for each.
 # A language without a stemmer is listed only where its texts would otherwise be taken for one that has a stemmer.
-_LEAST_SHARE, _LEAST_HITS = 0.08, 1.5  # of function words in a text of the language: share of its words, and number
-_MOST_PASSAGES, _MOST_CHARACTERS = 1000, 1000  # of the sample that is read, and of each passage in it
+_LEAST_SHARE, _LEAST_HITS = (
+    0.08,
+    1.5,
+)  # of function words in a text of the language: share of its words, and number
+_MOST_PASSAGES, _MOST_CHARACTERS = (
+    1000,
+    1000,
+)  # of the sample that is read, and of each passage in it
 
-_HAN, _KANA, _HANGUL = re.compile("[\u4e00-\u9fff\u3400-\u4dbf]"), re.compile("[\u3041-\u30ff]"), re.compile("[가-힣]")
+_HAN, _KANA, _HANGUL = (
+    re.compile("[\u4e00-\u9fff\u3400-\u4dbf]"),
+    re.compile("[\u3041-\u30ff]"),
+    re.compile("[가-힣]"),
+)
 
 _FUNCTION_WORDS = {
     "arabic": "في من على إلى عن أن هذا هذه التي الذي كان كانت ما لا أو مع بعد بين هو هي ذلك قد لم كل",
@@ -102,7 +112,9 @@ def detect_language(texts: Iterable[str]) -> str:
     best = min(hits, key=lambda language: (-hits[language], language))
     if hits[best] >= max(_LEAST_HITS, _LEAST_SHARE * words) and unspaced < words:
         return best
-    return _language_of_script(characters) or ("english" if foreign < _MOST_FOREIGN * words else "other")
+    return _language_of_script(characters) or (
+        "english" if foreign < _MOST_FOREIGN * words else "other"
+    )
 
 
 def _language_of_script(characters: Counter[str]) -> str:
@@ -114,7 +126,9 @@ def _language_of_script(characters: Counter[str]) -> str:
     del characters["han"]
     if characters["persian"] * 20 >= characters["arabic"]:
         characters["persian"] += characters["arabic"]
-    best = min(characters, key=lambda language: (-characters[language], language), default="")
+    best = min(
+        characters, key=lambda language: (-characters[language], language), default=""
+    )
     return best if characters[best] else ""
 
 

@@ -31,8 +31,13 @@ from selfrag.common.pretrained import best_device, fast_format
 
 SERVERS = "selfrag.encoder_servers"
 """Entry points by the scheme of an address: each names a function of the address that gives an `Encoder`."""
-_CPU_BATCH, _GPU_BATCH = 1024, 65_536  # tokens of a batch; on a CPU its numbers are to stay in the cache of a core
-_CHARACTERS_PER_TOKEN = 64  # far above any prose; what lies behind is not even tokenised
+_CPU_BATCH, _GPU_BATCH = (
+    1024,
+    65_536,
+)  # tokens of a batch; on a CPU its numbers are to stay in the cache of a core
+_CHARACTERS_PER_TOKEN = (
+    64  # far above any prose; what lies behind is not even tokenised
+)
 # Alike in the number of words and characters: to a tokenizer that knows no word of them they are one text.
 _PROBES = ("river 17 北京 дом", "stone 42 東雨 мир")
 _SAFE_VERSION = 6
@@ -69,8 +74,12 @@ class EncoderOptions:
         # No such device; torch built without CUDA; a kind of device that torch only names.
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             reason = str(error).splitlines()[0]
-            raise UserError(f"device={device!r:.40} cannot be used ({reason}); give cpu or auto") from error
-        precision = fast_format(device).name if self.precision == "auto" else self.precision
+            raise UserError(
+                f"device={device!r:.40} cannot be used ({reason}); give cpu or auto"
+            ) from error
+        precision = (
+            fast_format(device).name if self.precision == "auto" else self.precision
+        )
         tokens = self.batch_tokens
         if tokens is None:
             tokens = _CPU_BATCH if device.startswith("cpu") else _GPU_BATCH
@@ -93,7 +102,9 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
     open_server = _server_of(source)
     if open_server is not None:
         if options:
-            raise UserError(f"encoder {source}: its server decides on {', '.join(options)}; leave that out")
+            raise UserError(
+                f"encoder {source}: its server decides on {', '.join(options)}; leave that out"
+            )
         encoder: Encoder = open_server(str(source))
         return encoder
     try:
@@ -102,7 +113,9 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
         return SentenceTransformerEncoder(source, **options)
 
 
-def load_alike(source: Encoder | str | Path, card: EncoderCard, **options: Any) -> Encoder:
+def load_alike(
+    source: Encoder | str | Path, card: EncoderCard, **options: Any
+) -> Encoder:
     """Return what `load_encoder` does, in the number format of an index's encoder unless the options name one."""
     is_local = isinstance(source, str | Path) and _server_of(source) is None
     if card.precision and is_local:
@@ -132,7 +145,9 @@ _SETTING_THREADS = Lock()
 """Held while the number of threads of this process is changed and set back; of several encoders one runs at a time."""
 
 
-def _each_on_a_core(work: Callable[[list[int]], None], batches: Sequence[list[int]]) -> None:
+def _each_on_a_core(
+    work: Callable[[list[int]], None], batches: Sequence[list[int]]
+) -> None:
     """Do the work of each batch on one core, as many at once as torch has threads.
 
     So no core waits for another one in the middle of a batch, which costs most where other work shares the machine.
@@ -141,12 +156,16 @@ def _each_on_a_core(work: Callable[[list[int]], None], batches: Sequence[list[in
 
     with _SETTING_THREADS:
         threads = torch.get_num_threads()
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(
+            threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
             try:
                 for _ in pool.map(work, batches):
                     pass
             finally:
-                torch.set_num_threads(threads)  # of threads that begin later; it belongs to the process
+                torch.set_num_threads(
+                    threads
+                )  # of threads that begin later; it belongs to the process
 
 
 class TransformerEncoder:
@@ -168,7 +187,12 @@ class TransformerEncoder:
     """
 
     def __init__(
-        self, source: str | Path, *, settings: EncoderSettings | None = None, name: str | None = None, **options: Any
+        self,
+        source: str | Path,
+        *,
+        settings: EncoderSettings | None = None,
+        name: str | None = None,
+        **options: Any,
     ) -> None:
         chosen = EncoderOptions(**options).resolve()
         self._batch_tokens = int(chosen.batch_tokens or 0)
@@ -179,12 +203,18 @@ class TransformerEncoder:
         self.long_texts = 0
         with loading(source):
             self._tokenizer, self._model = load_model(directory, source)
-            positions = getattr(self._model.config, "max_position_embeddings", None) or 512
+            positions = (
+                getattr(self._model.config, "max_position_embeddings", None) or 512
+            )
             limit = int(min(self._tokenizer.model_max_length, positions))
-            self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
+            self._settings = replace(
+                settings, max_tokens=min(settings.max_tokens or limit, limit)
+            )
             self.card = EncoderCard(
                 name=name or short_name(place),
-                fingerprint=parameters_fingerprint(self._model, self._tokenizer, repr(self._settings)),
+                fingerprint=parameters_fingerprint(
+                    self._model, self._tokenizer, repr(self._settings)
+                ),
                 dim=self._model.config.hidden_size,
                 pooling=self._settings.pooling,
                 normalized=self._settings.normalize,
@@ -199,7 +229,9 @@ class TransformerEncoder:
         """Return the vectors [n, dim] of n texts, in their order; texts of like length share a batch."""
         return self._encode_ids(self._token_ids(texts))
 
-    def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
+    def encode_blocks(
+        self, blocks: Iterable[Sequence[str]]
+    ) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors of each block of texts; the next block is read and tokenised while the model runs."""
         following = iter(blocks)
 
@@ -233,13 +265,27 @@ class TransformerEncoder:
             return []
         longest = int(self._settings.max_tokens or 512)
         # Lone surrogates (possible after a lenient decode elsewhere) are refused by the tokenizer and mean nothing.
-        clean = [text[: longest * _CHARACTERS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8") for text in texts]
-        with self._lock:  # setting the truncation of a fast tokenizer is not thread-safe
+        clean = [
+            text[: longest * _CHARACTERS_PER_TOKEN]
+            .encode("utf-8", "replace")
+            .decode("utf-8")
+            for text in texts
+        ]
+        with (
+            self._lock
+        ):  # setting the truncation of a fast tokenizer is not thread-safe
             encoded = self._tokenizer(clean, truncation=True, max_length=longest)
             ids: list[list[int]] = encoded["input_ids"]
             full = [row for row, tokens in enumerate(ids) if len(tokens) >= longest]
-            if encoded.encodings is not None:  # a slow tokenizer does not tell what it cut off
-                full = [row for row in full if encoded.encodings[row].overflowing or len(clean[row]) < len(texts[row])]
+            if (
+                encoded.encodings is not None
+            ):  # a slow tokenizer does not tell what it cut off
+                full = [
+                    row
+                    for row in full
+                    if encoded.encodings[row].overflowing
+                    or len(clean[row]) < len(texts[row])
+                ]
             self.long_texts += len(full)
         return ids
 
@@ -254,7 +300,9 @@ class TransformerEncoder:
         batch = torch.from_numpy(padded).to(self._model.device)
         attention = torch.from_numpy(mask.astype(np.int64)).to(self._model.device)
         with torch.inference_mode():
-            hidden = self._model(input_ids=batch, attention_mask=attention).last_hidden_state.float()
+            hidden = self._model(
+                input_ids=batch, attention_mask=attention
+            ).last_hidden_state.float()
             if self._settings.pooling == "cls":
                 pooled = hidden[:, 0]
             else:
@@ -272,7 +320,9 @@ class SentenceTransformerEncoder:
     Its arguments and errors are those of `TransformerEncoder`.
     """
 
-    def __init__(self, source: str | Path, *, name: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, source: str | Path, *, name: str | None = None, **options: Any
+    ) -> None:
         chosen = EncoderOptions(**options).resolve()
         library = require("sentence_transformers", extra="encoders")
         version = library.__version__
@@ -283,13 +333,17 @@ class SentenceTransformerEncoder:
         directory, place = encoder_directory(source), canonical_source(source)
         self._lock = Lock()
         with loading(source):
-            model = library.SentenceTransformer(str(directory), device=chosen.device, trust_remote_code=False)
+            model = library.SentenceTransformer(
+                str(directory), device=chosen.device, trust_remote_code=False
+            )
             self._model = model
             modules = " ".join(type(module).__name__ for module in model)
             length = model.max_seq_length
             self.card = EncoderCard(
                 name=name or short_name(place),
-                fingerprint=parameters_fingerprint(model, model.tokenizer, f"{modules} {length}"),
+                fingerprint=parameters_fingerprint(
+                    model, model.tokenizer, f"{modules} {length}"
+                ),
                 dim=int(model.encode(["dimension"], show_progress_bar=False).shape[1]),
                 pooling="sentence-transformers",
                 normalized="Normalize" in modules,
@@ -299,12 +353,16 @@ class SentenceTransformerEncoder:
             )
             self._batch_size = max(1, int(chosen.batch_tokens or 0) // (length or 512))
             _place(model, chosen)
-            _check_encoder(self, lambda texts: model.tokenizer(list(texts))["input_ids"])
+            _check_encoder(
+                self, lambda texts: model.tokenizer(list(texts))["input_ids"]
+            )
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors [n, dim] of n texts, in their order."""
         with self._lock:
-            vectors = self._model.encode(list(texts), batch_size=self._batch_size, show_progress_bar=False)
+            vectors = self._model.encode(
+                list(texts), batch_size=self._batch_size, show_progress_bar=False
+            )
         return np.asarray(vectors, dtype=np.float32).reshape(len(texts), self.card.dim)
 
 
@@ -314,7 +372,9 @@ def _place(model: Any, options: EncoderOptions) -> None:
     model.to(device=options.device, dtype=getattr(torch, options.precision))
 
 
-def _check_encoder(encoder: Encoder, token_ids: Callable[[Sequence[str]], Sequence[Sequence[int]]]) -> None:
+def _check_encoder(
+    encoder: Encoder, token_ids: Callable[[Sequence[str]], Sequence[Sequence[int]]]
+) -> None:
     """Encode two texts that differ; refuse an encoder to which they are the same, or whose vectors are of no use.
 
     `token_ids` gives what it reads of each of some texts.
@@ -326,8 +386,15 @@ def _check_encoder(encoder: Encoder, token_ids: Callable[[Sequence[str]], Sequen
             f"encoder {name!r} reads different texts as the same tokens: its tokenizer files are missing or of another "
             "model, or it cuts texts too short; fetch it again"
         )
-    vectors = checked_encode(encoder, (*_PROBES, "a"))[:2]  # the third is short, so padding is tried as well
+    vectors = checked_encode(encoder, (*_PROBES, "a"))[
+        :2
+    ]  # the third is short, so padding is tried as well
     largest = np.abs(vectors).max(axis=1)
-    if not largest.all() or np.abs(vectors[0] - vectors[1]).max() <= 1e-5 * largest.max():
+    if (
+        not largest.all()
+        or np.abs(vectors[0] - vectors[1]).max() <= 1e-5 * largest.max()
+    ):
         fault = "the same vector" if largest.all() else "zeros"
-        raise UserError(f"encoder {name!r} gives {fault} for different texts: its weights are damaged; fetch it again")
+        raise UserError(
+            f"encoder {name!r} gives {fault} for different texts: its weights are damaged; fetch it again"
+        )

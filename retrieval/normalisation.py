@@ -18,21 +18,40 @@ from itertools import pairwise
 
 # With the ASCII character before it, which an accent may belong to.
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
-_SHORT_RUN, _MOST_RUNS = 4, 50_000  # characters of a run that is remembered, and how many are
-_JOINING = re.compile("[™℠®©]|(?=[¼½¾⅐-⅞])")  # NFKC makes letters and digits of them, which join the word before
-_EM_DASH = re.compile(r"(?<=\d)[\u2014\u2015](?=\d)")  # between numbers it is a range, else it parts two words
+_SHORT_RUN, _MOST_RUNS = (
+    4,
+    50_000,
+)  # characters of a run that is remembered, and how many are
+_JOINING = re.compile(
+    "[™℠®©]|(?=[¼½¾⅐-⅞])"
+)  # NFKC makes letters and digits of them, which join the word before
+_EM_DASH = re.compile(
+    r"(?<=\d)[\u2014\u2015](?=\d)"
+)  # between numbers it is a range, else it parts two words
 _QUOTES_AND_DASHES = {
-    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u2035\u02b9\u02bb\u02bc\u02bd\u02c8\u00b4\uff07\u05f3\ua78c", "'"),
-    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u2036\u00ab\u00bb\u301d\u301e\u301f\uff02\u05f4", '"'),
+    **dict.fromkeys(
+        "\u2018\u2019\u201a\u201b\u2032\u2035\u02b9\u02bb\u02bc\u02bd\u02c8\u00b4\uff07\u05f3\ua78c",
+        "'",
+    ),
+    **dict.fromkeys(
+        "\u201c\u201d\u201e\u201f\u2033\u2036\u00ab\u00bb\u301d\u301e\u301f\uff02\u05f4",
+        '"',
+    ),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u2043\u05be\u2e3a", "-"),
-    **dict.fromkeys("\u2014\u2015\u200b", " "),  # a zero width space parts words in Khmer, Thai and Burmese
+    **dict.fromkeys(
+        "\u2014\u2015\u200b", " "
+    ),  # a zero width space parts words in Khmer, Thai and Burmese
     "\u2044": "/",
 }
 # Characters that change nothing but the look: Arabic tatweel, the combining grapheme joiner, variation selectors.
-_LOOK_ONLY = frozenset("\u0640\u034f\u180b\u180c\u180d" + "".join(map(chr, range(0xFE00, 0xFE10))))
+_LOOK_ONLY = frozenset(
+    "\u0640\u034f\u180b\u180c\u180d" + "".join(map(chr, range(0xFE00, 0xFE10)))
+)
 
 # Thai and Lao: a tone mark before or after the ring of SARA AM looks the same.
-_SARA_AM = re.compile("(\u0e4d)([\u0e48-\u0e4b])(?=\u0e32)|(\u0ecd)([\u0ec8-\u0ecb])(?=\u0eb2)")
+_SARA_AM = re.compile(
+    "(\u0e4d)([\u0e48-\u0e4b])(?=\u0e32)|(\u0ecd)([\u0ec8-\u0ecb])(?=\u0eb2)"
+)
 
 # A character of a script without spaces, with the marks that belong to it. Han, kana, bopomofo, Hangul, Yi; then Thai,
 # Lao, Khmer, Burmese and their relatives, whose vowels before a consonant belong to it.
@@ -63,11 +82,33 @@ _ACCENTS = re.compile(
 )
 _PLAIN_LETTERS = str.maketrans(
     {
-        **{"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ŧ": "t"},
-        **{"ى": "ي", "ة": "ه", "ٱ": "ا", "ی": "ي", "ک": "ك", "ہ": "ه", "ھ": "ه", "ँ": "ं"},
+        **{
+            "ø": "o",
+            "đ": "d",
+            "ð": "d",
+            "ł": "l",
+            "ħ": "h",
+            "ı": "i",
+            "æ": "ae",
+            "œ": "oe",
+            "þ": "th",
+            "ŧ": "t",
+        },
+        **{
+            "ى": "ي",
+            "ة": "ه",
+            "ٱ": "ا",
+            "ی": "ي",
+            "ک": "ك",
+            "ہ": "ه",
+            "ھ": "ه",
+            "ँ": "ं",
+        },
     }
 )
-_ASCII_WORDS = str.maketrans({character: " " for character in map(chr, range(128)) if not character.isalnum()})
+_ASCII_WORDS = str.maketrans(
+    {character: " " for character in map(chr, range(128)) if not character.isalnum()}
+)
 _ASCII_SEPARATOR = re.compile(r"[\x00-\x1f!-/:-@\[-`{-\x7f]+")
 
 
@@ -76,7 +117,9 @@ class _FoldedCharacters(dict[int, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runs: dict[str, str] = {}  # short runs of characters that were folded before: most repeat
+        self.runs: dict[
+            str, str
+        ] = {}  # short runs of characters that were folded before: most repeat
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -103,8 +146,14 @@ class _FoldedCharacters(dict[int, str]):
         folded = self.runs.get(run)
         if folded is None:
             # The second NFKC joins what folding the case took apart; a Turkish capital I with a dot becomes i.
-            folded = unicodedata.normalize("NFKC", _JOINING.sub(" ", run)).casefold().replace("i\u0307", "i")
-            folded = _SARA_AM.sub(r"\2\4\1\3", unicodedata.normalize("NFKC", folded)).translate(self)
+            folded = (
+                unicodedata.normalize("NFKC", _JOINING.sub(" ", run))
+                .casefold()
+                .replace("i\u0307", "i")
+            )
+            folded = _SARA_AM.sub(
+                r"\2\4\1\3", unicodedata.normalize("NFKC", folded)
+            ).translate(self)
             if len(run) <= _SHORT_RUN and len(self.runs) < _MOST_RUNS:
                 self.runs[run] = folded
         return folded
@@ -162,7 +211,11 @@ def split_words(text: str, *, singles: bool = False) -> list[str]:
     words = spaced_words(text).split()
     if text.isascii():
         return words
-    return [without_accents(term) for word in words for term in word_terms(word, singles=singles)]
+    return [
+        without_accents(term)
+        for word in words
+        for term in word_terms(word, singles=singles)
+    ]
 
 
 def word_terms(word: str, *, singles: bool) -> list[str]:
@@ -201,7 +254,9 @@ def without_accents(word: str) -> str:
     """
     if word.isascii():
         return word
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(_PLAIN_LETTERS)
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(
+        _PLAIN_LETTERS
+    )
     return unicodedata.normalize("NFC", bare)
 
 
@@ -213,7 +268,9 @@ class _Unpunctuated(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        is_punctuation = character in _PUNCTUATION or unicodedata.category(character)[0] == "P"
+        is_punctuation = (
+            character in _PUNCTUATION or unicodedata.category(character)[0] == "P"
+        )
         self[code] = "" if is_punctuation else character
         return self[code]
 

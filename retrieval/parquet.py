@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess, ChildReply
+from selfrag.common.child_process import (
+    MEBIBYTE,
+    ChildEndedError,
+    ChildLimits,
+    ChildProcess,
+    ChildReply,
+)
 from selfrag.common.errors import UserError
 from selfrag.common.reading import regular_file
 
@@ -34,7 +40,9 @@ class VectorBlock:
     vectors: NDArray[Any]  # floats [n, d]
 
 
-def read_table_rows(path: Path, check_names: Callable[[list[str]], None]) -> Iterator[dict[str, Any]]:
+def read_table_rows(
+    path: Path, check_names: Callable[[list[str]], None]
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file.
 
     Args:
@@ -74,7 +82,9 @@ def read_vector_blocks(path: Path, start: int) -> Iterator[VectorBlock]:
         for reply in replies:
             if reply.data:
                 vectors = np.frombuffer(reply.data, np.dtype(reply.values["type"]))
-                yield VectorBlock(reply.values["ids"], vectors.reshape(reply.values["shape"]))
+                yield VectorBlock(
+                    reply.values["ids"], vectors.reshape(reply.values["shape"])
+                )
 
 
 def _replies(path: Path, work: Mapping[str, Any]) -> Generator[ChildReply]:
@@ -86,6 +96,8 @@ def _replies(path: Path, work: Mapping[str, Any]) -> Generator[ChildReply]:
     try:
         yield from child.ask({"name": str(path), **work}, limits)
     except ChildEndedError as error:
-        raise UserError(f"{path}: cannot be read: {error}; write it as jsonl, or split it") from error
+        raise UserError(
+            f"{path}: cannot be read: {error}; write it as jsonl, or split it"
+        ) from error
     finally:
         child.close()

@@ -21,11 +21,17 @@ _MAX_COLUMNS = 1000  # each takes memory of its own
 _BATCH_ROWS = 1024
 _DELTA_ROWS = 8  # of a batch, where long values can take a few bytes each
 _DELTA = "DELTA_BYTE_ARRAY"  # states a value by what it shares with the one before; Arrow makes no dictionary of it
-_DICTIONARY_BYTES = 1 << 24  # of a column in a group of rows; a dictionary of a larger one would take much memory
-_BATCH_BYTES = 1 << 26  # of text in a batch of a column without a dictionary, as the file states it; and of a row
+_DICTIONARY_BYTES = (
+    1 << 24
+)  # of a column in a group of rows; a dictionary of a larger one would take much memory
+_BATCH_BYTES = (
+    1 << 26
+)  # of text in a batch of a column without a dictionary, as the file states it; and of a row
 _PART_BYTES = 1 << 21  # of text that is sent at once, unless a single row has more
 _NUMBER_BYTES = 8
-_BUFFER = 1 << 16  # with a small one a column is read page by page; without one, as a whole
+_BUFFER = (
+    1 << 16
+)  # with a small one a column is read page by page; without one, as a whole
 _VECTOR_ROWS = 1_024  # vectors of a block
 _BLOCK_BYTES = 1 << 26  # of such a block
 
@@ -45,7 +51,9 @@ def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
         with parquet.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({_line(error)})") from error
+        raise UserError(
+            f"{path}: not a readable Parquet file ({_line(error)})"
+        ) from error
     if request["work"] == "vectors":
         messages = _vector_messages(path, metadata, schema, request["start"])
     else:
@@ -57,7 +65,9 @@ def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, MemoryError):
             raise
-        raise UserError(f"{path}: damaged after row {number} ({_line(error)})") from error
+        raise UserError(
+            f"{path}: damaged after row {number} ({_line(error)})"
+        ) from error
     return {}
 
 
@@ -75,20 +85,33 @@ def _row_messages(path: Path, metadata: Any, schema: Any) -> Iterator[_Message]:
     columns = _wanted_columns(path, schema)
     most = unpacked_limit(path.stat().st_size)
     bomb = f"it unpacks to more than {most >> 20} MiB, far beyond its size; write it as jsonl if that is right"
-    if sum(column.total_uncompressed_size for column in _chunks(metadata, columns)) > most:
+    if (
+        sum(column.total_uncompressed_size for column in _chunks(metadata, columns))
+        > most
+    ):
         raise UserError(f"{path}: {bomb}")
     plain_names, batch_rows = _plain_columns(metadata, columns)
-    texts = [name for name in columns if _is_text(schema.field(name).type) and name not in plain_names]
+    texts = [
+        name
+        for name in columns
+        if _is_text(schema.field(name).type) and name not in plain_names
+    ]
     number = total = 0
-    with parquet.ParquetFile(path, metadata=metadata, read_dictionary=texts, buffer_size=_BUFFER) as file:
-        for batch in file.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False):
+    with parquet.ParquetFile(
+        path, metadata=metadata, read_dictionary=texts, buffer_size=_BUFFER
+    ) as file:
+        for batch in file.iter_batches(
+            batch_size=batch_rows, columns=columns, use_threads=False
+        ):
             sizes = _row_bytes(batch)
             total += int(sizes.sum())
             if total > most:
                 raise UserError(f"{path}: after row {number}: {bomb}")
             for start, end in _small_parts(path, sizes, number):
                 part = batch.slice(start, end - start)
-                values = {name: _values(part.column(name)) for name in batch.schema.names}
+                values = {
+                    name: _values(part.column(name)) for name in batch.schema.names
+                }
                 yield {"columns": values, "count": end - start}, b""
             number += len(batch)
 
@@ -103,7 +126,9 @@ def _plain_columns(metadata: Any, columns: Sequence[str]) -> tuple[set[str], int
             batch_rows = min(batch_rows, _DELTA_ROWS)
             plain_names.add(column.path_in_schema)
         elif size > _DICTIONARY_BYTES:
-            batch_rows = min(batch_rows, max(1, _BATCH_BYTES * column.num_values // size))
+            batch_rows = min(
+                batch_rows, max(1, _BATCH_BYTES * column.num_values // size)
+            )
             plain_names.add(column.path_in_schema)
     return plain_names, batch_rows
 
@@ -117,10 +142,14 @@ def _wanted_columns(path: Path, schema: Any) -> list[str]:
             columns.append(field.name)
         elif field.name in _TEXTS:
             if not types.is_null(kind):
-                raise UserError(f"{path}: the column {field.name} must hold text, not {kind!s:.60}")
+                raise UserError(
+                    f"{path}: the column {field.name} must hold text, not {kind!s:.60}"
+                )
             columns.append(field.name)
     if len(columns) > _MAX_COLUMNS:
-        raise UserError(f"{path}: {len(columns)} columns; keep id, title, text and at most {_MAX_COLUMNS - 3} others")
+        raise UserError(
+            f"{path}: {len(columns)} columns; keep id, title, text and at most {_MAX_COLUMNS - 3} others"
+        )
     return columns
 
 
@@ -130,11 +159,16 @@ def _value_type(kind: Any) -> Any:
 
 def _is_text(kind: Any) -> bool:
     kind = _value_type(kind)
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    return any(
+        test(kind)
+        for test in (types.is_string, types.is_large_string, types.is_string_view)
+    )
 
 
 def _is_column(kind: Any) -> bool:
-    return _is_text(kind) or any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean))
+    return _is_text(kind) or any(
+        test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean)
+    )
 
 
 def _chunks(metadata: Any, columns: Sequence[str]) -> Iterator[Any]:
@@ -163,12 +197,16 @@ def _row_bytes(batch: Any) -> NDArray[np.int64]:
     return sizes
 
 
-def _small_parts(path: Path, sizes: NDArray[np.int64], number: int) -> Iterator[tuple[int, int]]:
+def _small_parts(
+    path: Path, sizes: NDArray[np.int64], number: int
+) -> Iterator[tuple[int, int]]:
     """Yield ranges of the rows of a batch, each of bounded size; `number` rows come before the batch."""
     start = size = 0
     for row, row_size in enumerate(sizes.tolist()):
         if row_size > _BATCH_BYTES:
-            raise UserError(f"{path}:{number + row + 1}: a row of more than {_BATCH_BYTES >> 20} MiB; cut it")
+            raise UserError(
+                f"{path}:{number + row + 1}: a row of more than {_BATCH_BYTES >> 20} MiB; cut it"
+            )
         if row > start and size + row_size > _PART_BYTES:
             yield start, row
             start, size = row, 0
@@ -183,7 +221,9 @@ def _values(column: Any) -> list[Any]:
     return values
 
 
-def _vector_messages(path: Path, metadata: Any, schema: Any, start: int) -> Iterator[_Message]:
+def _vector_messages(
+    path: Path, metadata: Any, schema: Any, start: int
+) -> Iterator[_Message]:
     """Yield the number of the vectors and their length, then blocks of them from a row on."""
     if VECTOR not in schema.names:
         names = ", ".join(schema.names[:20])
@@ -191,7 +231,9 @@ def _vector_messages(path: Path, metadata: Any, schema: Any, start: int) -> Iter
     columns = [name for name in ("id", VECTOR) if name in schema.names]
     dim = None
     with parquet.ParquetFile(path, metadata=metadata, buffer_size=_BUFFER) as file:
-        for batch in file.iter_batches(_VECTOR_ROWS, columns=columns, use_threads=False):
+        for batch in file.iter_batches(
+            _VECTOR_ROWS, columns=columns, use_threads=False
+        ):
             if not len(batch):
                 continue
             vectors = _matrix(path, batch.column(VECTOR))
@@ -202,8 +244,17 @@ def _vector_messages(path: Path, metadata: Any, schema: Any, start: int) -> Iter
             vectors = vectors[min(start, len(batch)) :]
             start = max(0, start - len(batch))
             if len(rows):
-                ids = list(map(str, rows.column("id").to_pylist())) if "id" in columns else None
-                values = {"ids": ids, "shape": vectors.shape, "type": vectors.dtype.str, "count": len(rows)}
+                ids = (
+                    list(map(str, rows.column("id").to_pylist()))
+                    if "id" in columns
+                    else None
+                )
+                values = {
+                    "ids": ids,
+                    "shape": vectors.shape,
+                    "type": vectors.dtype.str,
+                    "count": len(rows),
+                }
                 yield values, np.ascontiguousarray(vectors).data.cast("B")
     if dim is None:
         yield {"rows": metadata.num_rows, "dim": 0}, b""
@@ -213,11 +264,17 @@ def _matrix(path: Path, column: Any) -> NDArray[Any]:
     """Return the vectors of a column [n, d], at least one."""
     tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if not any(test(column.type) for test in tests):
-        raise UserError(f"{path}: the column {VECTOR} must hold lists of floats, all of one length")
+        raise UserError(
+            f"{path}: the column {VECTOR} must hold lists of floats, all of one length"
+        )
     values = np.asarray(column.flatten())
     lengths = compute.list_value_length(column)
     if column.null_count or len(lengths.unique()) != 1 or values.dtype.kind != "f":
-        raise UserError(f"{path}: the column {VECTOR} must hold lists of floats, all of one length")
+        raise UserError(
+            f"{path}: the column {VECTOR} must hold lists of floats, all of one length"
+        )
     if values.nbytes > _BLOCK_BYTES:
-        raise UserError(f"{path}: vectors of {len(values) // len(column):,} numbers are too long")
+        raise UserError(
+            f"{path}: vectors of {len(values) // len(column):,} numbers are too long"
+        )
     return values.reshape(len(column), -1)

@@ -37,13 +37,17 @@ class Passage:
     text: str
     title: str = ""
     score: float | None = None
-    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict, compare=False)
+    metadata: Mapping[str, str | int | float | bool] = field(
+        default_factory=dict, compare=False
+    )
 
     def __post_init__(self) -> None:
         for name in ("id", "text", "title"):
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise UserError(f"passage {self.id!r}: {name} must be text, not {type(value).__name__}")
+                raise UserError(
+                    f"passage {self.id!r}: {name} must be text, not {type(value).__name__}"
+                )
             object.__setattr__(self, name, replace_surrogates(value))
         object.__setattr__(self, "score", _score(self.id, self.score))
         if self.metadata:
@@ -62,7 +66,11 @@ class Passage:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; `metadata` only where there is any."""
-        return {name: value for name, value in asdict(self).items() if name != "metadata" or value}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "metadata" or value
+        }
 
 
 def _writable(name: str, metadata: object) -> dict[str, str | int | float | bool]:
@@ -81,7 +89,9 @@ def _writable(name: str, metadata: object) -> dict[str, str | int | float | bool
 
 
 def _wrong_metadata(name: str) -> UserError:
-    return UserError(f"passage {name!r:.80}: metadata must be a mapping of texts to texts, numbers or truth values")
+    return UserError(
+        f"passage {name!r:.80}: metadata must be a mapping of texts to texts, numbers or truth values"
+    )
 
 
 def _score(name: str, value: object) -> float | None:
@@ -90,12 +100,17 @@ def _score(name: str, value: object) -> float | None:
         return None
     try:
         score = float(value) if isinstance(value, SupportsFloat) else None
-    except (OverflowError, ValueError):  # an integer beyond all floats, a signalling NaN
+    except (
+        OverflowError,
+        ValueError,
+    ):  # an integer beyond all floats, a signalling NaN
         return None
     except TypeError:  # an array
         score = None
     if score is None:
-        raise UserError(f"passage {name!r:.80}: score must be a number, not {type(value).__name__}")
+        raise UserError(
+            f"passage {name!r:.80}: score must be a number, not {type(value).__name__}"
+        )
     return score if math.isfinite(score) else None
 
 
@@ -110,5 +125,7 @@ class Retriever(Protocol):
         'All about Faust.'
     """
 
-    def __call__(self, queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
+    def __call__(
+        self, queries: Sequence[str], k: int, /
+    ) -> Sequence[Sequence[Passage]]:
         """Return for each query up to `k` passages, best first."""

@@ -48,9 +48,14 @@ def read_files(
 
 
 def _some_rows(
-    files: Sequence[SourceFile], splitting: Splitting | None, report: ReadReport, skip_unreadable: bool
+    files: Sequence[SourceFile],
+    splitting: Splitting | None,
+    report: ReadReport,
+    skip_unreadable: bool,
 ) -> Iterator[Row]:
-    yield from read_sources(files, name_files(files), splitting, report, skip_unreadable)
+    yield from read_sources(
+        files, name_files(files), splitting, report, skip_unreadable
+    )
     check_some_read(report)
 
 
@@ -58,7 +63,9 @@ def check_some_read(report: ReadReport) -> None:
     """Raise UserError where files were to be read and none of them could be."""
     if report.unreadable and not report.files:
         first = report.unreadable[0].why
-        raise UserError(f"none of the {len(report.unreadable)} files can be read; the first: {first}")
+        raise UserError(
+            f"none of the {len(report.unreadable)} files can be read; the first: {first}"
+        )
 
 
 def read_sources(
@@ -90,7 +97,9 @@ def _read_each(
         try:
             if document_format(kind) is not None:
                 find = find or sentence_finder(splitting.sentences)
-                rows = read_document(path, kind, names[file.location], splitting, find, reader, report)
+                rows = read_document(
+                    path, kind, names[file.location], splitting, find, reader, report
+                )
                 rows = chain([next(rows)], rows)  # the whole file is read now
             else:
                 rows = _cut_long_rows(TABLES[kind](path), splitting, report)
@@ -110,7 +119,9 @@ def _read_each(
             raise UserError(f"{path}: no rows in it")
 
 
-def _cut_long_rows(rows: Iterator[Row], splitting: Splitting, report: ReadReport) -> Iterator[Row]:
+def _cut_long_rows(
+    rows: Iterator[Row], splitting: Splitting, report: ReadReport
+) -> Iterator[Row]:
     """Yield rows of a table, those of more than `row_words` words cut into passages.
 
     These have ids `ID-1`, `ID-2` and so on, and the id of the row in the column `row_id`.
@@ -119,7 +130,11 @@ def _cut_long_rows(rows: Iterator[Row], splitting: Splitting, report: ReadReport
     find: SentenceFinder | None = None
     for row in rows:
         passage = row.passage
-        if most is None or len(passage.text) <= most or count_words(passage.text) <= most:
+        if (
+            most is None
+            or len(passage.text) <= most
+            or count_words(passage.text) <= most
+        ):
             yield row
             continue
         find = find or sentence_finder(splitting.sentences)
@@ -127,7 +142,11 @@ def _cut_long_rows(rows: Iterator[Row], splitting: Splitting, report: ReadReport
         metadata = {**row.metadata, "row_id": passage.id}
         for number, part in enumerate(split(passage.text, splitting, find), start=1):
             text = part.text_in(passage.text)
-            yield Row(Passage(f"{passage.id}-{number}", text, passage.title), row.place, metadata)
+            yield Row(
+                Passage(f"{passage.id}-{number}", text, passage.title),
+                row.place,
+                metadata,
+            )
 
 
 def _check_table(path: Path, rows: Iterator[Row]) -> None:
@@ -174,7 +193,9 @@ def read_document(
         tables: list[Table] = []
         while waiting and waiting[0].span[0] < section.end:
             tables.append(waiting.popleft())
-        for part in split(text, splitting, find, tables=tables, within=(section.start, section.end)):
+        for part in split(
+            text, splitting, find, tables=tables, within=(section.start, section.end)
+        ):
             number += 1
             line, seen = line + text.count("\n", seen, part.start), part.start
             page = section.metadata.get("page")
@@ -189,4 +210,8 @@ def read_document(
                 metadata["heading"] = section.title
             if part.row is not None:
                 metadata["row"] = part.row
-            yield Row(Passage(f"{name}-{number}", part.text_in(text), section.title), place, metadata)
+            yield Row(
+                Passage(f"{name}-{number}", part.text_in(text), section.title),
+                place,
+                metadata,
+            )

@@ -55,7 +55,9 @@ class FileRows:
         self._files, self._names, self._splitting = files, names, splitting
         self.report, self._skip_unreadable = report, skip_unreadable
         self._all_may_fail = all_may_fail
-        self._states: dict[str, FileState] = {}  # by location, of the files that were read
+        self._states: dict[
+            str, FileState
+        ] = {}  # by location, of the files that were read
         self.counts: dict[str, int] = {}
 
     @property
@@ -84,8 +86,12 @@ class FileRows:
             except UserError as error:
                 if not self._skip_unreadable:
                     raise
-                self.report.unreadable.append(UnreadableFile(str(file.path), str(error)))
-        rows = read_sources(files, self._names, self._splitting, self.report, self._skip_unreadable)
+                self.report.unreadable.append(
+                    UnreadableFile(str(file.path), str(error))
+                )
+        rows = read_sources(
+            files, self._names, self._splitting, self.report, self._skip_unreadable
+        )
         for row in rows:
             self.counts[row.place.source] = self.counts.get(row.place.source, 0) + 1
             yield row
@@ -93,8 +99,13 @@ class FileRows:
             check_some_read(self.report)
         for file in files:
             before, now = self._states[file.location], file_state(file.path)
-            if not before.same_times(now) and file_state(file.path, digest=True).digest != before.digest:
-                raise UserError(f"{file.path} changed while it was read; run the same again")
+            if (
+                not before.same_times(now)
+                and file_state(file.path, digest=True).digest != before.digest
+            ):
+                raise UserError(
+                    f"{file.path} changed while it was read; run the same again"
+                )
 
     def record(self, file: SourceFile, rows: RowNumbers) -> FileRecord:
         """Return the record of a file that was read, whose passages have these rows."""
@@ -102,7 +113,9 @@ class FileRows:
         how_read = reading_of(self._splitting)
         name = self._names[file.location]
         times = state.size, state.modified, state.changed
-        return FileRecord(file.location, file.inside, name, how_read, *times, state.digest, [], []).with_rows(rows)
+        return FileRecord(
+            file.location, file.inside, name, how_read, *times, state.digest, [], []
+        ).with_rows(rows)
 
     def records(self) -> list[FileRecord]:
         """Return the records of all files that were read, whose passages are the rows from 0 on."""
@@ -124,7 +137,10 @@ def readers_version() -> str:
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     modules = sorted((here / "documents").rglob("*.py"))
-    modules += [here / name for name in ("tables.py", "readers.py", "splitting.py", "sentences.py")]
+    modules += [
+        here / name
+        for name in ("tables.py", "readers.py", "splitting.py", "sentences.py")
+    ]
     modules.append(Path(reading.__file__))
     for file in modules:
         digest.update(file.read_bytes())
@@ -138,7 +154,9 @@ def readers_version() -> str:
 
 def reading_of(splitting: Splitting) -> str:
     """Return how files are read, as a text: two equal texts make the same passages of the same file."""
-    return json.dumps({"splitting": asdict(splitting), "readers": readers_version()}, sort_keys=True)
+    return json.dumps(
+        {"splitting": asdict(splitting), "readers": readers_version()}, sort_keys=True
+    )
 
 
 def splitting_of(records: Sequence[FileRecord]) -> Splitting:

@@ -44,7 +44,10 @@ class RemoteIndexes(Protocol):
 
     @staticmethod
     def open_index(
-        address: str | Path, encoder: Encoder | str | Path | None, *, mode: str | None = None
+        address: str | Path,
+        encoder: Encoder | str | Path | None,
+        *,
+        mode: str | None = None,
     ) -> IndexRetriever:
         """Return a retriever; `encoder` is that of the index, or where to load it."""
 

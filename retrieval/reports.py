@@ -41,8 +41,12 @@ class ReadReport:
     files: int = 0  # files that were read
     pages: int = 0  # pages of the files that have pages
     passages: int = 0
-    cut_rows: int = 0  # rows of tables that were too long for a passage and became several
-    long_passages: LongPassages | None = None  # of those that were encoded now; None where the encoder does not tell
+    cut_rows: int = (
+        0  # rows of tables that were too long for a passage and became several
+    )
+    long_passages: LongPassages | None = (
+        None  # of those that were encoded now; None where the encoder does not tell
+    )
     skipped: list[SkippedContent] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
 
@@ -67,7 +71,9 @@ class ReadReport:
         lines = [f"read {', '.join(counts)}"]
         if self.long_passages is not None and self.long_passages.count:
             count, most = self.long_passages.count, self.long_passages.max_tokens
-            lines.append(f"{count} passages are longer than the encoder reads ({most} tokens); words search them whole")
+            lines.append(
+                f"{count} passages are longer than the encoder reads ({most} tokens); words search them whole"
+            )
         return [
             *lines,
             *(f"skipped {part.file}: {part.what}: {part.why}" for part in self.skipped),

@@ -95,14 +95,18 @@ class IndexRetriever(ABC):
         """
         listed = isinstance(queries, Iterable) and not isinstance(queries, str)
         if not listed or not all(isinstance(query, str) for query in queries):
-            raise UserError(f"queries must be a list of texts, not {repr(queries)[:80]}")
+            raise UserError(
+                f"queries must be a list of texts, not {repr(queries)[:80]}"
+            )
         check_int("k", k, 0)
         if k == 0:
             return [[] for _ in queries]
         distinct = list(dict.fromkeys(queries))
         if not distinct:
             return []
-        results = dict(zip(distinct, self._search(self._prepared(distinct), k), strict=True))
+        results = dict(
+            zip(distinct, self._search(self._prepared(distinct), k), strict=True)
+        )
         return [list(results[query]) for query in queries]
 
     @abstractmethod
@@ -123,23 +127,32 @@ class IndexRetriever(ABC):
             return [Query(query, None) for query in queries]
         texts = [self._template.of_query(query) for query in queries]
         vectors = checked_encode(self.encoder, texts)
-        return [Query(query, vector) for query, vector in zip(queries, vectors, strict=True)]
+        return [
+            Query(query, vector) for query, vector in zip(queries, vectors, strict=True)
+        ]
 
     @abstractmethod
     def _most_rows(self) -> int:
         """Return how many rows a search can give."""
 
     @abstractmethod
-    def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+    def _best_passages(
+        self, queries: Sequence[Query], rows: int, k: int
+    ) -> list[tuple[list[Passage], int]]:
         """Return for each query the k best of its best rows that differ in their text, and how many rows it has."""
 
     def _search(self, queries: Sequence[Query], k: int) -> list[list[Passage]]:
         results: list[list[Passage]] = [[] for _ in queries]
         fetch = min(k + _SPARE, self._most_rows())
-        pending, most = list(range(len(queries))), min(fetch * _MOST_FETCHED, self._most_rows())
+        pending, most = (
+            list(range(len(queries))),
+            min(fetch * _MOST_FETCHED, self._most_rows()),
+        )
         while pending:
             more = []
-            hits = self._best_passages([queries[position] for position in pending], fetch, k)
+            hits = self._best_passages(
+                [queries[position] for position in pending], fetch, k
+            )
             for position, (passages, rows) in zip(pending, hits, strict=True):
                 results[position] = passages
                 if len(passages) < k and fetch < most and rows == fetch:
@@ -178,22 +191,33 @@ class LocalRetriever(IndexRetriever):
 
         narrowed = copy(self)
         allowed = allowed_rows(self.corpus, conditions)
-        narrowed._allowed = allowed if self._allowed is None else self._allowed & allowed
+        narrowed._allowed = (
+            allowed if self._allowed is None else self._allowed & allowed
+        )
         return narrowed
 
     @abstractmethod
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
+    def _ranked(
+        self, queries: Sequence[Query], k: int, allowed: Mask | None
+    ) -> list[Ranking[int]]:
         """Return the k best rows of each query; fewer where no more are found."""
 
     def _most_rows(self) -> int:
         return len(self.corpus)
 
-    def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+    def _best_passages(
+        self, queries: Sequence[Query], rows: int, k: int
+    ) -> list[tuple[list[Passage], int]]:
         ranked = self._ranked(queries, rows, self._allowed)
-        return [(different_texts(starmap(self._passage, hits), k), len(hits)) for hits in ranked]
+        return [
+            (different_texts(starmap(self._passage, hits), k), len(hits))
+            for hits in ranked
+        ]
 
     def _passage(self, row: int, score: float) -> Passage:
-        return replace(self.corpus[row], score=score, metadata=self.corpus.metadata_of(row))
+        return replace(
+            self.corpus[row], score=score, metadata=self.corpus.metadata_of(row)
+        )
 
 
 class DenseRetriever(LocalRetriever):
@@ -217,7 +241,9 @@ class DenseRetriever(LocalRetriever):
         template: Template | None = None,
     ) -> None:
         if len(corpus) != len(index):
-            raise UserError(f"{len(corpus)} passages but {len(index)} vectors; build the index again")
+            raise UserError(
+                f"{len(corpus)} passages but {len(index)} vectors; build the index again"
+            )
         if index.dim != encoder.card.dim:
             raise UserError(
                 f"the index holds vectors of {index.dim}, encoder {encoder.card.name!r} makes {encoder.card.dim}"
@@ -227,8 +253,12 @@ class DenseRetriever(LocalRetriever):
         self._index = index
         self._template = template or Template()
 
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
-        vectors = np.stack([query.vector for query in queries if query.vector is not None])
+    def _ranked(
+        self, queries: Sequence[Query], k: int, allowed: Mask | None
+    ) -> list[Ranking[int]]:
+        vectors = np.stack(
+            [query.vector for query in queries if query.vector is not None]
+        )
         return self._index.search(vectors, k, allowed).rankings()
 
 
@@ -243,17 +273,24 @@ class WordRetriever(LocalRetriever):
         """See `IndexRetriever.notice`."""
         return self._words.analyzer.notice(query)
 
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
+    def _ranked(
+        self, queries: Sequence[Query], k: int, allowed: Mask | None
+    ) -> list[Ranking[int]]:
         kept = self.corpus.kept
         if kept is not None:
             allowed = kept if allowed is None else kept & allowed
-        return [self._words.search(query.text, k, allowed).rankings()[0] for query in queries]
+        return [
+            self._words.search(query.text, k, allowed).rankings()[0]
+            for query in queries
+        ]
 
 
 class HybridRetriever(LocalRetriever):
     """Search of the same passages by vectors and by words; `fusion` makes the two rankings one."""
 
-    def __init__(self, dense: DenseRetriever, words: WordRetriever, fusion: Fusion | None = None) -> None:
+    def __init__(
+        self, dense: DenseRetriever, words: WordRetriever, fusion: Fusion | None = None
+    ) -> None:
         self.corpus = dense.corpus
         self.encoder = dense.encoder
         self._dense, self._words = dense, words
@@ -266,10 +303,17 @@ class HybridRetriever(LocalRetriever):
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         return self._dense._prepared(queries)
 
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
+    def _ranked(
+        self, queries: Sequence[Query], k: int, allowed: Mask | None
+    ) -> list[Ranking[int]]:
         depth = max(k, FUSED_ROWS)
-        both = (retriever._ranked(queries, depth, allowed) for retriever in (self._dense, self._words))
-        return [self._fusion(dense, words, k) for dense, words in zip(*both, strict=True)]
+        both = (
+            retriever._ranked(queries, depth, allowed)
+            for retriever in (self._dense, self._words)
+        )
+        return [
+            self._fusion(dense, words, k) for dense, words in zip(*both, strict=True)
+        ]
 
 
 PassageLike: TypeAlias = Passage | Mapping[str, Any]
@@ -287,12 +331,16 @@ class FixedPassages:
         UserError: something is not a passage.
     """
 
-    def __init__(self, passages: Sequence[PassageLike] | Mapping[str, Sequence[PassageLike]]) -> None:
+    def __init__(
+        self, passages: Sequence[PassageLike] | Mapping[str, Sequence[PassageLike]]
+    ) -> None:
         self._by_query: dict[str, list[Passage]] = {}
         if isinstance(passages, Mapping):
             for query, listed in passages.items():
                 if not isinstance(query, str):
-                    raise UserError(f"a query that passages are given for must be text, not {query!r:.80}")
+                    raise UserError(
+                        f"a query that passages are given for must be text, not {query!r:.80}"
+                    )
                 self._by_query[query] = _passages(listed, f"for {query[:60]!r}")
         else:
             self._by_query = {"": _passages(passages, "given")}
@@ -308,7 +356,14 @@ class FixedPassages:
         return [self._of(query)[:k] for query in queries]
 
     def _of(self, query: str) -> list[Passage]:
-        known = next((query[:length] for length in self._lengths if query[:length] in self._by_query), None)
+        known = next(
+            (
+                query[:length]
+                for length in self._lengths
+                if query[:length] in self._by_query
+            ),
+            None,
+        )
         if known is None:
             raise UserError(f"no passages are given for the query {query[:80]!r}")
         return self._by_query[known]
@@ -329,18 +384,24 @@ class CheckedRetriever:
                 f"retriever {self._name} returned {type(lists).__name__}, not a list with a list for each query"
             )
         if len(lists) != len(queries):
-            raise UserError(f"retriever {self._name} returned {len(lists)} lists for {len(queries)} queries")
+            raise UserError(
+                f"retriever {self._name} returned {len(lists)} lists for {len(queries)} queries"
+            )
         results = []
         for position, listed in enumerate(lists):
             where = f"from retriever {self._name} for query {position + 1}"
             passages = _passages(listed, where)
             if len(passages) > k:
-                raise UserError(f"{len(passages)} passages {where}; at most {k} were asked for")
+                raise UserError(
+                    f"{len(passages)} passages {where}; at most {k} were asked for"
+                )
             results.append(passages)
         return results
 
 
-RetrieverSource: TypeAlias = Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
+RetrieverSource: TypeAlias = (
+    Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
+)
 
 
 def as_retriever(source: RetrieverSource) -> Retriever:
@@ -354,7 +415,9 @@ def as_retriever(source: RetrieverSource) -> Retriever:
         return source if is_ours else CheckedRetriever(source)
     if isinstance(source, Mapping) or _is_list(source):
         return FixedPassages(source)
-    raise UserError(f"a retriever is a callable (queries, k) or a list of passages, not {type(source).__name__}")
+    raise UserError(
+        f"a retriever is a callable (queries, k) or a list of passages, not {type(source).__name__}"
+    )
 
 
 def _is_list(value: Any) -> bool:
@@ -364,20 +427,34 @@ def _is_list(value: Any) -> bool:
 def _passages(values: Any, where: str) -> list[Passage]:
     if not _is_list(values):
         raise UserError(f"passages {where} must be a list, not {type(values).__name__}")
-    return [_passage(value, f"passage {number} {where}") for number, value in enumerate(values, start=1)]
+    return [
+        _passage(value, f"passage {number} {where}")
+        for number, value in enumerate(values, start=1)
+    ]
 
 
 def _passage(value: Any, where: str) -> Passage:
     if isinstance(value, Passage):
         return value
     if not isinstance(value, Mapping):
-        raise UserError(f"{where} is {type(value).__name__}; a passage is a Passage or a dictionary with id and text")
+        raise UserError(
+            f"{where} is {type(value).__name__}; a passage is a Passage or a dictionary with id and text"
+        )
     missing = [name for name in ("id", "text") if value.get(name) is None]
     if missing:
         present = ", ".join(map(str, value)) or "nothing"
         raise UserError(f"{where} has no {' and no '.join(missing)} (found: {present})")
     score = value.get("score")
-    if score is not None and not (isinstance(score, int | float) and abs(score) <= sys.float_info.max):
-        raise UserError(f"{where}: score must be a number, finite and not {score!r:.80}")
+    if score is not None and not (
+        isinstance(score, int | float) and abs(score) <= sys.float_info.max
+    ):
+        raise UserError(
+            f"{where}: score must be a number, finite and not {score!r:.80}"
+        )
     identifier = str(value["id"]) if isinstance(value["id"], int) else value["id"]
-    return Passage(identifier, value["text"], value.get("title") or "", None if score is None else float(score))
+    return Passage(
+        identifier,
+        value["text"],
+        value.get("title") or "",
+        None if score is None else float(score),
+    )

@@ -34,7 +34,9 @@ def sentence_finder(name: str = "rules") -> SentenceFinder:
     try:
         nlp = spacy.load(name, exclude=["ner", "lemmatizer", "attribute_ruler"])
     except OSError as error:
-        raise UserError(f"no spaCy model {name!r}; run: python -m spacy download {name}") from error
+        raise UserError(
+            f"no spaCy model {name!r}; run: python -m spacy download {name}"
+        ) from error
     if not {"parser", "senter", "sentencizer"} & set(nlp.pipe_names):
         nlp.add_pipe("sentencizer")
 
@@ -59,7 +61,9 @@ def sentences(text: str, find: SentenceFinder) -> list[Span]:
 def trim(text: str, start: int, end: int) -> Span:
     """Return the part of a span without white space at its ends."""
     body = text[start:end]
-    return start + len(body) - len(body.lstrip()), end - (len(body) - len(body.rstrip()))
+    return start + len(body) - len(body.lstrip()), end - (
+        len(body) - len(body.rstrip())
+    )
 
 
 def _blocks(text: str) -> Iterable[Span]:
@@ -131,7 +135,9 @@ class _RuleFinder:
         )
         latin = re.escape("".join(sorted(self._stops)))
         self._word_with_stop = re.compile(rf"(?<!\S)[^\s{latin}]*+[{latin}]\S*+")
-        self._tokens: Callable[[str], _Tokens] = lru_cache(_CACHED_WORDS)(self._tokens_by_spacy)
+        self._tokens: Callable[[str], _Tokens] = lru_cache(_CACHED_WORDS)(
+            self._tokens_by_spacy
+        )
 
     def __call__(self, text: str) -> list[Span]:
         """Return the spans of the sentences; a space behind a sentence belongs to none."""
@@ -141,7 +147,11 @@ class _RuleFinder:
             starts = self._starts(text[start:end])
             for number, left in enumerate(starts):
                 right = starts[number + 1] if number + 1 < len(starts) else end - start
-                if right - left > 1 and text[start + right - 1] == " " and not text[start + right - 2].isspace():
+                if (
+                    right - left > 1
+                    and text[start + right - 1] == " "
+                    and not text[start + right - 2].isspace()
+                ):
                     right -= 1
                 spans.append((start + left, start + right))
         return spans
@@ -185,7 +195,9 @@ class _RuleFinder:
                 position = after_space + len(word)
         return starts
 
-    def _read_word(self, word: str, offset: int, after_stop: bool, starts: list[int]) -> bool:
+    def _read_word(
+        self, word: str, offset: int, after_stop: bool, starts: list[int]
+    ) -> bool:
         """Add the starts of sentences inside a word, and return whether a full stop is the last token that counts."""
         tokens = self._tokens if _is_simple(word) else self._tokens_of_long
         for begin, is_stop in tokens(word):
@@ -213,11 +225,16 @@ class _RuleFinder:
 
     def _tokens_of_long(self, word: str) -> _Tokens:
         """Return the first letter of a long word, and a full stop behind its last one."""
-        letters = [offset for offset, character in enumerate(word) if character.isalnum()]
+        letters = [
+            offset for offset, character in enumerate(word) if character.isalnum()
+        ]
         tokens = [(letters[0], False)] if letters else []
         tail = letters[-1] + 1 if letters else 0
         for offset in range(tail, len(word)):
-            is_ellipsis = word[offset] == "." and "." in (word[offset - 1 : offset], word[offset + 1 : offset + 2])
+            is_ellipsis = word[offset] == "." and "." in (
+                word[offset - 1 : offset],
+                word[offset + 1 : offset + 2],
+            )
             if word[offset] in self._stops and not is_ellipsis:
                 tokens.append((offset, True))
                 break

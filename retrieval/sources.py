@@ -72,7 +72,9 @@ def file_state(path: Path, *, digest: bool = False) -> FileState:
         content = ""
         if digest:
             with path.open("rb") as file:
-                content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+                content = hashlib.file_digest(
+                    file, lambda: hashlib.blake2b(digest_size=16)
+                ).hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     young = time.time() - max(status.st_mtime, status.st_ctime) < _SETTLED
@@ -86,10 +88,14 @@ def file_kind(path: Path) -> str:
     suffix = _suffix(path.name)
     if suffix in TABLES or document_format(suffix) is not None:
         if suffix in _PACKED and path.suffix == ".gz":
-            raise UserError(f"{path}: unpack it first; {suffix[1:].capitalize()} compresses by itself")
+            raise UserError(
+                f"{path}: unpack it first; {suffix[1:].capitalize()} compresses by itself"
+            )
         return suffix
     known = " ".join((*TABLES, *document_suffixes()))
-    raise UserError(f"{path}: no reader for {suffix or 'a name without suffix'!r}; known: {known} (also with .gz)")
+    raise UserError(
+        f"{path}: no reader for {suffix or 'a name without suffix'!r}; known: {known} (also with .gz)"
+    )
 
 
 def _suffix(name: str) -> str:
@@ -97,7 +103,10 @@ def _suffix(name: str) -> str:
 
 
 def list_files(
-    names: Sequence[str | Path] | str | Path, *, index: Path | None = None, skip_unreadable: bool = False
+    names: Sequence[str | Path] | str | Path,
+    *,
+    index: Path | None = None,
+    skip_unreadable: bool = False,
 ) -> SourceList:
     """Return the files that names of files and folders stand for: named files in order, those of a folder by name.
 
@@ -135,7 +144,9 @@ def list_files(
     _check_twice(listed.files)
     if not listed.files and not listed.unreadable:
         shown = ", ".join(map(str, names))
-        raise UserError(f"{shown:.200}: no file in it has a reader; known: {' '.join((*TABLES, *document_suffixes()))}")
+        raise UserError(
+            f"{shown:.200}: no file in it has a reader; known: {' '.join((*TABLES, *document_suffixes()))}"
+        )
     return listed
 
 
@@ -148,7 +159,9 @@ def _add_file(path: Path, location: str, inside: str, listed: SourceList) -> Non
     listed.files.append(SourceFile(path, location, inside))
 
 
-def _add_folder(folder: Path, listed: SourceList, excluded: Collection[str], skip_unreadable: bool) -> None:
+def _add_folder(
+    folder: Path, listed: SourceList, excluded: Collection[str], skip_unreadable: bool
+) -> None:
     """Add the files below a folder, in the order of their paths."""
     root = os.path.realpath(folder)
     waiting = [""]  # paths of folders inside the named one
@@ -173,14 +186,19 @@ def _add_folder(folder: Path, listed: SourceList, excluded: Collection[str], ski
             elif child.is_dir():
                 if os.path.join(root, inside) not in excluded:  # noqa: PTH118 - a Path for each file is slow
                     folders.append(inside)
-            elif _suffix(child.name) not in TABLES and document_format(_suffix(child.name)) is None:
+            elif (
+                _suffix(child.name) not in TABLES
+                and document_format(_suffix(child.name)) is None
+            ):
                 listed.other += 1
             else:
                 _add_inside(folder, root, inside, listed, skip_unreadable)
         waiting += reversed(folders)
 
 
-def _add_inside(folder: Path, root: str, inside: str, listed: SourceList, skip_unreadable: bool) -> None:
+def _add_inside(
+    folder: Path, root: str, inside: str, listed: SourceList, skip_unreadable: bool
+) -> None:
     path = folder / inside
     try:
         file_kind(path)
@@ -198,7 +216,9 @@ def _check_twice(files: Sequence[SourceFile]) -> None:
             raise UserError(f"{location} is given twice")
 
 
-def name_files(files: Sequence[SourceFile], taken: Collection[str] = ()) -> dict[str, str]:
+def name_files(
+    files: Sequence[SourceFile], taken: Collection[str] = ()
+) -> dict[str, str]:
     """Return a name for each file by its location: the start of the ids of its passages.
 
     It is the path inside the named folder without the suffix. Where two files would share it, or where `taken` has it,

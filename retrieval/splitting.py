@@ -20,7 +20,9 @@ from selfrag.common.checks import check_int
 _CJK = "\u3040-\u30ff\u3100-\u312f\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 _UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
 _MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0fbc\u102b-\u103e\u17b4-\u17d3"
-_WORD = re.compile(rf"[{_CJK}]|[{_UNSPACED}]{{1,4}}[{_MARKS}]{{0,8}}|[^\s{_CJK}{_UNSPACED}]{{1,64}}")
+_WORD = re.compile(
+    rf"[{_CJK}]|[{_UNSPACED}]{{1,4}}[{_MARKS}]{{0,8}}|[^\s{_CJK}{_UNSPACED}]{{1,64}}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,12 @@ class PassageSpans:
 
     start: int  # offset of its first character, behind a repeated header
     end: int  # offset after its last
-    header: Span | None = None  # header row of a table that is repeated in front; None where there is none to repeat
-    row: int | None = None  # number of the table row that it is a part of, the header being 0; None for other passages
+    header: Span | None = (
+        None  # header row of a table that is repeated in front; None where there is none to repeat
+    )
+    row: int | None = (
+        None  # number of the table row that it is a part of, the header being 0; None for other passages
+    )
 
     def text_in(self, text: str) -> str:
         """Return the passage, given the text that was split."""
@@ -72,10 +78,14 @@ class _Piece:
     start: int
     end: int
     words: int
-    header: Span | None = None  # header row that a passage repeats which begins with this piece
+    header: Span | None = (
+        None  # header row that a passage repeats which begins with this piece
+    )
     header_words: int = 0
     is_sentence: bool = True  # only sentences are repeated as overlap
-    row: int | None = None  # number of the row that it is a part of; such a piece is a passage of its own
+    row: int | None = (
+        None  # number of the row that it is a part of; such a piece is a passage of its own
+    )
 
 
 def count_words(text: str) -> int:
@@ -111,7 +121,9 @@ def split(
     return _pack(pieces, splitting)
 
 
-def _text_pieces(text: str, span: Span, splitting: Splitting, find: SentenceFinder) -> Iterable[_Piece]:
+def _text_pieces(
+    text: str, span: Span, splitting: Splitting, find: SentenceFinder
+) -> Iterable[_Piece]:
     """Yield the sentences of a part of a text, long ones in parts of as many words as a passage may have."""
     begin, end = span
     part = text[begin:end]
@@ -122,7 +134,9 @@ def _text_pieces(text: str, span: Span, splitting: Splitting, find: SentenceFind
             yield _Piece(begin + some[0][0], begin + some[-1][1], len(some))
 
 
-def _table_pieces(text: str, table: Table, splitting: Splitting, find: SentenceFinder) -> Iterable[_Piece]:
+def _table_pieces(
+    text: str, table: Table, splitting: Splitting, find: SentenceFinder
+) -> Iterable[_Piece]:
     """Yield a table that fits a passage as one piece, and one that does not row by row."""
     start, end = table.span
     words = count_words(text[start:end])
@@ -133,32 +147,53 @@ def _table_pieces(text: str, table: Table, splitting: Splitting, find: SentenceF
     rows, first_number = list(table.rows), 1
     if header is not None:
         header_words = count_words(text[slice(*header)])
-        if header_words > splitting.words // 2 or not rows:  # too long to stand in front of other rows: a row itself
+        if (
+            header_words > splitting.words // 2 or not rows
+        ):  # too long to stand in front of other rows: a row itself
             rows.insert(0, header)
             header, header_words, first_number = None, 0, 0
     room = splitting.words - header_words
     position = start if header is None else header[1]
     for number, (_, row_end) in enumerate(rows, first_number):
-        row_start, row_end = trim(text, position, row_end)  # with what a reader left between two rows
+        row_start, row_end = trim(
+            text, position, row_end
+        )  # with what a reader left between two rows
         position = row_end
         words = count_words(text[row_start:row_end])
         if words > room:
-            for part in split(text, replace(splitting, words=room), find, within=(row_start, row_end)):
+            for part in split(
+                text, replace(splitting, words=room), find, within=(row_start, row_end)
+            ):
                 words = count_words(text[part.start : part.end])
-                yield _Piece(part.start, part.end, words, header, header_words, is_sentence=False, row=number)
+                yield _Piece(
+                    part.start,
+                    part.end,
+                    words,
+                    header,
+                    header_words,
+                    is_sentence=False,
+                    row=number,
+                )
         elif number == 1 and header is not None:
             yield _Piece(header[0], row_end, header_words + words, is_sentence=False)
         else:
-            yield _Piece(row_start, row_end, words, header, header_words, is_sentence=False)
+            yield _Piece(
+                row_start, row_end, words, header, header_words, is_sentence=False
+            )
 
 
 def _pack(pieces: Sequence[_Piece], splitting: Splitting) -> list[PassageSpans]:
     """Fill passages greedily, the last `overlap` sentences of each again at the head of the next."""
     passages: list[PassageSpans] = []
-    begin, new = 0, 0  # first piece of the passage, first piece that no passage holds yet
+    begin, new = (
+        0,
+        0,
+    )  # first piece of the passage, first piece that no passage holds yet
     while new < len(pieces):
         # 1. Drop repeated sentences until the first new piece fits.
-        total = pieces[new].header_words + sum(piece.words for piece in pieces[begin : new + 1])
+        total = pieces[new].header_words + sum(
+            piece.words for piece in pieces[begin : new + 1]
+        )
         while begin < new and (total > splitting.words or pieces[new].row is not None):
             total -= pieces[begin].words
             begin += 1
@@ -169,7 +204,14 @@ def _pack(pieces: Sequence[_Piece], splitting: Splitting) -> list[PassageSpans]:
                 break
             total += pieces[end].words
             end += 1
-        passages.append(PassageSpans(pieces[begin].start, pieces[end - 1].end, pieces[begin].header, pieces[begin].row))
+        passages.append(
+            PassageSpans(
+                pieces[begin].start,
+                pieces[end - 1].end,
+                pieces[begin].header,
+                pieces[begin].row,
+            )
+        )
         # 3. Go back over the sentences that the next passage repeats.
         first, begin, new = max(begin + 1, end - splitting.overlap), end, end
         while begin > first and pieces[begin - 1].is_sentence:

@@ -32,12 +32,25 @@ from retrieval.build import (
 from retrieval.corpus import Corpus, Row, Scalar
 from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
 from retrieval.file_table import FileRecord, RowNumbers
-from retrieval.index import IndexManifest, absolute, encoder_of, load_manifest, open_parts
+from retrieval.index import (
+    IndexManifest,
+    absolute,
+    encoder_of,
+    load_manifest,
+    open_parts,
+)
 from retrieval.index_writing import file_records, removed_rows
 from retrieval.passage import Passage
 from retrieval.recording import FileRows, reading_of, splitting_of
 from retrieval.reports import ReadReport
-from retrieval.sources import FileState, SourceFile, SourceList, file_state, list_files, name_files
+from retrieval.sources import (
+    FileState,
+    SourceFile,
+    SourceList,
+    file_state,
+    list_files,
+    name_files,
+)
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, Mask, Matrix
 from selfrag.common.errors import UserError
@@ -52,18 +65,28 @@ class SyncReport:
     """What a sync did. Files are named by their paths inside the folder that was named."""
 
     added: list[str] = field(default_factory=list)  # files that are new
-    changed: list[str] = field(default_factory=list)  # files whose passages were replaced
-    removed: list[str] = field(default_factory=list)  # files whose passages were removed
+    changed: list[str] = field(
+        default_factory=list
+    )  # files whose passages were replaced
+    removed: list[str] = field(
+        default_factory=list
+    )  # files whose passages were removed
     unchanged: int = 0  # files that stayed as they are
     passages_added: int = 0
     passages_removed: int = 0
-    passages_encoded: int = 0  # those of the added passages whose texts the encoder had to read
+    passages_encoded: int = (
+        0  # those of the added passages whose texts the encoder had to read
+    )
     passages: int = 0  # in the index now
     generation: int = 0  # of the index now
     compacted: bool = False  # whether the index was made one segment afterwards
-    links: list[str] = field(default_factory=list)  # symbolic links inside folders, which are not followed
+    links: list[str] = field(
+        default_factory=list
+    )  # symbolic links inside folders, which are not followed
     other_files: int = 0  # files inside folders that no reader knows
-    read: ReadReport = field(default_factory=ReadReport)  # the files that were read, and those that could not be
+    read: ReadReport = field(
+        default_factory=ReadReport
+    )  # the files that were read, and those that could not be
 
     @property
     def has_changes(self) -> bool:
@@ -107,10 +130,17 @@ def sync_index(
     if _is_new(target):
         if encoder is None:
             raise UserError(f"no index at {target}; name the encoder of a new one")
-        return _build(target, listed, files, encoder, splitting, skip_unreadable, progress)
-    report = _change(target, listed, encoder, splitting, True, skip_unreadable, progress)
+        return _build(
+            target, listed, files, encoder, splitting, skip_unreadable, progress
+        )
+    report = _change(
+        target, listed, encoder, splitting, True, skip_unreadable, progress
+    )
     manifest = load_manifest(target)
-    if len(manifest.segments) > _MOST_SEGMENTS or manifest.removed > report.passages > 0:
+    if (
+        len(manifest.segments) > _MOST_SEGMENTS
+        or manifest.removed > report.passages > 0
+    ):
         report.generation = compact_index(target, progress=progress).generation
         report.compacted = True
     return report
@@ -138,7 +168,11 @@ def add_files(
 def index_splitting(directory: str | Path) -> Splitting:
     """Return how the documents of an index were cut; the default where there is none yet."""
     target = absolute(directory)
-    return Splitting() if _is_new(target) else splitting_of(file_records(target, load_manifest(target)) or [])
+    return (
+        Splitting()
+        if _is_new(target)
+        else splitting_of(file_records(target, load_manifest(target)) or [])
+    )
 
 
 def remove_files(directory: str | Path, files: Sequence[str]) -> int:
@@ -166,17 +200,27 @@ def remove_files(directory: str | Path, files: Sequence[str]) -> int:
 def _record_of(name: str, records: Sequence[FileRecord], target: Path) -> FileRecord:
     location = normalize("NFC", str(absolute(user_path(name)).resolve()))
     inside = normalize("NFC", name)
-    matching = [record for record in records if normalize("NFC", record.location) == location]
+    matching = [
+        record for record in records if normalize("NFC", record.location) == location
+    ]
     if not matching:
-        matching = [record for record in records if normalize("NFC", record.inside) == inside]
+        matching = [
+            record for record in records if normalize("NFC", record.inside) == inside
+        ]
     if len(matching) > 1:
-        exact = [record for record in matching if name in (record.location, record.inside)]
+        exact = [
+            record for record in matching if name in (record.location, record.inside)
+        ]
         matching = exact if len(exact) == 1 else matching
     if not matching:
-        raise UserError(f"no passages of {name!r:.200} in index {target}; nothing was removed")
+        raise UserError(
+            f"no passages of {name!r:.200} in index {target}; nothing was removed"
+        )
     if len(matching) > 1:
         places = ", ".join(record.location for record in matching)
-        raise UserError(f"{name!r:.200} may be each of {places:.600}; name one by its whole path")
+        raise UserError(
+            f"{name!r:.200} may be each of {places:.600}; name one by its whole path"
+        )
     return matching[0]
 
 
@@ -202,7 +246,14 @@ def _build(
 ) -> SyncReport:
     report = SyncReport(links=listed.links, other_files=listed.other)
     options: dict[str, Any] = {"progress": progress, "skip_unreadable": skip_unreadable}
-    build_index(files, target, encoder=encoder, splitting=splitting, report=report.read, **options)
+    build_index(
+        files,
+        target,
+        encoder=encoder,
+        splitting=splitting,
+        report=report.read,
+        **options,
+    )
     manifest = load_manifest(target)
     report.added = [record.inside for record in file_records(target, manifest) or []]
     report.passages = report.passages_added = report.passages_encoded = manifest.rows
@@ -259,18 +310,26 @@ class _Plan:
 
 
 def _compare(
-    listed: SourceList, records: Sequence[FileRecord], kept: Mask, splitting: Splitting, removes: bool
+    listed: SourceList,
+    records: Sequence[FileRecord],
+    kept: Mask,
+    splitting: Splitting,
+    removes: bool,
 ) -> _Plan:
     by_location = {record.location: record for record in records}
     reading = reading_of(splitting)
     plan = _Plan([], {}, [], [], list(records), 0)
     for file in listed.files:
         record = by_location.pop(file.location, None)
-        if record is not None and not removes:  # an addition names single files, whose ids stay
+        if (
+            record is not None and not removes
+        ):  # an addition names single files, whose ids stay
             file = replace(file, inside=record.inside)
         if record is None:
             plan.to_read.append(file)
-        elif record.inside == file.inside and _is_unchanged(file, record, reading, kept):
+        elif record.inside == file.inside and _is_unchanged(
+            file, record, reading, kept
+        ):
             plan.stay.append(record)
             plan.unchanged += 1
         else:
@@ -286,7 +345,9 @@ def _compare(
     return plan
 
 
-def _is_unchanged(file: SourceFile, record: FileRecord, reading: str, kept: Mask) -> bool:
+def _is_unchanged(
+    file: SourceFile, record: FileRecord, reading: str, kept: Mask
+) -> bool:
     """Return whether a file would give the passages that the index holds of it."""
     if record.reading != reading or not kept[record.rows].all():
         return False
@@ -311,16 +372,34 @@ def _text_key(text: str) -> bytes:
 class _Change:
     """One change of an index: rows that stay, rows that go, and new ones."""
 
-    def __init__(self, target: Path, manifest: IndexManifest, building: Path, plan: _Plan, kept: Mask) -> None:
-        self._target, self._manifest, self._building, self._plan = target, manifest, building, plan
+    def __init__(
+        self,
+        target: Path,
+        manifest: IndexManifest,
+        building: Path,
+        plan: _Plan,
+        kept: Mask,
+    ) -> None:
+        self._target, self._manifest, self._building, self._plan = (
+            target,
+            manifest,
+            building,
+            plan,
+        )
         _, parts = open_parts(target)
         self._corpus, self._vectors = parts.corpus, parts.vectors
         self._before = int(kept.sum())
         self._kept = kept  # bool [rows]; rows of changed files are taken out, and back in where they are found again
-        self._old: dict[str, dict[bytes, int]] = {}  # rows of changed files by location and by what they hold
+        self._old: dict[
+            str, dict[bytes, int]
+        ] = {}  # rows of changed files by location and by what they hold
         self._gone: dict[bytes, int] = {}  # rows of files that are gone, likewise
-        self._encoded: dict[bytes, int] = {}  # rows whose vector may serve again, by the text that was encoded
-        self._rows: dict[str, list[int]] = {}  # rows of files that were read, by location
+        self._encoded: dict[
+            bytes, int
+        ] = {}  # rows whose vector may serve again, by the text that was encoded
+        self._rows: dict[
+            str, list[int]
+        ] = {}  # rows of files that were read, by location
         self._new = 0
         for record in plan.known.values():
             self._take_out(record, self._old.setdefault(record.location, {}))
@@ -332,7 +411,9 @@ class _Change:
             passage = self._corpus[row]
             if self._kept[row]:
                 by_content.setdefault(_row_key(passage, self._corpus.further(row)), row)
-            self._encoded.setdefault(_text_key(self._manifest.template.of_passage(passage)), row)
+            self._encoded.setdefault(
+                _text_key(self._manifest.template.of_passage(passage)), row
+            )
         self._kept[record.rows] = False
 
     def publish(
@@ -347,26 +428,46 @@ class _Change:
         plan, manifest = self._plan, self._manifest
         take_back_draft(self._target, manifest, self._building)
         # 1. Read the files. Rows that are there already stay; the others are written as a segment.
-        files = FileRows(plan.to_read, self._names(), splitting, report.read, skip_unreadable, all_may_fail=True)
+        files = FileRows(
+            plan.to_read,
+            self._names(),
+            splitting,
+            report.read,
+            skip_unreadable,
+            all_may_fail=True,
+        )
         corpus = self._write_new_rows(files)
         # 2. Encode the new texts.
         if corpus is not None:
-            reused = _ReusedVectors(self._target, manifest.encoder, encoder, self._vectors, self._encoded)
-            draft = IndexManifest(len(corpus), corpus.digest, manifest.encoder, manifest.template)
+            reused = _ReusedVectors(
+                self._target, manifest.encoder, encoder, self._vectors, self._encoded
+            )
+            draft = IndexManifest(
+                len(corpus), corpus.digest, manifest.encoder, manifest.template
+            )
             dtype = self._vectors[0].dtype
-            report.read.long_passages = encode_draft(corpus, reused, draft, self._building, dtype, progress=progress)
+            report.read.long_passages = encode_draft(
+                corpus, reused, draft, self._building, dtype, progress=progress
+            )
             report.passages_encoded = reused.encoded
         # 3. Publish.
         records = self._new_records(files, report)
         if not self._new and not self._kept.any():
-            raise UserError(f"no passage would be left in index {self._target}; remove its folder if that is meant")
+            raise UserError(
+                f"no passage would be left in index {self._target}; remove its folder if that is meant"
+            )
         if not self._new and sorted(records, key=_location) == sorted(
             self._plan.before, key=_location
         ):  # no file could be read
             return
         removed = np.concatenate([~self._kept, np.zeros(self._new, bool)])
         changed = publish_change(
-            self._target, manifest, self._building, corpus, removed if removed.any() else None, records
+            self._target,
+            manifest,
+            self._building,
+            corpus,
+            removed if removed.any() else None,
+            records,
         )
         report.generation = changed.generation
         report.passages = int(np.count_nonzero(~removed))
@@ -387,11 +488,15 @@ class _Change:
 
     def _write_new_rows(self, files: FileRows) -> Corpus | None:
         rows = self._new_rows(files)
-        first = next(rows, None)  # also reads the files to their end where nothing is new
+        first = next(
+            rows, None
+        )  # also reads the files to their end where nothing is new
         if first is None:
             return None
         # `others` sees the rows that stay when the ids are checked, after the last row was read
-        return draft_corpus(chain([first], rows), self._building, self._corpus.with_kept(self._kept))
+        return draft_corpus(
+            chain([first], rows), self._building, self._corpus.with_kept(self._kept)
+        )
 
     def _new_rows(self, files: FileRows) -> Iterator[Row]:
         """Yield the rows that the index does not hold yet."""
@@ -437,23 +542,36 @@ class _ReusedVectors:
     ) -> None:
         self.card = card
         self.encoded = 0  # texts that the real encoder read
-        self._target, self._given, self._parts, self._rows = target, encoder, parts, rows
+        self._target, self._given, self._parts, self._rows = (
+            target,
+            encoder,
+            parts,
+            rows,
+        )
         self._loaded: Encoder | None = None
 
     @property
     def long_texts(self) -> int:
         """Return texts that were longer than the real encoder reads, as far as it counts them."""
-        return self._loaded.long_texts if isinstance(self._loaded, CountingEncoder) else 0
+        return (
+            self._loaded.long_texts if isinstance(self._loaded, CountingEncoder) else 0
+        )
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors [n, d] of n texts."""
-        rows = np.array([self._rows.get(_text_key(text), -1) for text in texts], np.int64)
+        rows = np.array(
+            [self._rows.get(_text_key(text), -1) for text in texts], np.int64
+        )
         vectors = np.empty((len(texts), self.card.dim), np.float32)
         vectors[rows >= 0] = _stored_vectors(self._parts, rows[rows >= 0])
-        missing = [text for text, row in zip(texts, rows.tolist(), strict=True) if row < 0]
+        missing = [
+            text for text, row in zip(texts, rows.tolist(), strict=True) if row < 0
+        ]
         if missing:
             if self._loaded is None:
-                self._loaded = encoder_of(f"index {self._target}", self.card, self._given)
+                self._loaded = encoder_of(
+                    f"index {self._target}", self.card, self._given
+                )
             vectors[rows < 0] = checked_encode(self._loaded, missing)
             self.encoded += len(missing)
         return vectors

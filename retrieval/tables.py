@@ -18,14 +18,20 @@ from selfrag.common.reading import parse_json, read_lines
 _TEXTS = ("id", "_id", "title", "text")
 
 
-def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line") -> Row:
+def to_row(
+    fields: Mapping[str, Any], path: Path, number: int, unit: str = "line"
+) -> Row:
     """Return a row from named values: `id` (or BEIR's `_id`), `text`, perhaps `title`; others are metadata."""
     place = Place(str(path), number, unit)
     identifier = fields.get("id", fields.get("_id"))
     if isinstance(identifier, int) and not isinstance(identifier, bool):
         identifier = str(identifier)
     title = fields.get("title")
-    for name, value in (("id", identifier), ("text", fields.get("text")), ("title", "" if title is None else title)):
+    for name, value in (
+        ("id", identifier),
+        ("text", fields.get("text")),
+        ("title", "" if title is None else title),
+    ):
         if value is None:
             raise UserError(
                 f"{place}: no {name}; a row needs id and text (found: {', '.join(map(str, fields)) or 'nothing'})"
@@ -34,8 +40,14 @@ def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line
             raise UserError(f"{place}: {name} must be text, not {type(value).__name__}")
         if not value.strip() and name != "title":
             raise UserError(f"{place}: {name} is empty")
-    further = scalars({name: value for name, value in fields.items() if name not in _TEXTS})
-    return Row(Passage(id=str(identifier), text=fields["text"], title=title or ""), place, further)
+    further = scalars(
+        {name: value for name, value in fields.items() if name not in _TEXTS}
+    )
+    return Row(
+        Passage(id=str(identifier), text=fields["text"], title=title or ""),
+        place,
+        further,
+    )
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -58,12 +70,18 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
                 f"{path}: its fields are separated by semicolons; save it with commas, or with tabs as .tsv"
             )
         if len(columns) == 1 and "\t" in columns[0]:
-            raise UserError(f"{path}: its fields are separated by tabs; name it .tsv, or save it with commas")
+            raise UserError(
+                f"{path}: its fields are separated by tabs; name it .tsv, or save it with commas"
+            )
         found = ", ".join(column[:40] for column in columns[:20]) or "none"
-        raise UserError(f"{path}: the header must name the columns id and text (title is optional); found: {found}")
+        raise UserError(
+            f"{path}: the header must name the columns id and text (title is optional); found: {found}"
+        )
     repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
     if repeated:
-        raise UserError(f"{path}: the header names {', '.join(repeated)} more than once")
+        raise UserError(
+            f"{path}: the header names {', '.join(repeated)} more than once"
+        )
 
 
 _HINTS = {
@@ -86,24 +104,32 @@ ColumnCheck: TypeAlias = Callable[[Path, Sequence[str]], None]
 """Refuses a file by the names of its columns."""
 
 
-def separated_fields(path: Path, delimiter: str, check: ColumnCheck) -> Iterator[tuple[int, dict[str, str]]]:
+def separated_fields(
+    path: Path, delimiter: str, check: ColumnCheck
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the line and the fields of each row of a separated file; fields may be quoted as spreadsheets do."""
     reader = csv.reader(read_lines(path), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         check(path, header)
         while True:
-            number = reader.line_num + 1  # a quoted field may span lines: the row is named by its first
+            number = (
+                reader.line_num + 1
+            )  # a quoted field may span lines: the row is named by its first
             fields = next(reader, None)
             if fields is None:
                 return
             if not fields:
                 continue
             if len(fields) != len(header):
-                raise UserError(f"{path}:{number}: {len(fields)} fields where the header has {len(header)}")
+                raise UserError(
+                    f"{path}:{number}: {len(fields)} fields where the header has {len(header)}"
+                )
             yield number, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: {error}{_hint(str(error))}") from error
+        raise UserError(
+            f"{path}:{reader.line_num}: {error}{_hint(str(error))}"
+        ) from error
 
 
 def read_separated(path: Path, delimiter: str) -> Iterator[Row]:

@@ -24,7 +24,9 @@ def as_stored(vectors: Matrix, storage: str) -> NDArray[Any]:
         return np.ascontiguousarray(vectors, kind.base)
     stored = np.empty(len(vectors), kind)
     stored["scale"] = np.abs(vectors).max(axis=1) / 127
-    stored["codes"] = np.rint(vectors / np.maximum(stored["scale"], np.finfo(np.float32).tiny)[:, None])
+    stored["codes"] = np.rint(
+        vectors / np.maximum(stored["scale"], np.finfo(np.float32).tiny)[:, None]
+    )
     return stored
 
 
@@ -65,7 +67,12 @@ class GrowingMatrix:
     """
 
     def __init__(
-        self, file: Path, rows: int, dim: int, dtype: str = "float32", journal: EncodingJournal | None = None
+        self,
+        file: Path,
+        rows: int,
+        dim: int,
+        dtype: str = "float32",
+        journal: EncodingJournal | None = None,
     ) -> None:
         self._file, self._journal = file, journal
         self._dtype = dtype
@@ -83,7 +90,9 @@ class GrowingMatrix:
         with np.errstate(over="ignore", invalid="ignore"):
             stored = as_stored(vectors, self._dtype)
         if not np.isfinite(as_float32(stored)).all():
-            raise UserError(f"a vector holds values too large for {self._dtype}; store float32")
+            raise UserError(
+                f"a vector holds values too large for {self._dtype}; store float32"
+            )
         with writing(self._file), self._file.open("r+b") as file:
             file.seek(self._end(self.done))
             file.write(stored.tobytes())
@@ -104,7 +113,11 @@ class GrowingMatrix:
             size = self._file.stat().st_size
         except OSError:
             return 0
-        return claimed if intact and 0 <= claimed <= rows and size >= self._end(claimed) else 0
+        return (
+            claimed
+            if intact and 0 <= claimed <= rows and size >= self._end(claimed)
+            else 0
+        )
 
 
 def _header(rows: int, row: np.dtype[Any]) -> bytes:
@@ -121,5 +134,9 @@ def live_blocks(parts: Sequence[FlatIndex], kept: Mask | None) -> Iterator[Matri
     for part in parts:
         for start in range(0, len(part), BLOCK):
             block = part.block(start, start + BLOCK)
-            yield block if kept is None else block[kept[first + start : first + start + len(block)]]
+            yield (
+                block
+                if kept is None
+                else block[kept[first + start : first + start + len(block)]]
+            )
         first += len(part)

@@ -44,7 +44,13 @@ class VectorHits(NamedTuple):
         """Return for each query its rows and their scores."""
         rankings = []
         for rows, scores in zip(self.rows.tolist(), self.scores.tolist(), strict=True):
-            rankings.append([(row, score) for row, score in zip(rows, scores, strict=True) if row >= 0])
+            rankings.append(
+                [
+                    (row, score)
+                    for row, score in zip(rows, scores, strict=True)
+                    if row >= 0
+                ]
+            )
         return rankings
 
 
@@ -58,7 +64,9 @@ class VectorIndex(Protocol):
     def dim(self) -> int:
         """Length of a vector, d."""
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+    def search(
+        self, queries: Matrix, k: int, allowed: Mask | None = None
+    ) -> VectorHits:
         """Return the best rows for each of the queries, float32 [m, d], at most min(k, allowed rows) a query.
 
         `allowed` is bool [n], the rows that may be found; None for all.
@@ -79,7 +87,9 @@ class FlatIndex:
         self._vectors = vectors
         if backend == "faiss":
             require("faiss", extra="cpu")
-        self._faiss = backend == "faiss" or (backend == "auto" and find_spec("faiss") is not None)
+        self._faiss = backend == "faiss" or (
+            backend == "auto" and find_spec("faiss") is not None
+        )
         self._gpu = GpuCandidates(len(self), self._on_gpu)
 
     @classmethod
@@ -88,7 +98,9 @@ class FlatIndex:
         try:
             vectors = np.lib.format.open_memmap(file, mode="r")  # type: ignore[no-untyped-call]
         except NPY_ERRORS as error:
-            raise UserError(f"{file} is not a readable vector file ({error!s:.200}); build the index again") from error
+            raise UserError(
+                f"{file} is not a readable vector file ({error!s:.200}); build the index again"
+            ) from error
         is_known = _width(vectors) > 0
         if vectors.ndim == 2:
             is_known = vectors.dtype in (np.float32, np.float16)
@@ -113,17 +125,27 @@ class FlatIndex:
 
     def all_finite(self) -> bool:
         """Read every vector; return whether all can be compared."""
-        return all(np.isfinite(self.block(row, row + BLOCK)).all() for row in range(0, len(self), BLOCK))
+        return all(
+            np.isfinite(self.block(row, row + BLOCK)).all()
+            for row in range(0, len(self), BLOCK)
+        )
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+    def search(
+        self, queries: Matrix, k: int, allowed: Mask | None = None
+    ) -> VectorHits:
         """Return the best rows for each of the queries [m, d]; see `VectorIndex.search`."""
         n = len(self) if allowed is None else int(np.count_nonzero(allowed))
         k = min(k, n)
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        hits = VectorHits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
+        hits = VectorHits(
+            np.zeros((len(queries), k), np.float32),
+            np.zeros((len(queries), k), np.int64),
+        )
         for start in range(0, len(queries) if k else 0, _QUERIES):
             part = slice(start, start + _QUERIES)
-            rows = np.sort(self._candidates(queries[part], min(k + _SLACK, n), allowed), axis=1)
+            rows = np.sort(
+                self._candidates(queries[part], min(k + _SLACK, n), allowed), axis=1
+            )
             hits.scores[part], hits.rows[part] = self.rescored(queries[part], rows, k)
         return hits
 
@@ -133,9 +155,15 @@ class FlatIndex:
 
     def gpu_candidates(self, queries: Matrix, k: int, allowed: Mask | None) -> Any:
         """Return unordered rows [m, at least k] of the best by a GPU, -1 for none; None where the CPU is to search."""
-        return self._gpu.best_rows(queries, min(k + _SLACK, len(self)), allowed) if self._faiss else None
+        return (
+            self._gpu.best_rows(queries, min(k + _SLACK, len(self)), allowed)
+            if self._faiss
+            else None
+        )
 
-    def _candidates(self, queries: Matrix, k: int, allowed: Mask | None) -> NDArray[np.int64]:
+    def _candidates(
+        self, queries: Matrix, k: int, allowed: Mask | None
+    ) -> NDArray[np.int64]:
         """Return unordered rows of the k best, [m, at least k]."""
         rows: NDArray[np.int64] | None = self.gpu_candidates(queries, k, allowed)
         if rows is not None:
@@ -149,7 +177,9 @@ class FlatIndex:
         # multiply and sum, not matmul: the result for one row must not depend on which others are there
         scores = np.empty(rows.shape, np.float32)
         for number, query in enumerate(queries):
-            scores[number] = (self.rows(rows[number]).astype(np.float64) * query).sum(-1)
+            scores[number] = (self.rows(rows[number]).astype(np.float64) * query).sum(
+                -1
+            )
         scores[rows < 0] = -np.inf
         return _best_hits(scores, rows, k)
 
@@ -178,7 +208,9 @@ class SegmentedIndex:
         """Length of a vector."""
         return self._parts[0].dim
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+    def search(
+        self, queries: Matrix, k: int, allowed: Mask | None = None
+    ) -> VectorHits:
         """Return the best rows for each of the queries [m, d]; see `VectorIndex.search`."""
         if self._kept is not None:
             allowed = self._kept if allowed is None else self._kept & allowed
@@ -188,13 +220,18 @@ class SegmentedIndex:
             hits = part.search(queries, k, inside)
             scores.append(hits.scores)
             rows.append(np.where(hits.rows < 0, -1, hits.rows + start))
-        return _best_hits(np.concatenate(scores, axis=1), np.concatenate(rows, axis=1), k)
+        return _best_hits(
+            np.concatenate(scores, axis=1), np.concatenate(rows, axis=1), k
+        )
 
 
 def _best_hits(scores: Matrix, rows: NDArray[np.int64], k: int) -> VectorHits:
     """Return the k best rows of each query by scores [m, n]; equal ones keep their order."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return VectorHits(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
+    return VectorHits(
+        np.take_along_axis(scores, order, axis=1),
+        np.take_along_axis(rows, order, axis=1),
+    )
 
 
 def _faiss_top(vectors: Matrix, queries: Matrix, k: int) -> NDArray[np.int64]:
@@ -204,7 +241,9 @@ def _faiss_top(vectors: Matrix, queries: Matrix, k: int) -> NDArray[np.int64]:
     if _threshold_counts_values():
         faiss.cvar.distance_compute_blas_threshold = _BLAS_QUERIES * vectors.shape[1]
     with faiss_threads(len(queries)):
-        rows: NDArray[np.int64] = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        rows: NDArray[np.int64] = faiss.knn(
+            queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT
+        )[1]
     return rows
 
 
@@ -222,14 +261,18 @@ def faiss_threads(queries: int) -> Iterator[None]:
     import faiss
 
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1 if queries == 1 else before)  # OpenMP keeps this number by calling thread
+    faiss.omp_set_num_threads(
+        1 if queries == 1 else before
+    )  # OpenMP keeps this number by calling thread
     try:
         yield
     finally:
         faiss.omp_set_num_threads(before)
 
 
-def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | None = None) -> NDArray[np.int64]:
+def _numpy_top(
+    vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | None = None
+) -> NDArray[np.int64]:
     """Return the same as `_faiss_top`, block by block so that memory stays bounded; at least k rows must be allowed."""
     scores = np.zeros((len(queries), 0), np.float32)
     rows = np.zeros((len(queries), 0), np.int64)
@@ -244,7 +287,10 @@ def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | N
         rows = np.concatenate([rows, np.broadcast_to(among, products.shape)], axis=1)
         if scores.shape[1] > k:
             best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-            scores, rows = np.take_along_axis(scores, best, axis=1), np.take_along_axis(rows, best, axis=1)
+            scores, rows = (
+                np.take_along_axis(scores, best, axis=1),
+                np.take_along_axis(rows, best, axis=1),
+            )
     return rows
 
 
@@ -280,7 +326,10 @@ def as_float32(vectors: NDArray[Any]) -> Matrix:
 KINDS = ("auto", "flat", "rabitq", "ivf")
 
 
-_FLAT_ROWS, _RABITQ_ROWS = 50_000, 500_000  # `auto` is flat, then rabitq up to these numbers of rows
+_FLAT_ROWS, _RABITQ_ROWS = (
+    50_000,
+    500_000,
+)  # `auto` is flat, then rabitq up to these numbers of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +359,10 @@ def factory_of(kind: str, rows: int, dim: int) -> str:
     if kind in ("ivf", "auto"):
         lists = 1 << max(0, round(math.log2(2 * math.sqrt(rows))))
         return f"RR{dim},IVF{min(lists, rows)},RaBitQfs"
-    if kind.lower() == kind or not kind.isprintable():  # faiss's own names have capitals
-        raise UserError(f"kind={kind!r:.80}: choose one of {', '.join(KINDS)}, or give faiss's factory string")
+    if (
+        kind.lower() == kind or not kind.isprintable()
+    ):  # faiss's own names have capitals
+        raise UserError(
+            f"kind={kind!r:.80}: choose one of {', '.join(KINDS)}, or give faiss's factory string"
+        )
     return kind

@@ -19,7 +19,10 @@ from retrieval.sync import SyncReport
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import user_path
 
-_QUIET, _LONGEST = 300, 3_000  # milliseconds without a change after which a sync begins, and that it waits at most
+_QUIET, _LONGEST = (
+    300,
+    3_000,
+)  # milliseconds without a change after which a sync begins, and that it waits at most
 _LOOK = 1_000  # milliseconds between two looks at what the system does not tell, such as a folder that is back
 _RETRY = 10.0  # seconds after a failed sync
 _Looks: TypeAlias = list[tuple[int, ...]]
@@ -54,7 +57,11 @@ def watch_files(
     def counts(_: object, changed: str) -> bool:
         path = Path(changed)
         hidden = any(part.startswith(IGNORED) for part in path.parts[-1:])
-        return not hidden and not path.is_relative_to(ignored) and not path.is_relative_to(f"{ignored}.building")
+        return (
+            not hidden
+            and not path.is_relative_to(ignored)
+            and not path.is_relative_to(f"{ignored}.building")
+        )
 
     while not stop.is_set():
         folders = [path for path in paths if path.is_dir()]
@@ -79,21 +86,33 @@ def watch_files(
 
 
 def _bursts(
-    watchfiles: Any, folders: Sequence[Path], counts: Callable[[object, str], bool], stop: Event
+    watchfiles: Any,
+    folders: Sequence[Path],
+    counts: Callable[[object, str], bool],
+    stop: Event,
 ) -> Iterator[bool]:
     """Yield whether something changed, after each burst of changes and after a while without any."""
     if not folders:
         while not stop.wait(_LOOK / 1000):
             yield False
         return
-    options: dict[str, Any] = {"step": _QUIET, "debounce": _LONGEST, "rust_timeout": _LOOK, "yield_on_timeout": True}
+    options: dict[str, Any] = {
+        "step": _QUIET,
+        "debounce": _LONGEST,
+        "rust_timeout": _LOOK,
+        "yield_on_timeout": True,
+    }
     try:
-        for changes in watchfiles.watch(*folders, watch_filter=counts, stop_event=stop, **options):
+        for changes in watchfiles.watch(
+            *folders, watch_filter=counts, stop_event=stop, **options
+        ):
             yield bool(changes)
     except FileNotFoundError:  # it vanished a moment ago
         yield True
     except (OSError, RuntimeError) as error:
-        raise UserError(f"the system cannot watch {folders[0]}: {error}; sync by a timer instead") from error
+        raise UserError(
+            f"the system cannot watch {folders[0]}: {error}; sync by a timer instead"
+        ) from error
 
 
 def _look(paths: Sequence[Path]) -> _Looks:

@@ -46,7 +46,9 @@ def add_words(
     index.register_tokenizer("words", analyzer.tokenizer)
     writer = index.writer(heap_size=_HEAP, num_threads=1)
     for row, passage in enumerate(passages, start=first):
-        document = tantivy.Document(body=[analyzer.prepare(f"{passage.title} {passage.text}")])
+        document = tantivy.Document(
+            body=[analyzer.prepare(f"{passage.title} {passage.text}")]
+        )
         document.add_integer("row", row)
         writer.add_document(document)
     writer.commit()

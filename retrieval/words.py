@@ -20,31 +20,122 @@ from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 
 LANGUAGES = {
-    **{"arabic": "ar", "bengali": "bn", "bulgarian": "bg", "burmese": "my", "catalan": "ca", "chinese": "zh"},
-    **{"croatian": "hr", "czech": "cs", "danish": "da", "dutch": "nl", "english": "en", "estonian": "et"},
-    **{"finnish": "fi", "french": "fr", "german": "de", "greek": "el", "hebrew": "he", "hindi": "hi"},
-    **{"hungarian": "hu", "indonesian": "id", "italian": "it", "japanese": "ja", "khmer": "km", "korean": "ko"},
-    **{"lao": "lo", "latvian": "lv", "lithuanian": "lt", "malay": "ms", "marathi": "mr", "nepali": "ne"},
-    **{"norwegian": "no", "persian": "fa", "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru"},
-    **{"serbian": "sr", "slovak": "sk", "slovenian": "sl", "spanish": "es", "swahili": "sw", "swedish": "sv"},
-    **{"tamil": "ta", "telugu": "te", "thai": "th", "turkish": "tr", "ukrainian": "uk", "urdu": "ur"},
+    **{
+        "arabic": "ar",
+        "bengali": "bn",
+        "bulgarian": "bg",
+        "burmese": "my",
+        "catalan": "ca",
+        "chinese": "zh",
+    },
+    **{
+        "croatian": "hr",
+        "czech": "cs",
+        "danish": "da",
+        "dutch": "nl",
+        "english": "en",
+        "estonian": "et",
+    },
+    **{
+        "finnish": "fi",
+        "french": "fr",
+        "german": "de",
+        "greek": "el",
+        "hebrew": "he",
+        "hindi": "hi",
+    },
+    **{
+        "hungarian": "hu",
+        "indonesian": "id",
+        "italian": "it",
+        "japanese": "ja",
+        "khmer": "km",
+        "korean": "ko",
+    },
+    **{
+        "lao": "lo",
+        "latvian": "lv",
+        "lithuanian": "lt",
+        "malay": "ms",
+        "marathi": "mr",
+        "nepali": "ne",
+    },
+    **{
+        "norwegian": "no",
+        "persian": "fa",
+        "polish": "pl",
+        "portuguese": "pt",
+        "romanian": "ro",
+        "russian": "ru",
+    },
+    **{
+        "serbian": "sr",
+        "slovak": "sk",
+        "slovenian": "sl",
+        "spanish": "es",
+        "swahili": "sw",
+        "swedish": "sv",
+    },
+    **{
+        "tamil": "ta",
+        "telugu": "te",
+        "thai": "th",
+        "turkish": "tr",
+        "ukrainian": "uk",
+        "urdu": "ur",
+    },
     **{"vietnamese": "vi", "other": "und"},
 }
 """Names and ISO 639-1 codes. `other` stands for any other language: its words are compared without stems."""
 STEMMED = frozenset(
     [
-        *["arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian"],
-        *["norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish"],
+        *[
+            "arabic",
+            "danish",
+            "dutch",
+            "english",
+            "finnish",
+            "french",
+            "german",
+            "greek",
+            "hungarian",
+            "italian",
+        ],
+        *[
+            "norwegian",
+            "portuguese",
+            "romanian",
+            "russian",
+            "spanish",
+            "swedish",
+            "tamil",
+            "turkish",
+        ],
     ]
 )
 """Languages whose words are compared by their stems."""
 _WITHOUT_LATIN = frozenset(
     [
-        *["bengali", "burmese", "chinese", "hebrew", "hindi", "japanese", "khmer", "korean", "lao", "marathi"],
+        *[
+            "bengali",
+            "burmese",
+            "chinese",
+            "hebrew",
+            "hindi",
+            "japanese",
+            "khmer",
+            "korean",
+            "lao",
+            "marathi",
+        ],
         *["nepali", "persian", "telugu", "thai", "urdu"],
     ]
 )
-_NAMES = {code: name for name, code in LANGUAGES.items()} | {"nb": "norwegian", "nn": "norwegian", "iw": "hebrew"}
+_NAMES = {code: name for name, code in LANGUAGES.items()} | {
+    "nb": "norwegian",
+    "nn": "norwegian",
+    "iw": "hebrew",
+}
 
 
 def language_name(language: str) -> str:
@@ -75,11 +166,18 @@ def stemmer_name(language: str) -> str | None:
 
 ANALYZER = 2
 """The present rules that make terms of a text. Indexes of version 1 know the letters of their language only."""
-_WITHOUT_STOP_WORDS = frozenset(["arabic", "greek", "romanian", "tamil", "turkish"])  # tantivy has none for them
-_LONGEST_WORD, _MOST_WORDS = 100, 200  # bytes of a word, and different words of a query that count
+_WITHOUT_STOP_WORDS = frozenset(
+    ["arabic", "greek", "romanian", "tamil", "turkish"]
+)  # tantivy has none for them
+_LONGEST_WORD, _MOST_WORDS = (
+    100,
+    200,
+)  # bytes of a word, and different words of a query that count
 _LISTED_ROWS = 20_000  # so few allowed rows are named in the query
 _MOST_FETCHED = 50_000
-_PIECES = frozenset([".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"])  # endings of tantivy's files
+_PIECES = frozenset(
+    [".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"]
+)  # endings of tantivy's files
 _CHECKED = 1 << 26  # bytes of an index up to which every opening reads all of it
 _SECOND_FORM = 0.1  # share of the score that the weaker form of a word adds, so that the exact form comes first
 _MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers
@@ -109,9 +207,15 @@ class WordAnalyzer:
         self.language = language_name(language)
         self.version = version
         stemmer = stemmer_name(self.language)
-        tokenizer = tantivy.Tokenizer.simple() if version == 1 else tantivy.Tokenizer.whitespace()
+        tokenizer = (
+            tantivy.Tokenizer.simple()
+            if version == 1
+            else tantivy.Tokenizer.whitespace()
+        )
         builder = tantivy.TextAnalyzerBuilder(tokenizer)
-        builder = builder.filter(tantivy.Filter.remove_long(_LONGEST_WORD)).filter(tantivy.Filter.lowercase())
+        builder = builder.filter(tantivy.Filter.remove_long(_LONGEST_WORD)).filter(
+            tantivy.Filter.lowercase()
+        )
         if stemmer is not None and stemmer not in _WITHOUT_STOP_WORDS:
             builder = builder.filter(tantivy.Filter.stopword(stemmer))
         if stemmer is not None:
@@ -143,11 +247,21 @@ class WordAnalyzer:
 
     def query_terms(self, query: str) -> list[tuple[str, ...]]:
         """Return the different words of a query, at most 200, each as the terms that it may have in a text."""
-        spaced = replace_surrogates(query) if self.version == 1 else self._spaced(replace_surrogates(query))
+        spaced = (
+            replace_surrogates(query)
+            if self.version == 1
+            else self._spaced(replace_surrogates(query))
+        )
         if self.version == 1 or (spaced.isascii() and self.language != "german"):
-            words: list[tuple[str, ...]] = [(term,) for term in self.tokenizer.analyze(spaced)]
+            words: list[tuple[str, ...]] = [
+                (term,) for term in self.tokenizer.analyze(spaced)
+            ]
         else:
-            words = [self._query_forms(term) for word in spaced.split() for term in word_terms(word, singles=False)]
+            words = [
+                self._query_forms(term)
+                for word in spaced.split()
+                for term in word_terms(word, singles=False)
+            ]
         return list(dict.fromkeys(filter(None, words)))[:_MOST_WORDS]
 
     def notice(self, query: str) -> str:
@@ -158,7 +272,9 @@ class WordAnalyzer:
                 "selfrag index compact DIR"
             )
         if not self.query_terms(query):
-            return "the query has no word to search for: stop words and signs do not count"
+            return (
+                "the query has no word to search for: stop words and signs do not count"
+            )
         return ""
 
     def _query_forms(self, word: str) -> tuple[str, ...]:
@@ -255,21 +371,38 @@ class WordIndex:
         import tantivy
 
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        query = tantivy.Query.boolean_query([(should, self._word_query(terms)) for terms in words])
+        query = tantivy.Query.boolean_query(
+            [(should, self._word_query(terms)) for terms in words]
+        )
         if allowed is not None and count <= _LISTED_ROWS:
-            rows = tantivy.Query.term_set_query(self._schema, "row", np.flatnonzero(allowed).tolist())
-            query = tantivy.Query.boolean_query([(must, query), (must, tantivy.Query.const_score_query(rows, 0.0))])
+            rows = tantivy.Query.term_set_query(
+                self._schema, "row", np.flatnonzero(allowed).tolist()
+            )
+            query = tantivy.Query.boolean_query(
+                [(must, query), (must, tantivy.Query.const_score_query(rows, 0.0))]
+            )
         elif allowed is not None:
-            limit = min(len(self), _MOST_FETCHED, 2 * limit * len(allowed) // count + 100)
+            limit = min(
+                len(self), _MOST_FETCHED, 2 * limit * len(allowed) // count + 100
+            )
         hits = self._searcher.search(query, limit, count=False).hits
-        return hits, self._searcher.fast_field_values("row", [place for _, place in hits])
+        return hits, self._searcher.fast_field_values(
+            "row", [place for _, place in hits]
+        )
 
     def _word_query(self, terms: tuple[str, ...]) -> Any:
         """Return the query of a word: its only term, or the best of its forms and a little of the others."""
         import tantivy
 
-        forms = [tantivy.Query.term_query(self._schema, "body", term, index_option="freq") for term in terms]
-        return forms[0] if len(forms) == 1 else tantivy.Query.disjunction_max_query(forms, tie_breaker=_SECOND_FORM)
+        forms = [
+            tantivy.Query.term_query(self._schema, "body", term, index_option="freq")
+            for term in terms
+        ]
+        return (
+            forms[0]
+            if len(forms) == 1
+            else tantivy.Query.disjunction_max_query(forms, tie_breaker=_SECOND_FORM)
+        )
 
 
 def _check_sums(folder: Path) -> None:
@@ -297,7 +430,9 @@ def _is_damage(error: BaseException) -> bool:
 
 
 def _unreadable(folder: Path, why: object) -> UserError:
-    return UserError(f"{folder} is no readable word index ({why!s:.200}); build the index again")
+    return UserError(
+        f"{folder} is no readable word index ({why!s:.200}); build the index again"
+    )
 
 
 @contextmanager
@@ -306,7 +441,9 @@ def _linked(folder: Path) -> Iterator[str]:
     try:
         links = TemporaryDirectory(prefix="selfrag-words-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise UserError(f"search by words needs a folder for temporary files ({error.strerror}); set TMPDIR") from error
+        raise UserError(
+            f"search by words needs a folder for temporary files ({error.strerror}); set TMPDIR"
+        ) from error
     with links as place:
         for file in folder.resolve().iterdir():
             if not file.name.endswith(".lock"):
@@ -329,6 +466,8 @@ def _link(file: Path, target: Path, *, symbolic: bool = False) -> None:
 
 def _schema(tantivy: Any) -> Any:
     builder = tantivy.SchemaBuilder()
-    builder.add_text_field("body", stored=False, tokenizer_name="words", index_option="freq")
+    builder.add_text_field(
+        "body", stored=False, tokenizer_name="words", index_option="freq"
+    )
     builder.add_integer_field("row", stored=False, indexed=True, fast=True)
     return builder.build()

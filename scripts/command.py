@@ -33,6 +33,10 @@ def progress() -> Callable[[str], None]:
     start = time.perf_counter()
 
     def say(what: str) -> None:
-        print(f"[{time.perf_counter() - start:6.0f} s] {what}", file=sys.stderr, flush=True)
+        print(
+            f"[{time.perf_counter() - start:6.0f} s] {what}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     return say

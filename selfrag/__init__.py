@@ -36,7 +36,17 @@ _HOMES = {
 }
 """Where each name is defined. Its module is imported when the name is first used, so that commands start quickly."""
 
-__all__ = ["Answer", "Decoding", "Judgment", "Passage", "Segment", "SelfRAG", "UserError", "Weights", "generate"]
+__all__ = [
+    "Answer",
+    "Decoding",
+    "Judgment",
+    "Passage",
+    "Segment",
+    "SelfRAG",
+    "UserError",
+    "Weights",
+    "generate",
+]
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers

@@ -8,7 +8,16 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    Unpack,
+    cast,
+    overload,
+)
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError
@@ -20,7 +29,13 @@ from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.tree import Decoder
 from selfrag.engines import is_remote, ready_engine
 from selfrag.engines.base import Engine, NoEngine, check_process
-from selfrag.loading import DEMO, check_chat_template, load_checkpoint, load_retriever, model_address
+from selfrag.loading import (
+    DEMO,
+    check_chat_template,
+    load_checkpoint,
+    load_retriever,
+    model_address,
+)
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 from selfrag.runtime import Call, OwnsEngine
@@ -77,8 +92,12 @@ class SelfRAG(OwnsEngine):
     defaults: Decoding = Decoding()  # noqa: RUF009 - frozen value
     judges: tuple[Judge, ...] = ()
     english_only: bool = False
-    _shared: SharedRetriever | None = field(default=None, init=False, repr=False, compare=False)
-    _sharing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    _shared: SharedRetriever | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _sharing: threading.Lock = field(
+        default_factory=threading.Lock, init=False, repr=False, compare=False
+    )
     _pid: int = field(default_factory=os.getpid, init=False, repr=False, compare=False)
 
     @classmethod
@@ -113,33 +132,60 @@ class SelfRAG(OwnsEngine):
         """
         if (address := model_address(name_or_path)) is not None:
             if engine is not None:
-                raise UserError(f"{name_or_path} is asked by its address; leave the engine out")
-            return cls._at_address(*address, load_retriever(retriever, demo=False), judges, engine_options)
+                raise UserError(
+                    f"{name_or_path} is asked by its address; leave the engine out"
+                )
+            return cls._at_address(
+                *address, load_retriever(retriever, demo=False), judges, engine_options
+            )
         if judges:
             from selfrag.intrinsics.named import adapters_of, on_engine
 
             folders = adapters_of(judges, name_or_path)
-            if folders and (engine is None or isinstance(engine, str)) and not is_remote(engine):
-                engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
+            if (
+                folders
+                and (engine is None or isinstance(engine, str))
+                and not is_remote(engine)
+            ):
+                engine_options["adapters"] = {
+                    **engine_options.get("adapters", {}),
+                    **folders,
+                }
         path, tokenizer = load_checkpoint(
-            name_or_path, trust_remote_code=engine_options.get("trust_remote_code", False)
+            name_or_path,
+            trust_remote_code=engine_options.get("trust_remote_code", False),
         )
         reflects = has_reflection_tokens(tokenizer)
         if not reflects:
             check_chat_template(tokenizer, path)
-            _chat_model(None, tokenizer)  # refuses a tokenizer without words for the labels before an engine is loaded
+            _chat_model(
+                None, tokenizer
+            )  # refuses a tokenizer without words for the labels before an engine is loaded
         searched = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = ready_engine(engine, path, engine_options)
         prompting: Prompting | None = None
         if reflects:
-            prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
-        named = on_engine(ready, tokenizer, judges, name_or_path, prompting) if judges else ()
+            prompting = Prompting(
+                HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout
+            )
+        named = (
+            on_engine(ready, tokenizer, judges, name_or_path, prompting)
+            if judges
+            else ()
+        )
         model = prompting or _chat_model(ready, tokenizer)
-        return cls(model, ready, searched, judges=named, english_only=name_or_path == DEMO)
+        return cls(
+            model, ready, searched, judges=named, english_only=name_or_path == DEMO
+        )
 
     @classmethod
     def _at_address(
-        cls, name: str, url: str, retriever: Retriever | None, judges: JudgeNames, options: Mapping[str, Any]
+        cls,
+        name: str,
+        url: str,
+        retriever: Retriever | None,
+        judges: JudgeNames,
+        options: Mapping[str, Any],
     ) -> SelfRAG:
         """Return a chat model on a server."""
         from selfrag.intrinsics.named import on_endpoint
@@ -239,7 +285,9 @@ class SelfRAG(OwnsEngine):
         **options: Unpack[DecodingFields],
     ) -> Answer | list[Answer]:
         """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
-        return await self._asked(question, evidence, flow, rewrite_scope, options).answers_async()
+        return await self._asked(
+            question, evidence, flow, rewrite_scope, options
+        ).answers_async()
 
     def choose(
         self,
@@ -263,10 +311,17 @@ class SelfRAG(OwnsEngine):
         from selfrag.decoding.options import decode_options
 
         policy = self._policy(options)
-        how: dict[str, Any] = {"length": length, "most_watched": self.engine.limits.max_watch}
+        how: dict[str, Any] = {
+            "length": length,
+            "most_watched": self.engine.limits.max_watch,
+        }
         given = _evidence(evidence)
-        decoder = decode_options(question, choices, self.prompting, policy, passages=given, **how)
-        asked = Call([decoder], self.engine, self._search, notes=[self._note(str(question))])
+        decoder = decode_options(
+            question, choices, self.prompting, policy, passages=given, **how
+        )
+        asked = Call(
+            [decoder], self.engine, self._search, notes=[self._note(str(question))]
+        )
         return cast(Answer, asked.answers())
 
     def stream(
@@ -282,7 +337,9 @@ class SelfRAG(OwnsEngine):
 
         The answer counts: stages of a flow after the writing may change it.
         """
-        return self._asked(_one(question), evidence, flow, rewrite_scope, options).pieces()
+        return self._asked(
+            _one(question), evidence, flow, rewrite_scope, options
+        ).pieces()
 
     def astream(
         self,
@@ -294,7 +351,9 @@ class SelfRAG(OwnsEngine):
         **options: Unpack[DecodingFields],
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
-        return self._asked(_one(question), evidence, flow, rewrite_scope, options).pieces_async()
+        return self._asked(
+            _one(question), evidence, flow, rewrite_scope, options
+        ).pieces_async()
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
         """Up to `k` passages for each query, best first; the search is shared with questions that run.
@@ -307,16 +366,22 @@ class SelfRAG(OwnsEngine):
             raise UserError("no retriever: pass retriever=..")
         return shared(queries, k)
 
-    def recent_turns(self, turns: Sequence[Mapping[str, str]], decoding: Decoding) -> list[Mapping[str, str]]:
+    def recent_turns(
+        self, turns: Sequence[Mapping[str, str]], decoding: Decoding
+    ) -> list[Mapping[str, str]]:
         """Return a conversation without its oldest turns, so that evidence and an answer fit beside it.
 
         What the system says first and the last turn, which is the question, always stay.
         """
         context = self.engine.limits.max_model_len
-        answer_tokens = min(decoding.answer_tokens, decoding.max_segments * decoding.segment_tokens)
+        answer_tokens = min(
+            decoding.answer_tokens, decoding.max_segments * decoding.segment_tokens
+        )
         reserved = min(decoding.passage_tokens + answer_tokens, context // 2)
         *earlier, question = turns
-        system = list(takewhile(lambda turn: turn["role"] in ("system", "developer"), earlier))
+        system = list(
+            takewhile(lambda turn: turn["role"] in ("system", "developer"), earlier)
+        )
         room = context - reserved - sum(map(self._turn_tokens, (*system, question)))
         recent: list[Mapping[str, str]] = []
         for turn in reversed(earlier[len(system) :]):
@@ -324,7 +389,9 @@ class SelfRAG(OwnsEngine):
             if room < 0:
                 break
             recent.insert(0, turn)
-        while recent and recent[0]["role"] != "user":  # an answer means little without its question
+        while (
+            recent and recent[0]["role"] != "user"
+        ):  # an answer means little without its question
             recent.pop(0)
         return [*system, *recent, question]
 
@@ -355,7 +422,11 @@ class SelfRAG(OwnsEngine):
         from selfrag.intrinsics.named import find_judge
         from selfrag.judges.asking import judge as ask
 
-        found = find_judge(judge, self.judges, self.prompting) if isinstance(judge, str) else judge
+        found = (
+            find_judge(judge, self.judges, self.prompting)
+            if isinstance(judge, str)
+            else judge
+        )
         return ask(found, conversation, passages, arguments, engine=self.engine)
 
     def _policy(self, options: Mapping[str, Any]) -> Decoding:
@@ -363,20 +434,33 @@ class SelfRAG(OwnsEngine):
         changes = dict(options)
         base = changes.pop("decoding", self.defaults)
         if not isinstance(base, Decoding):
-            raise UserError(f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one")
+            raise UserError(
+                f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one"
+            )
         check_names(changes)
         return replace(base, **changes)
 
     def _asked(
-        self, question: Any, evidence: Any, flow: Flow | str | None, scope: Scope, options: Mapping[str, Any]
+        self,
+        question: Any,
+        evidence: Any,
+        flow: Flow | str | None,
+        scope: Scope,
+        options: Mapping[str, Any],
     ) -> Call:
         """One question or conversation, or many, as decoders."""
         policy = self._policy(options)
         single = isinstance(question, str) or _is_conversation(question)
         if not single and not isinstance(question, Sequence):
-            raise UserError(f"the question must be text or a list of texts, not {type(question).__name__}")
+            raise UserError(
+                f"the question must be text or a list of texts, not {type(question).__name__}"
+            )
         questions = [question] if single else question
-        given = [_evidence(evidence)] if single else _evidence_lists(evidence, len(question))
+        given = (
+            [_evidence(evidence)]
+            if single
+            else _evidence_lists(evidence, len(question))
+        )
         how: ConversationDecoders | None = None
         judges: tuple[Judge, ...] = ()
         if self.judges or flow is not None or any(map(_is_conversation, questions)):
@@ -384,18 +468,32 @@ class SelfRAG(OwnsEngine):
             from selfrag.judges.external import beside
 
             judges = beside(self.judges, self.engine)
-            how = ConversationDecoders(self.prompting, policy, self.engine, judges, flow, scope)
+            how = ConversationDecoders(
+                self.prompting, policy, self.engine, judges, flow, scope
+            )
 
         def decoder(one: Any, passages: Sequence[Passage] | None) -> Decoder:
             if how is not None and (flow is not None or _is_conversation(one)):
                 return how.decoder(one, passages)
             text = replace_surrogates(one) if isinstance(one, str) else one
-            return decode(text, self.prompting, policy, passages=passages, judges=judges)
+            return decode(
+                text, self.prompting, policy, passages=passages, judges=judges
+            )
 
-        decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
+        decoders = [
+            decoder(one, passages)
+            for one, passages in zip(questions, given, strict=True)
+        ]
         texts = tuple(map(_last_question, questions))
         notes = [self._note(text) for text in texts]
-        return Call(decoders, self.engine, self._search, policy, None if single else texts, notes)
+        return Call(
+            decoders,
+            self.engine,
+            self._search,
+            policy,
+            None if single else texts,
+            notes,
+        )
 
     def _note(self, question: str) -> str | None:
         """Return what a reader should know of an answer to a question in this language."""
@@ -404,7 +502,11 @@ class SelfRAG(OwnsEngine):
         from selfrag.languages import foreign_language
 
         language = foreign_language(question)
-        return None if language is None else f"this model answers in English only; the question looks like {language}"
+        return (
+            None
+            if language is None
+            else f"this model answers in English only; the question looks like {language}"
+        )
 
     @property
     def _search(self) -> Retriever | None:
@@ -430,7 +532,10 @@ def _is_conversation(given: object) -> TypeGuard[Turns]:
     """Whether this is one list of turns, not a list of questions or conversations."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         return False
-    return not (isinstance(given[0], str) or (isinstance(given[0], Sequence) and not hasattr(given[0], "role")))
+    return not (
+        isinstance(given[0], str)
+        or (isinstance(given[0], Sequence) and not hasattr(given[0], "role"))
+    )
 
 
 def _last_question(given: object) -> str:
@@ -439,14 +544,22 @@ def _last_question(given: object) -> str:
         return replace_surrogates(given)
     if isinstance(given, Sequence):
         for turn in reversed(given):
-            if isinstance(turn, Mapping) and turn.get("role") == "user" and isinstance(turn.get("content"), str):
+            if (
+                isinstance(turn, Mapping)
+                and turn.get("role") == "user"
+                and isinstance(turn.get("content"), str)
+            ):
                 return replace_surrogates(turn["content"])
     return ""
 
 
 def _one(question: Any) -> Any:
     """Return the question of a stream; a list of several cannot be streamed."""
-    if isinstance(question, str) or _is_conversation(question) or not isinstance(question, Sequence):
+    if (
+        isinstance(question, str)
+        or _is_conversation(question)
+        or not isinstance(question, Sequence)
+    ):
         return question
     raise UserError("stream takes one question or conversation; generate takes a list")
 
@@ -456,11 +569,15 @@ def _evidence(given: Any) -> tuple[Passage, ...] | None:
     if given is None:
         return None
     if not isinstance(given, Iterable) or isinstance(given, str):
-        raise UserError(f"evidence must be a list of selfrag.Passage, not {type(given).__name__}")
+        raise UserError(
+            f"evidence must be a list of selfrag.Passage, not {type(given).__name__}"
+        )
     passages = tuple(given)
     for item in passages:
         if not isinstance(item, Passage):
-            raise UserError(f"evidence must be a list of selfrag.Passage, not of {type(item).__name__}")
+            raise UserError(
+                f"evidence must be a list of selfrag.Passage, not of {type(item).__name__}"
+            )
     return passages
 
 
@@ -469,6 +586,10 @@ def _evidence_lists(given: Any, questions: int) -> list[tuple[Passage, ...] | No
     if given is None:
         return [None] * questions
     if not isinstance(given, Sequence) or len(given) != questions:
-        count = len(given) if isinstance(given, Sequence) else "something that is no list"
-        raise UserError(f"evidence for a list of questions is one list for each: {count} for {questions} questions")
+        count = (
+            len(given) if isinstance(given, Sequence) else "something that is no list"
+        )
+        raise UserError(
+            f"evidence for a list of questions is one list for each: {count} for {questions} questions"
+        )
     return [_evidence(passages) for passages in given]

@@ -20,10 +20,18 @@ def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
     del replies
     try:
         texts, _ = render_jinja_template(
-            [request["messages"]], chat_template=request["template"], **request["variables"]
+            [request["messages"]],
+            chat_template=request["template"],
+            **request["variables"],
         )
     except Exception as error:  # templates are programs and raise what they like
         memory = request["limits"]["memory"] >> 20
-        reason = f"it needs more than {memory} MiB of memory" if isinstance(error, MemoryError) else str(error)
-        raise UserError(f"{request['name']}: {' '.join(reason.split())[:200]}") from error
+        reason = (
+            f"it needs more than {memory} MiB of memory"
+            if isinstance(error, MemoryError)
+            else str(error)
+        )
+        raise UserError(
+            f"{request['name']}: {' '.join(reason.split())[:200]}"
+        ) from error
     return {"text": texts[0]}

@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
+from selfrag.common.child_process import (
+    MEBIBYTE,
+    ChildEndedError,
+    ChildLimits,
+    ChildProcess,
+)
 from selfrag.common.errors import UserError
 
 _LIMITS = ChildLimits(seconds=5, memory=400 * MEBIBYTE, reply=64 * MEBIBYTE)
@@ -21,7 +26,11 @@ _HUGGING_FACE = "transformers.tokenization_utils_base"
 
 
 def render_chat(
-    tokenizer: Any, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True, **options: Any
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    add_generation_prompt: bool = True,
+    **options: Any,
 ) -> str:
     """Return the text that the chat template of a Hugging Face tokenizer makes of a conversation.
 
@@ -33,7 +42,9 @@ def render_chat(
     options["add_generation_prompt"] = add_generation_prompt
     if type(tokenizer).apply_chat_template.__module__ == _HUGGING_FACE:
         variables = {**tokenizer.special_tokens_map, **options}
-        return _rendering_process(os.getpid()).render(tokenizer.get_chat_template(), messages, variables)
+        return _rendering_process(os.getpid()).render(
+            tokenizer.get_chat_template(), messages, variables
+        )
     try:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, **options))
     except Exception as error:  # templates are programs and raise what they like
@@ -55,15 +66,27 @@ class _RenderingProcess:
         self._child: ChildProcess | None = None
         self._lock = threading.Lock()
 
-    def render(self, template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
+    def render(
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+    ) -> str:
         """Return the text of a conversation."""
-        request = {"name": _FAILED, "template": template, "messages": list(messages), "variables": variables}
+        request = {
+            "name": _FAILED,
+            "template": template,
+            "messages": list(messages),
+            "variables": variables,
+        }
         with self._lock:
             if self._child is not None and not self._child.is_alive():
                 self._child.close()
                 self._child = None
             if self._child is None:
-                self._child = ChildProcess("selfrag.chat_template_worker", "rendering chat templates")
+                self._child = ChildProcess(
+                    "selfrag.chat_template_worker", "rendering chat templates"
+                )
             try:
                 *_, reply = self._child.ask(request, _LIMITS)
             except ChildEndedError as error:

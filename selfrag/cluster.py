@@ -46,7 +46,10 @@ def require_ray() -> None:
 
 
 def on_actors(
-    rows: Iterator[Mapping[str, Any]], worker: type, arguments: tuple[Any, ...], actors: Actors
+    rows: Iterator[Mapping[str, Any]],
+    worker: type,
+    arguments: tuple[Any, ...],
+    actors: Actors,
 ) -> Iterator[dict[str, Any]]:
     """Map rows in Ray actors. Uses the cluster that `ray.init` connected to, or starts one here.
 
@@ -66,8 +69,12 @@ def on_actors(
     require_ray()
     import ray.data
 
-    logging.getLogger("ray.data").setLevel(logging.WARNING)  # it tells of every pipeline it starts and ends
-    ray.data.DataContext.get_current().enable_progress_bars = False  # whoever calls has a bar of its own, with the ETA
+    logging.getLogger("ray.data").setLevel(
+        logging.WARNING
+    )  # it tells of every pipeline it starts and ends
+    ray.data.DataContext.get_current().enable_progress_bars = (
+        False  # whoever calls has a bar of its own, with the ETA
+    )
     while sent := [dict(row) for row in islice(rows, actors.wave)]:
         done = ray.data.from_items(sent, override_num_blocks=len(sent)).map(
             worker,
@@ -96,7 +103,9 @@ class RayEncoder:
         MissingExtraError: ray is not installed.
     """
 
-    def __init__(self, local: Encoder, open_encoder: Callable[[], Encoder], actors: Actors) -> None:
+    def __init__(
+        self, local: Encoder, open_encoder: Callable[[], Encoder], actors: Actors
+    ) -> None:
         require_ray()
         self._local, self._open, self._actors = local, open_encoder, actors
 
@@ -115,12 +124,19 @@ class RayEncoder:
         Raises:
             UserError: an actor could not open the encoder, or opened another one; what the others finished comes first.
         """
-        rows = ({"number": number, "texts": json.dumps(list(texts))} for number, texts in enumerate(blocks))
+        rows = (
+            {"number": number, "texts": json.dumps(list(texts))}
+            for number, texts in enumerate(blocks)
+        )
         finished: dict[int, Matrix] = {}
         following = 0
-        for row in on_actors(rows, _EncodingWorker, (self._open, self.card), self._actors):
+        for row in on_actors(
+            rows, _EncodingWorker, (self._open, self.card), self._actors
+        ):
             if not row[ERROR]:
-                finished[row["number"]] = np.frombuffer(row["vectors"], np.float32).reshape(-1, self.card.dim)
+                finished[row["number"]] = np.frombuffer(
+                    row["vectors"], np.float32
+                ).reshape(-1, self.card.dim)
             while following in finished:
                 yield finished.pop(following)
                 following += 1
@@ -139,7 +155,9 @@ class _EncodingWorker:
             if self._encoder is None:
                 self._encoder = self._open()
                 if self._encoder.card.identity() != self._card.identity():
-                    raise UserError(f"a worker has another encoder than {self._card.name!r}; give all of them the same")
+                    raise UserError(
+                        f"a worker has another encoder than {self._card.name!r}; give all of them the same"
+                    )
             vectors = checked_encode(self._encoder, json.loads(row["texts"]))
         except UserError as error:
             return done | {ERROR: str(error)}
@@ -151,7 +169,12 @@ def connect(address: str) -> Iterator[None]:
     """Connect to a cluster until the block ends: `local` starts one here, `auto` finds that of this machine."""
     ray = require("ray", extra="ray")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="WARNING", ignore_reinit_error=True)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level="WARNING",
+            ignore_reinit_error=True,
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(f"no Ray cluster at {address!r}: {error}") from error
     try:

@@ -42,9 +42,13 @@ class _CommonWords:
 @cache
 def _common_words() -> _CommonWords:
     """Read the words."""
-    given = tomllib.loads(files(__package__).joinpath("languages.toml").read_text(encoding="utf-8"))
+    given = tomllib.loads(
+        files(__package__).joinpath("languages.toml").read_text(encoding="utf-8")
+    )
     others = {name: frozenset(words.split()) for name, words in given["common"].items()}
-    return _CommonWords(frozenset(given["english"].split()), frozenset(given["asking"].split()), others)
+    return _CommonWords(
+        frozenset(given["english"].split()), frozenset(given["asking"].split()), others
+    )
 
 
 def foreign_language(text: str) -> str | None:

@@ -47,10 +47,16 @@ def resolve_model(name_or_path: str | Path) -> Path:
                 raise UserError(
                     f"{path} is an adapter; merge it first: selfrag train merge {path} --base BASE -o MODEL"
                 )
-            raise UserError(f"{path} holds no config.json; give the directory of a Hugging Face checkpoint")
+            raise UserError(
+                f"{path} holds no config.json; give the directory of a Hugging Face checkpoint"
+            )
         return path
     name = str(name_or_path)
-    if isinstance(name_or_path, Path) or name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if (
+        isinstance(name_or_path, Path)
+        or name.count("/") != 1
+        or name.startswith((".", "/", "~"))
+    ):
         raise UserError(
             f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory or a hub name such as owner/model"
         )
@@ -99,8 +105,16 @@ def index_directory(name_or_path: str | Path) -> Path:
 def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
     """Return the tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it."""
     try:
-        return pretrained.load("AutoTokenizer", path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever its files make of it
+        return pretrained.load(
+            "AutoTokenizer", path, trust_remote_code=trust_remote_code
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:  # whatever its files make of it
         raise UserError(f"{path} has no usable tokenizer: {error}") from error
 
 
@@ -113,13 +127,17 @@ def check_chat_template(tokenizer: Any, model: str | Path) -> None:
         )
 
 
-def load_checkpoint(name_or_path: str | Path, *, trust_remote_code: bool = False) -> tuple[Path, Any]:
+def load_checkpoint(
+    name_or_path: str | Path, *, trust_remote_code: bool = False
+) -> tuple[Path, Any]:
     """Return the directory and the tokenizer of a checkpoint."""
     path = resolve_model(name_or_path)
     return path, load_tokenizer(path, trust_remote_code=trust_remote_code)
 
 
-def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
+def load_retriever(
+    retriever: Retriever | str | Path | None, *, demo: bool
+) -> Retriever | None:
     """Return a callable as it is, an index directory opened, a search server by its address, or the demo index.
 
     A name may also be the address of a search server, or several names with commas between them, whose passages
@@ -178,7 +196,9 @@ def remote_indexes(name: str | Path) -> RemoteIndexes | None:
     return registered(REMOTE_INDEXES, scheme) if colon else None
 
 
-def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str | None = None) -> IndexRetriever:
+def load_index(
+    name_or_path: str | Path, encoder: str | None = None, mode: str | None = None
+) -> IndexRetriever:
     """Return an index with its encoder; where that has moved since, with the packaged one.
 
     Args:
@@ -191,7 +211,9 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     """
     remote = remote_indexes(name_or_path)
     if remote is not None:
-        return remote.open_index(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
+        return remote.open_index(
+            name_or_path, index_encoder(name_or_path, encoder), mode=mode
+        )
     directory = index_directory(name_or_path)
     return open_index(directory, index_encoder(directory, encoder), mode=mode)
 
@@ -203,7 +225,9 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
     """
     if encoder is None:
         remote = remote_indexes(index)
-        source = (load_manifest(index) if remote is None else remote.read_card(index)).encoder.source
+        source = (
+            load_manifest(index) if remote is None else remote.read_card(index)
+        ).encoder.source
         # A hub name may always be found; a directory may have moved.
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None

@@ -85,7 +85,11 @@ INSTRUCTION_LAYOUTS = {
             " request.\n\n### Instruction:\n",
             after="\n\n### Response:",
         ),
-        Layout("llama2-chat", before=f"[INST] <<SYS>>\n{_LLAMA2_SYSTEM}\n<</SYS>>\n\n", after=" [/INST]"),
+        Layout(
+            "llama2-chat",
+            before=f"[INST] <<SYS>>\n{_LLAMA2_SYSTEM}\n<</SYS>>\n\n",
+            after=" [/INST]",
+        ),
     )
 }
 """Layouts of published instruction-tuned models, for baselines: Alpaca's, and Llama 2's with its system prompt."""
@@ -102,7 +106,9 @@ class Evidence:
     dropped_tokens: int = 0
 
 
-def passage_ids(codec: TextCodec, passage: Passage, max_tokens: int) -> tuple[tuple[int, ...], int]:
+def passage_ids(
+    codec: TextCodec, passage: Passage, max_tokens: int
+) -> tuple[tuple[int, ...], int]:
     r"""Ids of `{title}\n{text}`, cut at `max_tokens`, and how many were cut (see `Evidence.dropped_tokens`)."""
     # No prose has more than about 16 characters a token; far beyond the budget nothing need be read.
     text = f"{passage.title}\n{passage.text}"
@@ -128,7 +134,9 @@ class Prompting:
     vocabulary: Vocabulary
     layout: Layout = SELFRAG
 
-    def prompt(self, instruction: str, input_text: str = "", history: Sequence[Turn] = ()) -> tuple[int, ...]:
+    def prompt(
+        self, instruction: str, input_text: str = "", history: Sequence[Turn] = ()
+    ) -> tuple[int, ...]:
         """BOS and the prompt up to where the response begins, earlier turns before it.
 
         Raises:
@@ -143,9 +151,15 @@ class Prompting:
     def evidence(self, passage: Passage, max_tokens: int) -> Evidence:
         r"""`<paragraph>{title}\n{text}</paragraph>`; the body is cut at `max_tokens` ids, the markers never."""
         kept, dropped = passage_ids(self.codec, passage, max_tokens)
-        return Evidence(passage, (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close), dropped)
+        return Evidence(
+            passage,
+            (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close),
+            dropped,
+        )
 
-    def text(self, ids: tuple[int, ...], text_ids: tuple[int, ...] | None = None) -> str:
+    def text(
+        self, ids: tuple[int, ...], text_ids: tuple[int, ...] | None = None
+    ) -> str:
         """Return the text of generated ids without reflection tokens and EOS; see `decode_without`.
 
         `text_ids` are those that are no such tokens, where they are known.
@@ -173,7 +187,13 @@ class Chat:
     source: str  # `chat_template`, or the name of the layout that stands in for it
 
     @classmethod
-    def of(cls, tokenizer: Any, codec: TextCodec, system: str = "", layout: str | None = None) -> Chat:
+    def of(
+        cls,
+        tokenizer: Any,
+        codec: TextCodec,
+        system: str = "",
+        layout: str | None = None,
+    ) -> Chat:
         """Read the template of a Hugging Face tokenizer, with a system prompt or without.
 
         `layout`, one of `INSTRUCTION_LAYOUTS`, takes the template's place; `selfrag` stands in where there is none.
@@ -183,15 +203,24 @@ class Chat:
         """
         if layout or not getattr(tokenizer, "chat_template", None):
             words = INSTRUCTION_LAYOUTS[layout or SELFRAG.name]
-            before_ids, after_ids = codec.encode(words.before), codec.encode(words.after)
+            before_ids, after_ids = (
+                codec.encode(words.before),
+                codec.encode(words.after),
+            )
             return cls((*codec.bos_ids, *before_ids), tuple(after_ids), words.name)
         message = [{"role": "system", "content": system}] if system else []
         message.append({"role": "user", "content": _SLOT})
-        from selfrag.chat_templates import render_chat  # starts a child process, and few prompts need it
+        from selfrag.chat_templates import (
+            render_chat,
+        )  # starts a child process, and few prompts need it
 
         text = render_chat(tokenizer, message)
         before, slot, after = text.partition(_SLOT)
         if not slot or _SLOT in after:
-            raise UserError("the chat template of the model changes or repeats the user's words")
-        ids = ReadOnlyTokenizer(tokenizer, split_special_tokens=False).ids((before, after))
+            raise UserError(
+                "the chat template of the model changes or repeats the user's words"
+            )
+        ids = ReadOnlyTokenizer(tokenizer, split_special_tokens=False).ids(
+            (before, after)
+        )
         return cls(tuple(ids[0]), tuple(ids[1]), "chat_template")

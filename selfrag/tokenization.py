@@ -69,19 +69,27 @@ class ReadOnlyTokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process as it was made: a lock cannot be pickled."""
-        return partial(type(self), split_special_tokens=self._options["split_special_tokens"]), (self._tokenizer,)
+        return partial(
+            type(self), split_special_tokens=self._options["split_special_tokens"]
+        ), (self._tokenizer,)
 
-    def ids(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[list[int]]:
+    def ids(
+        self, texts: Sequence[str], *, add_special_tokens: bool = False
+    ) -> list[list[int]]:
         """Ids of each text."""
         if self._core is None:
             with self._lock:
-                found = self._tokenizer(list(texts), add_special_tokens=add_special_tokens, **self._options)[
-                    "input_ids"
-                ]
+                found = self._tokenizer(
+                    list(texts), add_special_tokens=add_special_tokens, **self._options
+                )["input_ids"]
             return [list(ids) for ids in found]
         if len(texts) == 1 and len(texts[0]) < LONG_TEXT:
-            return [self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids]
-        encodings = self._core.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+            return [
+                self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids
+            ]
+        encodings = self._core.encode_batch_fast(
+            list(texts), add_special_tokens=add_special_tokens
+        )
         return [encoding.ids for encoding in encodings]
 
     def places(self, text: str) -> list[tuple[int, int, int]] | None:
@@ -89,12 +97,18 @@ class ReadOnlyTokenizer:
         if self._core is None:
             return None
         found = self._core.encode(text, add_special_tokens=False)
-        return [(i, begin, end) for i, (begin, end) in zip(found.ids, found.offsets, strict=True)]
+        return [
+            (i, begin, end)
+            for i, (begin, end) in zip(found.ids, found.offsets, strict=True)
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens included."""
         if self._core is None:
-            options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+            options = {
+                "skip_special_tokens": False,
+                "clean_up_tokenization_spaces": False,
+            }
             with self._lock:
                 return str(self._tokenizer.decode(list(ids), **options))
         return str(self._core.decode(list(ids), skip_special_tokens=False))
@@ -106,7 +120,9 @@ def _copy(tokenizer: Any) -> Any:
         return None
     try:
         core = deepcopy(tokenizer.backend_tokenizer)
-    except Exception:  # the library raises nothing more special for a part that it cannot write down
+    except (
+        Exception
+    ):  # the library raises nothing more special for a part that it cannot write down
         return None
     core.no_truncation()
     core.no_padding()
@@ -127,14 +143,18 @@ class HFTextCodec:
         self._tokenizer = tokenizer
         self._endings: dict[frozenset[str], tuple[int, ...]] = {}
         added = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items()}
-        control = {i for i, surface in added.items() if surface.strip()} | set(tokenizer.all_special_ids)
+        control = {i for i, surface in added.items() if surface.strip()} | set(
+            tokenizer.all_special_ids
+        )
         vocabulary = self._vocabulary = tokenizer.get_vocab()
         control |= {vocabulary[token] for token in TOKENS if token in vocabulary}
         self._control = frozenset(control)
         self._cuttable = self._control - {tokenizer.unk_token_id}
         eos = tokenizer.eos_token_id
         (with_special,) = self._tokens.ids([""], add_special_tokens=True)
-        self._bos_ids = tuple(i for i in with_special if i != eos or i == tokenizer.bos_token_id)
+        self._bos_ids = tuple(
+            i for i in with_special if i != eos or i == tokenizer.bos_token_id
+        )
 
     @cached_property
     def _trusting(self) -> ReadOnlyTokenizer:
@@ -172,7 +192,9 @@ class HFTextCodec:
         """All ids whose text may hold one of some characters, rising."""
         key = frozenset(characters)
         if key not in self._endings:
-            found = (i for token, i in self._vocabulary.items() if not key.isdisjoint(token))
+            found = (
+                i for token, i in self._vocabulary.items() if not key.isdisjoint(token)
+            )
             self._endings[key] = tuple(sorted(found))
         return self._endings[key]
 
@@ -222,7 +244,11 @@ class HFTextCodec:
                 pieces.append(text[at:middle])
                 at = middle if end - start > 1 else end
         pieces = [piece for piece in (*pieces, text[at:]) if piece]
-        return pieces if pieces != [text] else [text[: len(text) // 2], text[len(text) // 2 :]]
+        return (
+            pieces
+            if pieces != [text]
+            else [text[: len(text) // 2], text[len(text) // 2 :]]
+        )
 
 
 _UNSPACED = re.compile(
@@ -233,7 +259,9 @@ _UNSPACED = re.compile(
 _APOSTROPHES = "'\u2019"
 
 
-def decode_without(codec: TextCodec, ids: Sequence[int], control: Collection[int]) -> str:
+def decode_without(
+    codec: TextCodec, ids: Sequence[int], control: Collection[int]
+) -> str:
     """Return the text of `ids` without `control`, with a space where two words would touch in place of a control id.
 
     Models write a new sentence after a reflection token without a space: `system.[Utility:5]I know.` No space is added
@@ -252,7 +280,9 @@ def decode_without(codec: TextCodec, ids: Sequence[int], control: Collection[int
             continue
         known += run
         longer = codec.decode(known)
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(plain, longer, strict=False))
+        same = takewhile(
+            lambda pair: pair[0] == pair[1], zip(plain, longer, strict=False)
+        )
         shared = len(plain) if longer.startswith(plain) else sum(1 for _ in same)
         changed = len(plain) - shared
         added = longer[shared:]
@@ -267,7 +297,12 @@ def _words_touch(codec: TextCodec, before: str, after: str, first_id: int) -> bo
     if not before or not after:
         return False
     left, right = before[-1], after[0]
-    if left.isspace() or right.isspace() or _UNSPACED.match(left) or _UNSPACED.match(right):
+    if (
+        left.isspace()
+        or right.isspace()
+        or _UNSPACED.match(left)
+        or _UNSPACED.match(right)
+    ):
         return False
     quoted = before.count('"') % 2 == 1
     opens = unicodedata.category(right) in ("Ps", "Pi") or (right == '"' and not quoted)
@@ -299,4 +334,9 @@ def _begins_words(codec: TextCodec, token_id: int) -> bool:
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
     """Length of the longest common beginning of sequences of ids."""
-    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*sequences, strict=False)))
+    return sum(
+        1
+        for _ in takewhile(
+            lambda column: len(set(column)) == 1, zip(*sequences, strict=False)
+        )
+    )

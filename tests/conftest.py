@@ -21,14 +21,18 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent / "engines"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for each other cost more than they bring
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # tiny models: threads that wait for each other cost more than they bring
 
 import forked
 import tiny
 
 from selfrag.demo import cache_home
 
-settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail on a busy machine
+settings.register_profile(
+    "selfrag", deadline=None
+)  # wall-clock deadlines fail on a busy machine
 settings.load_profile("selfrag")
 
 
@@ -63,7 +67,9 @@ def _is_demo(item: pytest.Item) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The demo's files are in a folder of the cache for tests, see `MAKE_DEMO_FILES`. Absl closes no captured file."""
-    if not hasattr(config, "workerinput"):  # a worker of xdist has the environment of the process that started it
+    if not hasattr(
+        config, "workerinput"
+    ):  # a worker of xdist has the environment of the process that started it
         os.environ["SELFRAG_CACHE"] = str(cache_home() / "tests")
     with suppress(ImportError):
         # An engine of vLLM sets logging up anew. Then absl closes the stream that it found on its import, unless that
@@ -96,7 +102,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Make model, encoder and index of the demo where they are not, in a process that may use every core."""
     if any(map(_is_demo, session.items)) and not session.config.option.collectonly:
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "OMP_NUM_THREADS"
+        }
         session.config.stash[MAKING] = subprocess.Popen(
             [sys.executable, "-c", MAKE_DEMO_FILES],
             env=environment,
@@ -107,10 +117,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _found_missing(report: Any) -> Any:
     """Where SELFRAG_MISSING_PACKAGES=fail, as in CI, a test that wants a package that is not there fails."""
-    if os.environ.get("SELFRAG_MISSING_PACKAGES") == "fail" and isinstance(report.longrepr, tuple):
+    if os.environ.get("SELFRAG_MISSING_PACKAGES") == "fail" and isinstance(
+        report.longrepr, tuple
+    ):
         reason = report.longrepr[2]
-        if re.search(r"not installed|could not import", reason) and not any(name in reason for name in MAY_MISS):
-            report.outcome, report.longrepr = "failed", f"{reason}: put what tests need into the extra `dev`"
+        if re.search(r"not installed|could not import", reason) and not any(
+            name in reason for name in MAY_MISS
+        ):
+            report.outcome, report.longrepr = (
+                "failed",
+                f"{reason}: put what tests need into the extra `dev`",
+            )
     return report
 
 
@@ -198,7 +215,9 @@ def run_script(
 
 
 @pytest.fixture
-def growth() -> Callable[[Callable[[int], object], Callable[[object], object], int], float]:
+def growth() -> Callable[
+    [Callable[[int], object], Callable[[object], object], int], float
+]:
     """How many times longer a work takes on four times as much: about 4 where it is linear, 16 where it is quadratic.
 
     The least of up to three tries, in time of this process and without the garbage collector, whose work grows with
@@ -214,7 +233,9 @@ def growth() -> Callable[[Callable[[int], object], Callable[[object], object], i
         finally:
             gc.enable()
 
-    def measure(make: Callable[[int], Any], work: Callable[[Any], object], size: int) -> float:
+    def measure(
+        make: Callable[[int], Any], work: Callable[[Any], object], size: int
+    ) -> float:
         least = math.inf
         for _ in range(3):
             small, large = (seconds(make(count), work) for count in (size, 4 * size))

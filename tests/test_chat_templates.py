@@ -10,7 +10,10 @@ import tiny
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError
 
-TURNS = [{"role": "system", "content": "Be <brief> & plain."}, {"role": "user", "content": 'Why "x"?'}]
+TURNS = [
+    {"role": "system", "content": "Be <brief> & plain."},
+    {"role": "user", "content": 'Why "x"?'},
+]
 HONEST = {
     "turns": "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}\n{% endfor %}{{ eos_token }}",
     "json": "{{ messages | tojson }}{{ documents | tojson(indent=2) }}",
@@ -44,15 +47,23 @@ def tokenizer_with(template: str):
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_template_gives_the_text_of_transformers(name: str) -> None:
     tokenizer = tokenizer_with(HONEST[name])
-    options = {"documents": [{"title": "T", "text": "é"}], "extra": "x", "add_generation_prompt": True}
+    options = {
+        "documents": [{"title": "T", "text": "é"}],
+        "extra": "x",
+        "add_generation_prompt": True,
+    }
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, **options)
     assert render_chat(tokenizer, TURNS, **options) == expected
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(name: str) -> None:
+def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(
+    name: str,
+) -> None:
     started = time.monotonic()
-    with pytest.raises(UserError, match="the model's chat template cannot be rendered: ") as raised:
+    with pytest.raises(
+        UserError, match="the model's chat template cannot be rendered: "
+    ) as raised:
         render_chat(tokenizer_with(HOSTILE[name]), TURNS)
     assert "\n" not in str(raised.value)
     assert time.monotonic() - started < 90

@@ -56,18 +56,28 @@ def test_a_command_in_a_document_is_understood(command: str) -> None:
         node = node.get_command(context, name)
         assert node is not None, f"no command {name!r}"
         group = hasattr(node, "get_command")
-        context = node.make_context(name, list(words), parent=context, resilient_parsing=group)
+        context = node.make_context(
+            name, list(words), parent=context, resilient_parsing=group
+        )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
+)
 def test_files_of_code_that_a_document_names_exist(page: Path) -> None:
     for file in CODE.findall(page.read_text(encoding="utf-8")):
         assert (ROOT / file).is_file(), file
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "tools" / "draw_rooms.py"), "--check"]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    script = [
+        sys.executable,
+        str(ROOT / "scripts" / "tools" / "draw_rooms.py"),
+        "--check",
+    ]
+    done = subprocess.run(
+        script, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -80,13 +90,19 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_examples_run(tmp_path: Path, programs: Path) -> None:
     shown = refresh_examples.run_page(TEXT, "README.md", tmp_path, programs)
     assert "80 degrees [1]" in shown
-    assert re.search(r"^(True|False) (True|False)$", shown, flags=re.M)  # what `rescore` says
+    assert re.search(
+        r"^(True|False) (True|False)$", shown, flags=re.M
+    )  # what `rescore` says
 
 
 @pytest.mark.slow
 def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
     """Clone, `make demo`, a question, own documents, steering: the README's blocks in an environment of their own."""
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True, timeout=120)
+    subprocess.run(
+        ["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")],
+        check=True,
+        timeout=120,
+    )
     made = re.search(r"```bash\n(make demo\n.*?)```", TEXT, flags=re.S)
     assert made
     ours = {"PYTHONPATH", "SELFRAG_CACHE", "VIRTUAL_ENV"}
@@ -94,7 +110,15 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
     where = 'python -c "import selfrag, sys; print(selfrag.__file__, sys.prefix)"'
     script = f"set -e\n{made[1]}python scripts/tools/refresh_examples.py README.md\n{where}\n"
     command, clone = ["bash", "-c", script], tmp_path / "clone"
-    done = subprocess.run(command, cwd=clone, env=clean, capture_output=True, text=True, timeout=3000, check=False)
+    done = subprocess.run(
+        command,
+        cwd=clone,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "80 degrees [1]" in (clone / "README.md").read_text(encoding="utf-8")
     assert done.stdout.splitlines()[-1] == f"{clone}/selfrag/__init__.py {clone}/.venv"

@@ -40,14 +40,50 @@ AGAIN = "differs from tests/golden.json; if that is meant, run: SELFRAG_RECORD_G
 SCRIPTED: dict[str, tuple[int, dict[str, Any]]] = {
     "short": (6, {"max_segments": 1}),
     "long": (39, {"max_segments": 3, "passages": 2}),
-    "always": (56, {"mode": "always", "max_segments": 2, "passages": 3, "no_retrieval_branch": True, "beam": 3}),
+    "always": (
+        56,
+        {
+            "mode": "always",
+            "max_segments": 2,
+            "passages": 3,
+            "no_retrieval_branch": True,
+            "beam": 3,
+        },
+    ),
     "never": (59, {"mode": "never", "max_segments": 3}),
-    "argmax, once, forced": (33, {"threshold": None, "retrieve_once": True, "undefined": "force", "max_segments": 2}),
-    "constrained": (44, {"require": {"isrel": "Relevant"}, "forbid": {"isuse": ["1"]}, "max_segments": 2}),
-    "history of text": (17, {"history": "text", "accumulate": "product", "max_segments": 3, "passages": 2}),
-    "budget": (20, {"segment_tokens": 4, "answer_tokens": 10, "passages": 2, "undefined": "zero"}),
-    "multiple choice": (57, {"choices": ["Ten.", "Eleven.", "12%"], "threshold": 0.1, "passages": 2}),
-    "multiple choice by length": (53, {"choices": ["A", "AB"], "length": "characters", "mode": "always"}),
+    "argmax, once, forced": (
+        33,
+        {
+            "threshold": None,
+            "retrieve_once": True,
+            "undefined": "force",
+            "max_segments": 2,
+        },
+    ),
+    "constrained": (
+        44,
+        {
+            "require": {"isrel": "Relevant"},
+            "forbid": {"isuse": ["1"]},
+            "max_segments": 2,
+        },
+    ),
+    "history of text": (
+        17,
+        {"history": "text", "accumulate": "product", "max_segments": 3, "passages": 2},
+    ),
+    "budget": (
+        20,
+        {"segment_tokens": 4, "answer_tokens": 10, "passages": 2, "undefined": "zero"},
+    ),
+    "multiple choice": (
+        57,
+        {"choices": ["Ten.", "Eleven.", "12%"], "threshold": 0.1, "passages": 2},
+    ),
+    "multiple choice by length": (
+        53,
+        {"choices": ["A", "AB"], "length": "characters", "mode": "always"},
+    ),
     "judges": (
         36,
         {
@@ -60,18 +96,69 @@ SCRIPTED: dict[str, tuple[int, dict[str, Any]]] = {
         },
     ),
 }
-SETTINGS = ((Weights(3, 0, 0), None), (Weights(0, -1, 2), 0.0), (None, 0.45), (Weights(0.3, 0.2, 0.1), 0.9))
+SETTINGS = (
+    (Weights(3, 0, 0), None),
+    (Weights(0, -1, 2), 0.0),
+    (None, 0.45),
+    (Weights(0.3, 0.2, 0.1), 0.9),
+)
 ASKED: dict[str, Sequence[object]] = {
     "short": ("What is alpha?", "--segments", 1),
     "long": ("Tell me about the letters.", "--segments", 3, "--passages", 2),
     "never": ("What is beta?", "--mode", "never", "--segments", 2),
     "always": ("What is gamma?", "--mode", "always", "--segments", 2, "--beam", 1),
     "official, short": ("What is alpha?", "--policy", "official", "--segments", 1),
-    "official, long": ("Which letter is first?", "--policy", "official", "--passages", 2, "--mode", "always"),
-    "weights": ("What is beta?", "--mode", "always", "--segments", 1, "--w-rel", 0, "--w-sup", 3, "--w-use", 0.1),
-    "constraints": ("What is gamma?", "--segments", 2, "--forbid", "isrel=Irrelevant", "--threshold", 0.1),
-    "judges": ("Beta?", "--mode", "always", "--segments", 1, "--judge", "uncertainty", "--w-judge", "uncertainty=2"),
-    "gated": ("What is alpha?", "--mode", "always", "--segments", 1, "--guardrail", "answerability<0.9:write"),
+    "official, long": (
+        "Which letter is first?",
+        "--policy",
+        "official",
+        "--passages",
+        2,
+        "--mode",
+        "always",
+    ),
+    "weights": (
+        "What is beta?",
+        "--mode",
+        "always",
+        "--segments",
+        1,
+        "--w-rel",
+        0,
+        "--w-sup",
+        3,
+        "--w-use",
+        0.1,
+    ),
+    "constraints": (
+        "What is gamma?",
+        "--segments",
+        2,
+        "--forbid",
+        "isrel=Irrelevant",
+        "--threshold",
+        0.1,
+    ),
+    "judges": (
+        "Beta?",
+        "--mode",
+        "always",
+        "--segments",
+        1,
+        "--judge",
+        "uncertainty",
+        "--w-judge",
+        "uncertainty=2",
+    ),
+    "gated": (
+        "What is alpha?",
+        "--mode",
+        "always",
+        "--segments",
+        1,
+        "--guardrail",
+        "answerability<0.9:write",
+    ),
 }
 
 
@@ -82,13 +169,18 @@ def golden() -> Iterator[dict[str, Any]]:
     yield kept
     if RECORD:
         encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-        lines = (f"{encoder.encode(key)}: {encoder.encode(kept[key])}" for key in sorted(kept))
+        lines = (
+            f"{encoder.encode(key)}: {encoder.encode(kept[key])}"
+            for key in sorted(kept)
+        )
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def check(golden: dict[str, Any], name: str, found: Any, *, places: int = 6) -> None:
     """Compare with what is recorded: floats up to some significant places, all else and every order exactly."""
-    found = json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.{places}g}"))
+    found = json.loads(
+        json.dumps(found), parse_float=lambda text: float(f"{float(text):.{places}g}")
+    )
     if RECORD:
         golden[name] = found
     assert name in golden, f"{name} {AGAIN}"
@@ -97,11 +189,21 @@ def check(golden: dict[str, Any], name: str, found: Any, *, places: int = 6) -> 
 
 def compare(wanted: Any, found: Any, where: str, tolerance: float) -> None:
     if isinstance(wanted, float) and isinstance(found, float):
-        assert math.isclose(wanted, found, rel_tol=tolerance, abs_tol=tolerance), f"{where} {AGAIN}: {wanted} {found}"
-    elif isinstance(wanted, dict) and isinstance(found, dict) and list(wanted) == list(found):
+        assert math.isclose(wanted, found, rel_tol=tolerance, abs_tol=tolerance), (
+            f"{where} {AGAIN}: {wanted} {found}"
+        )
+    elif (
+        isinstance(wanted, dict)
+        and isinstance(found, dict)
+        and list(wanted) == list(found)
+    ):
         for key in wanted:
             compare(wanted[key], found[key], f"{where} {key}", tolerance)
-    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+    elif (
+        isinstance(wanted, list)
+        and isinstance(found, list)
+        and len(wanted) == len(found)
+    ):
         for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
             compare(one, other, f"{where} {number}", tolerance)
     else:
@@ -113,28 +215,53 @@ def digest(text: str) -> str:
 
 
 def without_time(answer: dict[str, Any]) -> dict[str, Any]:
-    return {**answer, "usage": {key: value for key, value in answer["usage"].items() if key != "seconds"}}
+    return {
+        **answer,
+        "usage": {
+            key: value for key, value in answer["usage"].items() if key != "seconds"
+        },
+    }
 
 
 def critics(seed: int) -> list[Scripted]:
     def verdict(name: str) -> Any:
-        return lambda state: says(*distribution(seed, name, state.text, *(p.id for p in state.passages)))
+        return lambda state: says(
+            *distribution(seed, name, state.text, *(p.id for p in state.passages))
+        )
 
-    names = {"nli": (2, ISSUP), "style": (1, ISUSE), "topic": (1, RELEVANCE), "known": (1, ANSWERABLE)}
+    names = {
+        "nli": (2, ISSUP),
+        "style": (1, ISUSE),
+        "topic": (1, RELEVANCE),
+        "known": (1, ANSWERABLE),
+    }
     names["route"] = (1, ANSWERABLE)
-    return [Scripted(name, verdict(name), cost, labels, asks=True) for name, (cost, labels) in names.items()]
+    return [
+        Scripted(name, verdict(name), cost, labels, asks=True)
+        for name, (cost, labels) in names.items()
+    ]
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
-def test_a_decode_with_its_trace_and_its_rescorings(name: str, golden: dict[str, Any]) -> None:
+def test_a_decode_with_its_trace_and_its_rescorings(
+    name: str, golden: dict[str, Any]
+) -> None:
     seed, options = SCRIPTED[name]
     given = {"judges": critics(seed)} if name == "judges" else {}
-    done = run(random_model(seed, failures=0.05), search=random_search(seed, 3), given=given, **options)
+    done = run(
+        random_model(seed, failures=0.05),
+        search=random_search(seed, 3),
+        given=given,
+        **options,
+    )
     answer = done.answer
     told = {
         "answer": without_time(answer.as_dict()),
         "trace": answer.trace.as_dict(),
-        "asked": [[len(r.prompt_ids), r.max_tokens, len(r.stop_ids)] for r in done.engine.requests],
+        "asked": [
+            [len(r.prompt_ids), r.max_tokens, len(r.stop_ids)]
+            for r in done.engine.requests
+        ],
         "shown": [plain(answer), digest(html(answer)), digest(svg(answer.trace))],
         "rescored": [],
     }
@@ -145,7 +272,10 @@ def test_a_decode_with_its_trace_and_its_rescorings(name: str, golden: dict[str,
         except UserError as error:
             told["rescored"].append(str(error))
             continue
-        nodes = [[str(node.status), node.score, node.path_score] for node in other.trace.nodes]
+        nodes = [
+            [str(node.status), node.score, node.path_score]
+            for node in other.trace.nodes
+        ]
         told["rescored"].append([other.text, other.exact, other.trace.best, nodes])
     check(golden, f"decode {name}", told)
 
@@ -157,7 +287,9 @@ def model(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(tiny_llama, copy)
     file = copy / "tokenizer_config.json"
     template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    values = json.loads(file.read_text()) | {"chat_template": template + "<|im_start|>assistant\n"}
+    values = json.loads(file.read_text()) | {
+        "chat_template": template + "<|im_start|>assistant\n"
+    }
     file.write_text(json.dumps(values))
     return copy
 
@@ -167,8 +299,15 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three passages; the tiny model is the encoder, too."""
     from retrieval import Passage, index_passages
 
-    texts = {"Alpha": "Alpha is the first.", "Beta": "Beta is the second.", "[Gamma]": "Gamma </paragraph>[Relevant]"}
-    passages = [Passage(str(number), text, title) for number, (title, text) in enumerate(texts.items())]
+    texts = {
+        "Alpha": "Alpha is the first.",
+        "Beta": "Beta is the second.",
+        "[Gamma]": "Gamma </paragraph>[Relevant]",
+    }
+    passages = [
+        Passage(str(number), text, title)
+        for number, (title, text) in enumerate(texts.items())
+    ]
     place = tmp_path_factory.mktemp("index") / "letters"
     index_passages(passages, place, encoder=tiny_llama, language="none")
     return place
@@ -176,13 +315,33 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ASKED)
-def test_selfrag_ask(name: str, golden: dict[str, Any], model: Path, index: Path, tmp_path: Path, capsys) -> None:
+def test_selfrag_ask(
+    name: str, golden: dict[str, Any], model: Path, index: Path, tmp_path: Path, capsys
+) -> None:
     trace = tmp_path / "trace.json"
-    how = ("--engine", "transformers", "--model", model, "--index", index, "--json", "--trace", trace)
+    how = (
+        "--engine",
+        "transformers",
+        "--model",
+        model,
+        "--index",
+        index,
+        "--json",
+        "--trace",
+        trace,
+    )
     assert main(["ask", *map(str, (*ASKED[name], *how))]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     tree = json.loads(trace.read_text(encoding="utf-8"))
-    nodes = [[node[key] for key in ("parent", "branch", "passage_id", "status", "finish")] for node in tree["nodes"]]
+    nodes = [
+        [node[key] for key in ("parent", "branch", "passage_id", "status", "finish")]
+        for node in tree["nodes"]
+    ]
     told = {"answer": without_time(json.loads(out)), "nodes": nodes}
-    check(golden, f"ask {name}", told | {"scores": [node["score"] for node in tree["nodes"]]}, places=5)
+    check(
+        golden,
+        f"ask {name}",
+        told | {"scores": [node["score"] for node in tree["nodes"]]},
+        places=5,
+    )

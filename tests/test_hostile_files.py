@@ -35,30 +35,81 @@ from selfrag.training.rows import parse_row
 
 MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "60"))
 PASSAGE = {"id": "p", "title": "T", "text": "Rome is a city."}
-TALK = [{"role": "user", "content": "Who wrote it?"}, {"role": "assistant", "content": "Goethe. In 1808."}]
+TALK = [
+    {"role": "user", "content": "Who wrote it?"},
+    {"role": "assistant", "content": "Goethe. In 1808."},
+]
 ASKED = {"id": "i", "dataset": "d", "conversation": TALK[:1], "documents": [PASSAGE]}
 SAID = ASKED | {"conversation": TALK}
-SPAN = {"response_begin": 0, "response_end": 7, "doc_id": "p", "doc_begin": 0, "doc_end": 4}
-QUESTION = {"question": "Which?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"}
+SPAN = {
+    "response_begin": 0,
+    "response_end": 7,
+    "doc_id": "p",
+    "doc_begin": 0,
+    "doc_end": 4,
+}
+QUESTION = {
+    "question": "Which?",
+    "choices": {"text": ["a", "b"], "label": ["A", "B"]},
+    "answerKey": "B",
+}
 MIXED = [
-    *({"task": task, "id": "i", "instruction": "Who?", "answers": ["Ann"]} for task in ("short_qa", "long_form")),
-    {"task": "list", "id": "i", "instruction": "Who?", "answers": [["Ann"], ["Bob", "Rob"]], "passages": [PASSAGE]},
-    {"task": "x", "id": "i", "instruction": "?", "label": "B", "options": ["x", "y"], "support": ["T"], "topic": "t"},
+    *(
+        {"task": task, "id": "i", "instruction": "Who?", "answers": ["Ann"]}
+        for task in ("short_qa", "long_form")
+    ),
+    {
+        "task": "list",
+        "id": "i",
+        "instruction": "Who?",
+        "answers": [["Ann"], ["Bob", "Rob"]],
+        "passages": [PASSAGE],
+    },
+    {
+        "task": "x",
+        "id": "i",
+        "instruction": "?",
+        "label": "B",
+        "options": ["x", "y"],
+        "support": ["T"],
+        "topic": "t",
+    },
 ]
 PUBLIC = {
-    "questions": {"id": 3, "possible_answers": '["a", "b"]', "question": "?", "ctxs": [PASSAGE]},
+    "questions": {
+        "id": 3,
+        "possible_answers": '["a", "b"]',
+        "question": "?",
+        "ctxs": [PASSAGE],
+    },
     "claims": {"claim": "It is.", "label": "SUPPORTS", "docs": [PASSAGE]},
     "choices": QUESTION,
     "biographies": {"topic": "Ann", "input": "Tell me."},
-    "ambiguous": {"question": "?", "qa_pairs": [{"short_answers": ["a"]}], "annotations": [{"long_answer": "a."}]},
+    "ambiguous": {
+        "question": "?",
+        "qa_pairs": [{"short_answers": ["a"]}],
+        "annotations": [{"long_answer": "a."}],
+    },
     "lists": {"question": "?", "answer_list": [{"answer_text": "a", "aliases": ["b"]}]},
 }
 SAMPLES = Path(__file__).parent / "critic" / "sources" / "samples"
-REPLY = {"outcome": "labelled", "label": "Relevant", "raw": "x", "requests": 1, "distribution": [0.5, 0.5]}
+REPLY = {
+    "outcome": "labelled",
+    "label": "Relevant",
+    "raw": "x",
+    "requests": 1,
+    "distribution": [0.5, 0.5],
+}
 INDEX = {
     "passages": 2,
     "corpus": "c",
-    "encoder": {"name": "e", "fingerprint": "f", "dim": 8, "precision": "float32", "source": "s"},
+    "encoder": {
+        "name": "e",
+        "fingerprint": "f",
+        "dim": 8,
+        "precision": "float32",
+        "source": "s",
+    },
     "template": {},
     "files": {"a": 3},
     "added": [{"name": "parts/2-segment", "passages": 1, "corpus": "d"}],
@@ -68,7 +119,11 @@ INDEX = {
 
 def listed(*names: str) -> list[dict[str, Any]]:
     """The rows of sample files."""
-    return [json.loads(line) for name in names for line in (SAMPLES / name).read_text().splitlines()]
+    return [
+        json.loads(line)
+        for name in names
+        for line in (SAMPLES / name).read_text().splitlines()
+    ]
 
 
 def public(record: dict[str, Any]) -> object:
@@ -85,7 +140,10 @@ def refusal(read: Callable[[Any], object], values: Any) -> str:
 
 
 def paired(record: dict[str, Any]) -> object:
-    said = [refusal(lambda row, form=form: list(load([row], form)), record) for form in FORMATS]
+    said = [
+        refusal(lambda row, form=form: list(load([row], form)), record)
+        for form in FORMATS
+    ]
     assert not any("\n" in line for line in said)
     return said
 
@@ -136,18 +194,36 @@ def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name: str) -> N
 
 
 FILES: dict[str, tuple[str, Callable[[Path], object], Any]] = {
-    "conversation": ("talk.json", read_conversation, {"messages": TALK, "documents": [PASSAGE]}),
+    "conversation": (
+        "talk.json",
+        read_conversation,
+        {"messages": TALK, "documents": [PASSAGE]},
+    ),
     "run manifest": (
         MANIFEST,
         lambda path: items_of(path.parent, "set"),
-        {"identity": {"a": 1}, "files": {"set": {"path": "x", "settings": {"sha256": "s", "task": {"preset": ""}}}}},
+        {
+            "identity": {"a": 1},
+            "files": {
+                "set": {
+                    "path": "x",
+                    "settings": {"sha256": "s", "task": {"preset": ""}},
+                }
+            },
+        },
     ),
-    "records": ("set.jsonl", read_records, {"id": "i", "scores": {"f1": [1.0, 1.0]}, "error": None}),
+    "records": (
+        "set.jsonl",
+        read_records,
+        {"id": "i", "scores": {"f1": [1.0, 1.0]}, "error": None},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_issue_48_mutated_files_are_read_or_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_issue_48_mutated_files_are_read_or_refused_in_one_line(
+    tmp_path: Path, name: str
+) -> None:
     file, read, sample = FILES[name]
     rng = random.Random(48)
     for _ in range(MUTATIONS):

@@ -13,14 +13,32 @@ import pytest
 import typer
 
 HEAVY = {
-    *("torch", "vllm", "faiss", "spacy", "transformers", "datasets", "peft", "sentence_transformers"),
+    *(
+        "torch",
+        "vllm",
+        "faiss",
+        "spacy",
+        "transformers",
+        "datasets",
+        "peft",
+        "sentence_transformers",
+    ),
     *("httpx", "pyarrow"),
 }
 LIMIT_SECONDS = 0.3
 
 EDGES = (
-    *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training", "selfrag.demo.model"),
-    *("selfrag.extensions.web.search", "selfrag.extensions.web.fetching", "selfrag.extensions.frameworks."),
+    *(
+        "selfrag.training.",
+        "selfrag.engines.transformers",
+        "critic.student.training",
+        "selfrag.demo.model",
+    ),
+    *(
+        "selfrag.extensions.web.search",
+        "selfrag.extensions.web.fetching",
+        "selfrag.extensions.frameworks.",
+    ),
     *("retrieval.parquet_worker", "selfrag.chat_template_worker"),
 )
 """Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
@@ -37,7 +55,9 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def run(code: str) -> object:
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -57,17 +77,30 @@ print(json.dumps([code, seconds, first, sorted(sys.modules), shown.getvalue()]))
 def test_importing_selfrag_and_its_help_load_next_to_nothing() -> None:
     """Names are imported when they are first used, and commands when they run."""
     tries = []
-    for _ in range(5):  # processor time of the import alone, the best of a few: a busy machine must not fail the test
+    for _ in range(
+        5
+    ):  # processor time of the import alone, the best of a few: a busy machine must not fail the test
         code, seconds, imported, helped, shown = run(LIGHT)
         tries.append(seconds)
         if seconds < LIMIT_SECONDS:
             break
     assert min(tries) < LIMIT_SECONDS
     assert code == 0
-    ours = {name for name in imported if name.split(".")[0] in ("selfrag", "retrieval", "critic")}
-    assert ours == {"selfrag", "selfrag.common", "selfrag.common.own_packages", "retrieval"}
+    ours = {
+        name
+        for name in imported
+        if name.split(".")[0] in ("selfrag", "retrieval", "critic")
+    }
+    assert ours == {
+        "selfrag",
+        "selfrag.common",
+        "selfrag.common.own_packages",
+        "retrieval",
+    }
     assert {"numpy", "asyncio"}.isdisjoint(imported)
-    assert {"numpy", "selfrag.api", "selfrag.cli.ask", "selfrag.cli.eval"}.isdisjoint(helped)
+    assert {"numpy", "selfrag.api", "selfrag.cli.ask", "selfrag.cli.eval"}.isdisjoint(
+        helped
+    )
     assert "Answer a question" in shown
 
 
@@ -76,7 +109,9 @@ def test_help_lists_what_each_command_says_of_itself() -> None:
 
     def lines(wanted: str | None) -> dict[str, str]:
         commands = typer.main.get_command(assembled(wanted)).commands
-        return {name: command.get_short_help_str(200) for name, command in commands.items()}
+        return {
+            name: command.get_short_help_str(200) for name, command in commands.items()
+        }
 
     assert lines("") == lines(None)
 
@@ -109,15 +144,34 @@ def test_issue_46_an_answer_loads_only_what_it_needs() -> None:
     """At 2d68d6f3 it loaded 87 of our files with 20,410 lines; what few questions need is imported when they do.
 
     The goal is 56 files and 11,500 lines, as at 3387162c; since then writers have files of their own, and so have the
-    files of encoders, and unfolded code has more lines.
+    files of encoders, unfolded code has more lines, and lines of 88 characters in place of 120 made 12,760 lines 15,100.
     """
     code, modules = run(ASK)
-    ours = {name: file for name, file in modules.items() if name.split(".")[0] in ("selfrag", "retrieval", "critic")}
+    ours = {
+        name: file
+        for name, file in modules.items()
+        if name.split(".")[0] in ("selfrag", "retrieval", "critic")
+    }
     assert code == 0
     assert len(ours) <= 62
-    assert sum(len(Path(file).read_text(encoding="utf-8").splitlines()) for file in ours.values()) <= 12_900
-    unneeded = {"retrieval.faiss_files", "retrieval.tables", "retrieval.parquet", "selfrag.decoding.trace_reading"}
-    unneeded |= {"selfrag.decoding.option_scoring", "selfrag.engines.grammars", "selfrag.reflection.inputs"}
+    assert (
+        sum(
+            len(Path(file).read_text(encoding="utf-8").splitlines())
+            for file in ours.values()
+        )
+        <= 15_200
+    )
+    unneeded = {
+        "retrieval.faiss_files",
+        "retrieval.tables",
+        "retrieval.parquet",
+        "selfrag.decoding.trace_reading",
+    }
+    unneeded |= {
+        "selfrag.decoding.option_scoring",
+        "selfrag.engines.grammars",
+        "selfrag.reflection.inputs",
+    }
     assert unneeded.isdisjoint(ours)
     assert not any("milvus" in name for name in ours)
 
@@ -126,9 +180,19 @@ OURS = ("selfrag", "critic", "retrieval")
 LOADERS = {"import_module", "__import__", "resolve_name", "EntryPoint", "run_module"}
 """Functions that import a module by its name."""
 MAY_LOAD = {
-    *("selfrag/__init__.py", "critic/__init__.py", "retrieval/__init__.py"),  # front doors, whose names are lazy
-    *("selfrag/cli/main.py", "critic/cli/main.py"),  # the command line imports the command that runs
-    *("selfrag/common/plugins.py", "selfrag/common/errors.py"),  # names of users, and packages of extras
+    *(
+        "selfrag/__init__.py",
+        "critic/__init__.py",
+        "retrieval/__init__.py",
+    ),  # front doors, whose names are lazy
+    *(
+        "selfrag/cli/main.py",
+        "critic/cli/main.py",
+    ),  # the command line imports the command that runs
+    *(
+        "selfrag/common/plugins.py",
+        "selfrag/common/errors.py",
+    ),  # names of users, and packages of extras
     "selfrag/common/own_packages.py",  # our packages where their names are taken
 }
 
@@ -140,9 +204,15 @@ def hidden_imports(tree: ast.AST) -> list[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if re.fullmatch(rf"({'|'.join(OURS)})[.\w]*:\w[.\w]*", node.value):
                 hidden.append(f"{node.lineno}: {node.value}")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in LOADERS:
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).split(".")[-1] in LOADERS
+        ):
             name = node.args[0] if node.args else None
-            foreign = isinstance(name, ast.Constant) and str(name.value).split(".")[0] not in OURS
+            foreign = (
+                isinstance(name, ast.Constant)
+                and str(name.value).split(".")[0] not in OURS
+            )
             if not foreign:
                 hidden.append(f"{node.lineno}: {ast.unparse(node)}")
     return hidden
@@ -152,9 +222,13 @@ def test_no_module_of_ours_is_imported_by_a_string() -> None:
     """Import-linter and readers do not see such imports."""
     root = Path(__file__).parents[1]
     hidden = {}
-    for path in sorted(path for package in OURS for path in (root / package).rglob("*.py")):
+    for path in sorted(
+        path for package in OURS for path in (root / package).rglob("*.py")
+    ):
         name = path.relative_to(root).as_posix()
-        if name not in MAY_LOAD and (lines := hidden_imports(ast.parse(path.read_text(encoding="utf-8")))):
+        if name not in MAY_LOAD and (
+            lines := hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
+        ):
             hidden[name] = lines
     assert hidden == {}
 

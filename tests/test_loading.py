@@ -17,7 +17,14 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.engines import load_engine
 from selfrag.engines.adapters import shipped_adapters
-from selfrag.loading import DEMO, index_directory, is_address, load_index, resolve_encoder, resolve_model
+from selfrag.loading import (
+    DEMO,
+    index_directory,
+    is_address,
+    load_index,
+    resolve_encoder,
+    resolve_model,
+)
 from selfrag.reflection.requests import Generate, Generated
 from selfrag.reflection.weights import Weights
 
@@ -30,7 +37,11 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     tiny.save_bert(tmp_path / "bert")
     (tmp_path / "model").mkdir()
     (tmp_path / "passages.jsonl").write_text(TEXT)
-    build_index([tmp_path / "passages.jsonl"], tmp_path / "index", encoder=str(tmp_path / "bert"))
+    build_index(
+        [tmp_path / "passages.jsonl"],
+        tmp_path / "index",
+        encoder=str(tmp_path / "bert"),
+    )
     module = tmp_path / "house_names.py"
     module.write_text(
         f"from pathlib import Path\nHERE = Path({str(tmp_path)!r})\n"
@@ -39,17 +50,31 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         "def adapters(): return {'answerability': HERE / 'adapter'}\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    kinds = {"models": "model", "indexes": "index", "encoders": "encoder", "adapters": "adapters"}
-    points = [EntryPoint("mine", f"house_names:{name}", f"selfrag.{kind}") for kind, name in kinds.items()]
+    kinds = {
+        "models": "model",
+        "indexes": "index",
+        "encoders": "encoder",
+        "adapters": "adapters",
+    }
+    points = [
+        EntryPoint("mine", f"house_names:{name}", f"selfrag.{kind}")
+        for kind, name in kinds.items()
+    ]
 
     def of_group(group: str, name: str | None = None) -> list[EntryPoint]:
-        return [point for point in points if point.group == group and name in (None, point.name)]
+        return [
+            point
+            for point in points
+            if point.group == group and name in (None, point.name)
+        ]
 
     monkeypatch.setattr(plugins, "entry_points", of_group)
     return tmp_path
 
 
-def test_registered_names_are_found_and_others_are_what_they_were(registered: Path) -> None:
+def test_registered_names_are_found_and_others_are_what_they_were(
+    registered: Path,
+) -> None:
     assert resolve_model("mine") == registered / "model"
     assert shipped_adapters("mine") == {"answerability": registered / "adapter"}
     assert index_directory("mine") == registered / "index"
@@ -76,7 +101,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     info = tmp_path / "house_parts-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n"
+    )
     (info / "entry_points.txt").write_text(
         "[selfrag.engines]\nhouse = house_parts:engine\n[selfrag.policies]\ncareful = house_parts:careful\n"
     )
@@ -84,28 +111,51 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_engine_of_an_installed_package_answers(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_of_an_installed_package_answers(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine = load_engine("house", installed, text=7)
     engine.submit(Generate((1, 2, 3), 4))
     [(_, result)] = engine.step()
     assert isinstance(result, Generated)
     assert result.token_ids == (7, 2)
-    with pytest.raises(UserError, match="unknown engine 'home'; known: vllm, transformers, http, house"):
+    with pytest.raises(
+        UserError, match="unknown engine 'home'; known: vllm, transformers, http, house"
+    ):
         load_engine("home", installed)
     model = tiny.save_llama(installed / "llama")
-    command = ["ask", "Q", "--engine", "house", "--model", str(model), "--mode", "never", "--segments", "1", "--json"]
+    command = [
+        "ask",
+        "Q",
+        "--engine",
+        "house",
+        "--model",
+        str(model),
+        "--mode",
+        "never",
+        "--segments",
+        "1",
+        "--json",
+    ]
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["usage"]["generated_tokens"] == 2
 
 
-def test_a_policy_of_an_installed_package_is_a_preset(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_of_an_installed_package_is_a_preset(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert decoding("careful", {"beam": 1, "weights.isrel": 2.0}) == Decoding(
-        threshold=0.05, forbid={"isrel": "Irrelevant"}, beam=1, weights=Weights(isrel=2.0)
+        threshold=0.05,
+        forbid={"isrel": "Irrelevant"},
+        beam=1,
+        weights=Weights(isrel=2.0),
     )
     assert main(["ask", "Q", "--policy", "careless"]) == 2
     known = "'paper', 'full', 'light', 'official', 'careful', "
     error = capsys.readouterr().err
-    assert error.startswith(f"selfrag: Invalid value for '--policy': 'careless' is not one of {known}")
+    assert error.startswith(
+        f"selfrag: Invalid value for '--policy': 'careless' is not one of {known}"
+    )
 
 
 @pytest.mark.parametrize("name", ["google", "http", "searxng/index", "demo"])

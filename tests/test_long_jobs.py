@@ -25,13 +25,25 @@ PLACE = Path(__file__).parent
 VOLATILE = {"seconds", "time", "commit", "started", "ended"}
 """Keys of JSON records that differ between two undisturbed runs."""
 
-pytestmark = [pytest.mark.engine, pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork")]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork"),
+]
 
 
-def test_killed_or_interrupted_at_random_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    command = [sys.executable, __file__, str(tmp_path), os.environ.get("SELFRAG_KILLS", "2")]
+def test_killed_or_interrupted_at_random_nothing_is_lost_or_doubled(
+    tmp_path: Path,
+) -> None:
+    command = [
+        sys.executable,
+        __file__,
+        str(tmp_path),
+        os.environ.get("SELFRAG_KILLS", "2"),
+    ]
     there = os.environ | {"PYTHONPATH": str(PLACE.parent)}
-    done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=3600, check=False)
+    done = subprocess.run(
+        command, env=there, capture_output=True, text=True, timeout=3600, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == "label: nothing lost\naugment: nothing lost\n"
 
@@ -39,7 +51,13 @@ def test_killed_or_interrupted_at_random_nothing_is_lost_or_doubled(tmp_path: Pa
 def label(home: Path, out: Path) -> int:
     from critic.cli.main import main
 
-    arguments = ["--url", (home / "url").read_text(), "--model=judge", "--constraint=choice", "--concurrency=4"]
+    arguments = [
+        "--url",
+        (home / "url").read_text(),
+        "--model=judge",
+        "--constraint=choice",
+        "--concurrency=4",
+    ]
     return main(["label", str(home / "cases.jsonl"), "-o", str(out), *arguments])
 
 
@@ -51,7 +69,10 @@ def augment(home: Path, out: Path) -> None:
 
 JOBS = {
     "label": (label, {"labelled.jsonl", "surplus.jsonl", "aside.jsonl"}),
-    "augment": (augment, {"rows.jsonl", "provenance.jsonl", "dropped.jsonl", "manifest.json"}),
+    "augment": (
+        augment,
+        {"rows.jsonl", "provenance.jsonl", "dropped.jsonl", "manifest.json"},
+    ),
 }
 """What is done, and the files that it is for."""
 
@@ -61,7 +82,12 @@ def contents(out: Path, names: set[str]) -> dict[str, object]:
 
     def content(path: Path) -> object:
         text = path.read_text()
-        return _steady([json.loads(part) for part in ([text] if path.suffix == ".json" else text.splitlines())])
+        return _steady(
+            [
+                json.loads(part)
+                for part in ([text] if path.suffix == ".json" else text.splitlines())
+            ]
+        )
 
     return {name: content(out / name) for name in names if (out / name).is_file()}
 
@@ -75,7 +101,11 @@ def _steady(value: object) -> object:
 def visible(out: Path) -> set[str]:
     """Names below a folder but those of drafts, which are hidden."""
     names = (path.relative_to(out) for path in out.rglob("*"))
-    return {str(name) for name in names if not any(part.startswith(".") for part in name.parts)}
+    return {
+        str(name)
+        for name in names
+        if not any(part.startswith(".") for part in name.parts)
+    }
 
 
 def serve(home: Path) -> None:
@@ -97,7 +127,9 @@ def child(work: Callable[[], int | None], words: Path) -> int:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        tqdm.tqdm.set_lock(threading.RLock())  # its own is shared by forks: the next would wait for a killed one
+        tqdm.tqdm.set_lock(
+            threading.RLock()
+        )  # its own is shared by forks: the next would wait for a killed one
         said = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
@@ -129,9 +161,18 @@ def disturb(name: str, home: Path, kills: int) -> None:
         time.sleep(rng.uniform(0, lasts))
         os.kill(pid, number)
         code = ended(pid)
-        assert code in (0, 130 if number == signal.SIGINT else -number), (name, number, code, words.read_text())
+        assert code in (0, 130 if number == signal.SIGINT else -number), (
+            name,
+            number,
+            code,
+            words.read_text(),
+        )
         found = contents(out, products)
-        assert found.items() <= whole.items() if code else found == whole, (name, number, met)
+        assert found.items() <= whole.items() if code else found == whole, (
+            name,
+            number,
+            met,
+        )
         met += code != 0
         if code == 0:
             shutil.rmtree(out)
@@ -141,7 +182,9 @@ def disturb(name: str, home: Path, kills: int) -> None:
 
 
 def main(home: Path, kills: int) -> None:
-    sys.path.extend(str(PLACE / name) for name in ("engines", "critic/teacher", "critic/augment"))
+    sys.path.extend(
+        str(PLACE / name) for name in ("engines", "critic/teacher", "critic/augment")
+    )
     import small_run
     import teaching_server
     import tqdm
@@ -149,9 +192,15 @@ def main(home: Path, kills: int) -> None:
     import critic.cli.main  # noqa: F401 - once, not in every child
     from selfrag.common.jsonl import write_jsonl
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
-    tqdm.tqdm.monitor_interval = 0  # a process that forks wants no thread that may hold a lock
-    write_jsonl(home / "cases.jsonl", [row.as_dict() for row in teaching_server.questions(60)])
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it from the start
+    tqdm.tqdm.monitor_interval = (
+        0  # a process that forks wants no thread that may hold a lock
+    )
+    write_jsonl(
+        home / "cases.jsonl", [row.as_dict() for row in teaching_server.questions(60)]
+    )
     small_run.write_pairs(home / "pairs.jsonl")
     server = child(lambda: serve(home), home / "served")
     try:

@@ -35,7 +35,12 @@ def generate(model, *args, **kwargs):
     return model
 """
 
-MODELS = ("AutoModel", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification")
+MODELS = (
+    "AutoModel",
+    "AutoModelForCausalLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSequenceClassification",
+)
 
 CHILD = """
 import json, sys
@@ -81,13 +86,24 @@ class Hostile:
 
     def __init__(self, home: Path, llama: Path) -> None:
         self.home, self.marker = home, home / "ran.txt"
-        self.unknown = self._make(llama, "unknown-kind", config={"model_type": "hostile"})
+        self.unknown = self._make(
+            llama, "unknown-kind", config={"model_type": "hostile"}
+        )
         self.known = self._make(llama, "known-kind", config={})
         made = (self.unknown, self.known, self._make(llama, "modules"))
-        self.folders = [*made, self._make(llama, "tokenizer", tokenizer={"tokenizer_class": "Tokenizer"})]
+        self.folders = [
+            *made,
+            self._make(llama, "tokenizer", tokenizer={"tokenizer_class": "Tokenizer"}),
+        ]
         self.names = [self._on_the_hub(Path(folder)) for folder in self.folders]
 
-    def _make(self, llama: Path, name: str, config: dict | None = None, tokenizer: dict | None = None) -> str:
+    def _make(
+        self,
+        llama: Path,
+        name: str,
+        config: dict | None = None,
+        tokenizer: dict | None = None,
+    ) -> str:
         folder = self.home / name
         shutil.copytree(llama, folder)
         (folder / "custom_generate").mkdir()
@@ -99,11 +115,17 @@ class Hostile:
         models = dict.fromkeys(MODELS, "hostile.Model")
         for file, changes, added in (
             ("config.json", config, {"AutoConfig": "hostile.Config", **models}),
-            ("tokenizer_config.json", tokenizer, {"AutoTokenizer": ["hostile.Tokenizer", "hostile.Tokenizer"]}),
+            (
+                "tokenizer_config.json",
+                tokenizer,
+                {"AutoTokenizer": ["hostile.Tokenizer", "hostile.Tokenizer"]},
+            ),
         ):
             if changes is not None:
                 settings = json.loads((folder / file).read_text())
-                (folder / file).write_text(json.dumps({**settings, **changes, "auto_map": added}))
+                (folder / file).write_text(
+                    json.dumps({**settings, **changes, "auto_map": added})
+                )
         return str(folder)
 
     def _on_the_hub(self, folder: Path) -> str:
@@ -116,7 +138,10 @@ class Hostile:
 
     def under(self, loaders: str, *sources: str) -> dict[str, str | list[str]]:
         """What loaders made of checkpoints."""
-        caches = {"HF_HUB_CACHE": str(self.home / "hub"), "HF_MODULES_CACHE": str(self.home / loaders / "modules")}
+        caches = {
+            "HF_HUB_CACHE": str(self.home / "hub"),
+            "HF_MODULES_CACHE": str(self.home / loaders / "modules"),
+        }
         done = subprocess.run(
             [sys.executable, "-c", CHILD, json.dumps([loaders, sources])],
             input="y\n" * 200,
@@ -139,17 +164,27 @@ def hostile(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Hosti
 def check(hostile: Hostile, found: dict[str, str | list[str]]) -> None:
     assert not hostile.marker.exists(), f"code ran: {hostile.marker.read_text()}"
     assert found
-    assert {name: said for name, said in found.items() if "TRACEBACK" in str(said)} == {}
+    assert {
+        name: said for name, said in found.items() if "TRACEBACK" in str(said)
+    } == {}
     # Without code there is no such model; the tokenizer beside it needs none.
     refused = [
-        said for name, said in found.items() if "unknown-kind" in name and name[:7] not in ("doctor ", "AutoTok")
+        said
+        for name, said in found.items()
+        if "unknown-kind" in name and name[:7] not in ("doctor ", "AutoTok")
     ]
-    assert [said for said in refused if not said.startswith("UserError") or "\n" in said] == []
-    assert [said for said in refused if OPTION not in said or "unknown-kind" not in said] == []
+    assert [
+        said for said in refused if not said.startswith("UserError") or "\n" in said
+    ] == []
+    assert [
+        said for said in refused if OPTION not in said or "unknown-kind" not in said
+    ] == []
 
 
 @pytest.mark.engine
-def test_transformers_runs_no_checkpoints_code_unless_it_is_trusted(hostile: Hostile) -> None:
+def test_transformers_runs_no_checkpoints_code_unless_it_is_trusted(
+    hostile: Hostile,
+) -> None:
     found = hostile.under("TRANSFORMERS", *hostile.folders, *hostile.names)
     check(hostile, found)
     assert found[f"engine {hostile.known}"] == "loaded"  # a known kind needs no code
@@ -175,7 +210,9 @@ def test_sentence_transformers_runs_no_checkpoints_code(hostile: Hostile) -> Non
 
 
 @pytest.mark.engine
-def test_an_adapter_cannot_name_a_module_to_import(tiny_llama: Path, tmp_path: Path) -> None:
+def test_an_adapter_cannot_name_a_module_to_import(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
     """PEFT imports whatever `megatron_core` names when `megatron_config` is there."""
     from lora_on_the_spot import save_adapter
 
@@ -198,15 +235,31 @@ def bare_loads(source: str) -> list[int]:
     """Lines that load a checkpoint by themselves, or build a model of a configuration that may name code."""
     lines = []
     for node in ast.walk(ast.parse(source)):
-        named = isinstance(node, ast.Constant) and node.value in ("from_pretrained", "from_config")
-        taken = isinstance(node, ast.Attribute) and node.attr in ("from_pretrained", "pipeline")
-        ours = taken and isinstance(node.value, ast.Name) and node.value.id in ("SelfRAG", "Library", "SearchTagModel")
+        named = isinstance(node, ast.Constant) and node.value in (
+            "from_pretrained",
+            "from_config",
+        )
+        taken = isinstance(node, ast.Attribute) and node.attr in (
+            "from_pretrained",
+            "pipeline",
+        )
+        ours = (
+            taken
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("SelfRAG", "Library", "SearchTagModel")
+        )
         open_call = (
             isinstance(node, ast.Call)
-            and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
+            and (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             in ("from_config", "pipeline", "SentenceTransformer", "CrossEncoder")
             and not any(
-                word.arg == "trust_remote_code" and isinstance(word.value, ast.Constant) and word.value.value is False
+                word.arg == "trust_remote_code"
+                and isinstance(word.value, ast.Constant)
+                and word.value.value is False
                 for word in node.keywords
             )
         )
@@ -223,13 +276,25 @@ def test_the_rule_finds_a_planted_load() -> None:
         "SentenceTransformer(path, device=device)",
     ):
         assert bare_loads(planted), planted
-    assert bare_loads("SelfRAG.from_pretrained('demo')\nAutoModel.from_config(c, trust_remote_code=False)") == []
+    assert (
+        bare_loads(
+            "SelfRAG.from_pretrained('demo')\nAutoModel.from_config(c, trust_remote_code=False)"
+        )
+        == []
+    )
 
 
 def test_checkpoints_are_loaded_in_one_place() -> None:
-    files = [file for folder in ("selfrag", "critic", "retrieval", "scripts") for file in (ROOT / folder).rglob("*.py")]
+    files = [
+        file
+        for folder in ("selfrag", "critic", "retrieval", "scripts")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
     assert len(files) > 100
-    found = {str(file.relative_to(ROOT)): bare_loads(file.read_text(encoding="utf-8")) for file in files}
+    found = {
+        str(file.relative_to(ROOT)): bare_loads(file.read_text(encoding="utf-8"))
+        for file in files
+    }
     helper = found.pop("selfrag/common/pretrained.py")
     assert helper
     assert {name: lines for name, lines in found.items() if lines} == {}

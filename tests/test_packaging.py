@@ -29,9 +29,22 @@ PACKAGES = ("selfrag", "critic", "retrieval")
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built without a network."""
-    pytest.importorskip("hatchling", reason="hatchling builds the wheel; it is in the extra dev")
+    pytest.importorskip(
+        "hatchling", reason="hatchling builds the wheel; it is in the extra dev"
+    )
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", out, ROOT]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--quiet",
+        "-w",
+        out,
+        ROOT,
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     (file,) = out.glob("selfrag-*.whl")
@@ -47,21 +60,42 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A path in a .pth file comes after the environment's own packages, and .pth files in it (an editable checkout) are
     # not followed: our code can only come from the wheel.
     command = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    site = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
     (Path(site) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+        wheel,
+    ]
     subprocess.run(install, check=True, capture_output=True)
     return folder / "bin"
 
 
 def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=False)
+    tracked = subprocess.run(
+        ["git", "ls-files", *PACKAGES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if tracked.returncode != 0:
         pytest.skip("not a git checkout: no list of files to compare with")
     assert sorted(set(tracked.stdout.split()) - names) == []
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(
+        PACKAGES
+    )
 
 
 def test_the_container_starts_this_version_with_options_that_there_are():
@@ -72,34 +106,63 @@ def test_the_container_starts_this_version_with_options_that_there_are():
     assert f"selfrag=={version}\n" in dockerfile
     entrypoint = json.loads(dockerfile.partition("ENTRYPOINT ")[2])
     options = [*entrypoint, *services["selfrag"]["command"]]
-    offered = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    offered = (
+        CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    )
     for option in options:
         if option.startswith("--"):
             assert f" {option.partition('=')[0]} " in offered
 
 
 @pytest.mark.slow
-def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    pytest.importorskip("build", reason="build makes the source distribution; it is in the extra dev")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+def test_the_source_distribution_builds_the_same_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip(
+        "build", reason="build makes the source distribution; it is in the extra dev"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(ROOT),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (again,) = tmp_path.glob("*.whl")
     (source,) = tmp_path.glob("*.tar.gz")
-    assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
+    assert set(zipfile.ZipFile(again).namelist()) == set(
+        zipfile.ZipFile(wheel).namelist()
+    )
     with tarfile.open(source) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
-    assert {"README.md", "LICENSE", "pyproject.toml", "CHANGELOG.md", "tests/test_packaging.py"} <= names
+    assert {
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+        "CHANGELOG.md",
+        "tests/test_packaging.py",
+    } <= names
     assert max(path.stat().st_size for path in (again, source)) < 60e6
 
 
 def test_the_metadata_is_what_an_index_wants(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
-    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    (name,) = [
+        name for name in archive.namelist() if name.endswith(".dist-info/METADATA")
+    ]
     metadata = Metadata.from_email(archive.read(name), validate=True)
-    assert str(metadata.version) == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (
+        str(metadata.version)
+        == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    )
     assert metadata.description_content_type == "text/markdown"
-    assert any(one.endswith("LICENSE") and ".dist-info/" in one for one in archive.namelist())
+    assert any(
+        one.endswith("LICENSE") and ".dist-info/" in one for one in archive.namelist()
+    )
     assert (ROOT / "CHANGELOG.md").read_text().partition(f"## {metadata.version} - ")[1]
     assert f"\nversion: {metadata.version}\n" in (ROOT / "CITATION.cff").read_text()
 
@@ -126,12 +189,27 @@ def main() -> None:
 
 
 @pytest.mark.slow
-def test_a_type_checker_sees_the_types_of_the_installed_wheel(clean: Path, tmp_path: Path) -> None:
+def test_a_type_checker_sees_the_types_of_the_installed_wheel(
+    clean: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("mypy", reason="mypy checks types; it is in the extra dev")
     (tmp_path / "use.py").write_text(USE)
-    (tmp_path / "wrong.py").write_text('from selfrag import Weights\nWeights(issup="much")\n')
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", clean / "python", "use.py", "wrong.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (tmp_path / "wrong.py").write_text(
+        'from selfrag import Weights\nWeights(issup="much")\n'
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-executable",
+        clean / "python",
+        "use.py",
+        "wrong.py",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     (error, _) = done.stdout.splitlines()
     assert error.startswith("wrong.py:2: error: ")
     assert 'incompatible type "str"' in error
@@ -170,48 +248,110 @@ def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
     install: str, project: Path, request: pytest.FixtureRequest
 ) -> None:
     """At 2d68d6f3: ImportError, "uninstall it and reinstall selfrag"."""
-    python = sys.executable if install == "editable" else request.getfixturevalue("clean") / "python"
+    python = (
+        sys.executable
+        if install == "editable"
+        else request.getfixturevalue("clean") / "python"
+    )
     environment = dict(os.environ) if install == "editable" else alone()
-    options = {"cwd": project, "env": environment, "capture_output": True, "text": True, "check": False}
+    options = {
+        "cwd": project,
+        "env": environment,
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
     # A child process reads the table, and `-m` puts the folder first on the path.
-    parquet.write_table(pyarrow.table({"id": ["1"], "vector": [[1.0, 2.0]]}), project / "v.parquet")
+    parquet.write_table(
+        pyarrow.table({"id": ["1"], "vector": [[1.0, 2.0]]}), project / "v.parquet"
+    )
     script = subprocess.run([python, "script.py"], **options)
-    assert (script.returncode, script.stdout) == (0, "selfrag.critic.student.judge (1, 2)\n"), script.stderr
-    searched = subprocess.run([python, "-m", "selfrag", "index", "search", "nowhere", "Q"], **options)
-    assert (searched.returncode, searched.stderr[:28]) == (2, "selfrag: no index at nowhere"), searched.stderr
+    assert (script.returncode, script.stdout) == (
+        0,
+        "selfrag.critic.student.judge (1, 2)\n",
+    ), script.stderr
+    searched = subprocess.run(
+        [python, "-m", "selfrag", "index", "search", "nowhere", "Q"], **options
+    )
+    assert (searched.returncode, searched.stderr[:28]) == (
+        2,
+        "selfrag: no index at nowhere",
+    ), searched.stderr
 
 
-def test_files_of_another_distribution_in_our_place_are_refused(clean: Path, project: Path) -> None:
+def test_files_of_another_distribution_in_our_place_are_refused(
+    clean: Path, project: Path
+) -> None:
     site = next((clean.parent / "lib").glob("python*/site-packages"))
     door = site / "retrieval" / "__init__.py"
     text = door.read_text()
     try:
         door.write_text("def search(): ...\n")
-        done = subprocess.run([clean / "python", "script.py"], cwd=project, env=alone(), capture_output=True, text=True)
+        done = subprocess.run(
+            [clean / "python", "script.py"],
+            cwd=project,
+            env=alone(),
+            capture_output=True,
+            text=True,
+        )
     finally:
         door.write_text(text)
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("uninstall it and reinstall selfrag, or use a new environment.")
+    assert done.stderr.strip().endswith(
+        "uninstall it and reinstall selfrag, or use a new environment."
+    )
 
 
 @pytest.mark.slow
-def test_the_doctor_names_another_distribution_of_a_name(clean: Path, tmp_path: Path) -> None:
+def test_the_doctor_names_another_distribution_of_a_name(
+    clean: Path, tmp_path: Path
+) -> None:
     info = tmp_path / "retrieval-0.0.1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: retrieval\nVersion: 0.0.1\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: retrieval\nVersion: 0.0.1\n"
+    )
     (info / "top_level.txt").write_text("retrieval\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([clean / "selfrag", "doctor"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [clean / "selfrag", "doctor"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
-    assert "broken  retrieval: retrieval installs a package of this name too" in done.stdout
+    assert (
+        "broken  retrieval: retrieval installs a package of this name too"
+        in done.stdout
+    )
 
 
 @pytest.mark.demo
-def test_the_wheel_answers_a_question_beside_a_module_called_retrieval(clean: Path, project: Path) -> None:
-    options = {"cwd": project, "env": alone(), "capture_output": True, "text": True, "check": False}
-    found = subprocess.run([clean / "python", "-c", "import selfrag; print(selfrag.__file__)"], **options)
+def test_the_wheel_answers_a_question_beside_a_module_called_retrieval(
+    clean: Path, project: Path
+) -> None:
+    options = {
+        "cwd": project,
+        "env": alone(),
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
+    found = subprocess.run(
+        [clean / "python", "-c", "import selfrag; print(selfrag.__file__)"], **options
+    )
     assert Path(found.stdout.strip()).is_relative_to(clean.parent)
-    command = [clean / "python", "-m", "selfrag", "ask", "Who discovered radium?", "--segments", "1", "--json"]
+    command = [
+        clean / "python",
+        "-m",
+        "selfrag",
+        "ask",
+        "Who discovered radium?",
+        "--segments",
+        "1",
+        "--json",
+    ]
     result = subprocess.run(command, **options)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)

@@ -21,24 +21,35 @@ from selfrag.runtime import QuestionAnswered, drive
 from selfrag.tokenization import HFTextCodec
 
 
-@pytest.fixture(scope="module", params=[tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer])
+@pytest.fixture(
+    scope="module", params=[tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer]
+)
 def prompting(request) -> Prompting:
     tokenizer = request.param()
     return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
 
 
 def test_a_layout_joins_a_task_and_its_question_as_in_the_training_data_and_leaves_braces_alone():
-    assert SELFRAG.task("Is it true?", "Water is wet.") == "Is it true?\n\n## Input:\n\nWater is wet."
+    assert (
+        SELFRAG.task("Is it true?", "Water is wet.")
+        == "Is it true?\n\n## Input:\n\nWater is wet."
+    )
     assert SELFRAG.task("", "Who?") == "Who?"
     for text in ("{instruction}", "{0}", "%s", "{{", "\\n"):
-        assert SELFRAG.render(text, text) == f"### Instruction:\n{text}\n\n### Input:\n{text}\n\n### Response:\n"
+        assert (
+            SELFRAG.render(text, text)
+            == f"### Instruction:\n{text}\n\n### Input:\n{text}\n\n### Response:\n"
+        )
 
 
 def test_a_prompt_starts_with_what_the_tokenizer_starts_with(prompting):
     ids = prompting.prompt("Who wrote it?")
     start = prompting.codec.bos_ids
     assert ids[: len(start)] == start
-    assert prompting.codec.decode(ids[len(start) :]) == "### Instruction:\nWho wrote it?\n\n### Response:\n"
+    assert (
+        prompting.codec.decode(ids[len(start) :])
+        == "### Instruction:\nWho wrote it?\n\n### Response:\n"
+    )
 
 
 def test_what_is_no_question_is_refused(prompting):
@@ -54,11 +65,19 @@ def test_what_is_no_question_is_refused(prompting):
 
 @given(words=st.integers(0, 60), budget=st.integers(1, 40))
 @settings(deadline=None, max_examples=60)
-def test_markers_stand_around_title_and_text_of_which_a_cut_is_counted(prompting, words, budget):
+def test_markers_stand_around_title_and_text_of_which_a_cut_is_counted(
+    prompting, words, budget
+):
     passage = Passage("p1", "the sea is at 100 degrees. " * words, "Sea")
-    whole, cut = prompting.evidence(passage, 10_000), prompting.evidence(passage, budget)
+    whole, cut = (
+        prompting.evidence(passage, 10_000),
+        prompting.evidence(passage, budget),
+    )
     assert prompting.codec.decode(whole.ids[1:-1]) == f"Sea\n{passage.text}"
-    markers = (prompting.vocabulary.paragraph_open, prompting.vocabulary.paragraph_close)
+    markers = (
+        prompting.vocabulary.paragraph_open,
+        prompting.vocabulary.paragraph_close,
+    )
     assert (cut.ids[0], cut.ids[-1]) == markers
     assert cut.ids[1:-1] == whole.ids[1:-1][:budget]
     assert (cut.dropped_tokens > 0) == (len(whole.ids) - 2 > budget)
@@ -76,21 +95,31 @@ def test_a_chat_template_stands_around_the_users_words():
     tokenizer = tiny.byte_level_tokenizer()
     codec = HFTextCodec(tokenizer)
     assert Chat.of(tokenizer, codec).source == "selfrag"  # there is none
-    tokenizer.chat_template = "{% for m in messages %}({{ m.role }}) {{ m.content }} {% endfor %}(assistant)"
+    tokenizer.chat_template = (
+        "{% for m in messages %}({{ m.role }}) {{ m.content }} {% endfor %}(assistant)"
+    )
     chat = Chat.of(tokenizer, codec, "Be brief.")
-    assert [codec.decode(ids) for ids in (chat.before, chat.after)] == ["(system) Be brief. (user) ", " (assistant)"]
+    assert [codec.decode(ids) for ids in (chat.before, chat.after)] == [
+        "(system) Be brief. (user) ",
+        " (assistant)",
+    ]
     assert Chat.of(tokenizer, codec, layout="alpaca").source == "alpaca"
 
 
 @pytest.mark.parametrize(
     ("template", "problem"),
     [
-        ("{{ raise_exception('no system prompt') }}", "cannot be rendered: no system prompt"),
+        (
+            "{{ raise_exception('no system prompt') }}",
+            "cannot be rendered: no system prompt",
+        ),
         ("{{ messages[-1].content | lower }}", "changes or repeats the user's words"),
         ("{{ messages[-1].content * 2 }}", "changes or repeats the user's words"),
     ],
 )
-def test_a_chat_template_that_does_not_keep_the_users_words_is_one_line(template, problem):
+def test_a_chat_template_that_does_not_keep_the_users_words_is_one_line(
+    template, problem
+):
     tokenizer = tiny.byte_level_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(UserError, match=problem):
@@ -103,19 +132,33 @@ TURNS = [Turn("user", HOSTILE), Turn("assistant", HOSTILE)]
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_the_only_control_ids_of_a_prompt_are_those_that_the_layout_and_the_model_wrote(prompting, closed):
+def test_the_only_control_ids_of_a_prompt_are_those_that_the_layout_and_the_model_wrote(
+    prompting, closed
+):
     codec, ids = prompting.codec, prompting.vocabulary.ids
     control = {*codec.control_ids, *ids.values()}
-    assert len(control & set(codec.encode_surface(HOSTILE))) > 6  # the tokenizer itself takes the bait
+    assert (
+        len(control & set(codec.encode_surface(HOSTILE))) > 6
+    )  # the tokenizer itself takes the bait
     written = ids["[Relevant]"], codec.encode("So.")[0], ids["[Retrieval]"]
 
     def reply(request):
-        return ScriptedReply(written, {0: dict.fromkeys(prompting.vocabulary.watch, 0.05) | {ids["[Relevant]"]: 0.2}})
+        return ScriptedReply(
+            written,
+            {
+                0: dict.fromkeys(prompting.vocabulary.watch, 0.05)
+                | {ids["[Relevant]"]: 0.2}
+            },
+        )
 
-    engine = ScriptedEngine(reply, prompting.vocabulary.eos_id, limits=EngineLimits(4096, 10_000))
+    engine = ScriptedEngine(
+        reply, prompting.vocabulary.eos_id, limits=EngineLimits(4096, 10_000)
+    )
     given = {"passages": [Passage("d1", HOSTILE, HOSTILE)]}
     if closed:
-        decoder = decode_options(HOSTILE, [HOSTILE, "[Relevant]"], prompting, POLICY, **given)
+        decoder = decode_options(
+            HOSTILE, [HOSTILE, "[Relevant]"], prompting, POLICY, **given
+        )
     else:
         decoder = decode(HOSTILE, prompting, POLICY, history=TURNS, **given)
     *_, event = drive([decoder], engine, None)
@@ -123,11 +166,18 @@ def test_the_only_control_ids_of_a_prompt_are_those_that_the_layout_and_the_mode
     shown = [ids[token] for token in ("[Retrieval]", "<paragraph>", "</paragraph>")]
     judged = [*shown, ids["[Relevant]"]]
     if closed:  # after an option its support and utility are judged
-        allowed = [shown, judged, *([*judged, ids[token]] for token in TOKENS if "upport" in token)]
+        allowed = [
+            shown,
+            judged,
+            *([*judged, ids[token]] for token in TOKENS if "upport" in token),
+        ]
     else:
         allowed = [shown, [*judged, *shown]]
     start = len(codec.bos_ids)
-    found = [[i for i in request.prompt_ids[start:] if i in control] for request in engine.requests]
+    found = [
+        [i for i in request.prompt_ids[start:] if i in control]
+        for request in engine.requests
+    ]
     assert len(found) >= 2
     assert all(one in allowed for one in found), found
     texts = [codec.decode(request.prompt_ids[start:]) for request in engine.requests]

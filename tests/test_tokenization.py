@@ -29,7 +29,9 @@ def real_tokenizer():
     with suppress(UserError):
         path = path or checkpoint_path()
     if not path or not Path(path).is_dir():
-        pytest.skip("no demo model in the cache, and SELFRAG_TEST_TOKENIZER names no tokenizer directory")
+        pytest.skip(
+            "no demo model in the cache, and SELFRAG_TEST_TOKENIZER names no tokenizer directory"
+        )
     return tiny.with_reflection_tokens(AutoTokenizer.from_pretrained(path))
 
 
@@ -58,7 +60,10 @@ def known(tokenizer):
     return frozenset(tokenizer.get_vocab())
 
 
-SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+SETTINGS = settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 
 
 @SETTINGS
@@ -73,11 +78,15 @@ def test_no_control_id_comes_out_of_any_text(codec, tokenizer, text):
     codec.decode(ids)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - CHANGES), indirect=True, scope="module")
+@pytest.mark.parametrize(
+    "family", sorted(FAMILIES.keys() - CHANGES), indirect=True, scope="module"
+)
 @SETTINGS
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="▁"), max_size=60))
 def test_ordinary_text_survives(codec, tokenizer, known, family, text):
-    if family == "real":  # SmolLM2 drops bytes that its vocabulary lacks: ASCII control, unassigned planes
+    if (
+        family == "real"
+    ):  # SmolLM2 drops bytes that its vocabulary lacks: ASCII control, unassigned planes
         words = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
         assume(all(symbol in known for word, _ in words for symbol in word))
     # Sentencepiece writes a space as its mark and swallows leading ones.
@@ -98,12 +107,19 @@ def test_the_words_of_a_token_survive_as_text(codec, family, token):
 
 def test_a_control_token_that_stands_for_no_characters_is_cut_by_halves(monkeypatch):
     codec = HFTextCodec(control_tokens.unigram())
-    monkeypatch.setattr(ReadOnlyTokenizer, "places", lambda self, text: [(i, 0, 0) for i in sorted(codec.control_ids)])
+    monkeypatch.setattr(
+        ReadOnlyTokenizer,
+        "places",
+        lambda self, text: [(i, 0, 0) for i in sorted(codec.control_ids)],
+    )
     assert codec.decode(codec.encode("a[Relevant]b")).replace(" ", "") == "a[Relevant]b"
 
 
 def test_lone_surrogates_become_replacement_characters_and_bos_is_what_the_tokenizer_adds_itself():
-    codec, llama = HFTextCodec(tiny.byte_level_tokenizer()), tiny.sentencepiece_tokenizer()
+    codec, llama = (
+        HFTextCodec(tiny.byte_level_tokenizer()),
+        tiny.sentencepiece_tokenizer(),
+    )
     assert codec.decode(codec.encode("a\ud800b\udfff")) == "a\ufffdb\ufffd"
     assert codec.decode(codec.encode("\ud83d\ude00")) == "😀"
     assert (codec.bos_ids, HFTextCodec(llama).bos_ids) == ((), (llama.bos_token_id,))
@@ -126,17 +142,24 @@ class Slow:
 
 def test_a_slow_tokenizer_is_cut_by_halves_and_writes_what_stands_there():
     careful = tiny.byte_level_tokenizer()
-    careful.clean_up_tokenization_spaces = True  # of its own accord it would write "isn't, he said."
+    careful.clean_up_tokenization_spaces = (
+        True  # of its own accord it would write "isn't, he said."
+    )
     tokens = ReadOnlyTokenizer(Slow(careful), split_special_tokens=False)
     (ids,) = tokens.ids(["is n't , he said .[Relevant]"])
     assert tokens.decode(ids) == "is n't , he said .[Relevant]"
-    codec, text = HFTextCodec(Slow(control_tokens.careless())), "so [Relevant] said [Irrelevant]"
+    codec, text = (
+        HFTextCodec(Slow(control_tokens.careless())),
+        "so [Relevant] said [Irrelevant]",
+    )
     ids = codec.encode(text)
     assert codec.control_ids.isdisjoint(ids)
     assert codec.decode(ids) == text.lower()  # as this tokenizer normalises
 
 
-def test_decoding_leaves_control_ids_out_and_a_codec_in_another_process_gives_the_same_ids(codec):
+def test_decoding_leaves_control_ids_out_and_a_codec_in_another_process_gives_the_same_ids(
+    codec,
+):
     """A worker of Ray gets it by pickle."""
     text = "one [Relevant] two"
     control, ids = sorted(codec.control_ids), codec.encode("one two")
@@ -146,7 +169,10 @@ def test_decoding_leaves_control_ids_out_and_a_codec_in_another_process_gives_th
     assert again.control_ids == codec.control_ids
 
 
-@pytest.mark.parametrize("unit", ["[Relevant]", "[Relevant]".translate(WIDE), "<unk>", "[Rel", "\x00", "中", " "])
+@pytest.mark.parametrize(
+    "unit",
+    ["[Relevant]", "[Relevant]".translate(WIDE), "<unk>", "[Rel", "\x00", "中", " "],
+)
 def test_hostile_text_costs_linear_time(codec, growth, unit):
     assert growth(lambda size: unit * (size // len(unit)), codec.encode, 2**14) < 8
 
@@ -167,14 +193,21 @@ def test_other_threads_run_while_a_long_text_is_tokenised():
 @given(before=control_tokens.texts, after=control_tokens.texts)
 @example(before="the metric system.", after="I don't know.")
 @example(before="\u7eff\u8336\u3002", after="\u7ea2\u8336\u3002")
-def test_a_control_id_between_two_texts_adds_a_space_at_most(codec, tokenizer, before, after):
+def test_a_control_id_between_two_texts_adds_a_space_at_most(
+    codec, tokenizer, before, after
+):
     """Audit A6: nothing else changes, and two sentences are never glued."""
     control = tokenizer.convert_tokens_to_ids("[Utility:5]")
     first, second = codec.encode(before), codec.encode(after)
-    glued, text = codec.decode([*first, *second]), codec.decode([*first, control, control, *second])
+    glued, text = (
+        codec.decode([*first, *second]),
+        codec.decode([*first, control, control, *second]),
+    )
     begin = codec.decode(first)
     assert text in (glued, f"{begin} {glued[len(begin) :]}")
-    assert codec.decode([control, *first, *second, control]) == glued  # none beside the text
+    assert (
+        codec.decode([control, *first, *second, control]) == glued
+    )  # none beside the text
     assert "system.i" not in text.lower() or "system.i" in before.lower()
 
 
@@ -183,4 +216,6 @@ def test_no_space_is_added_inside_a_word(codec, word):
     ids = codec.encode(f"the {word}")
     for at in range(1, len(ids)):
         pieces = codec.decode([*ids[:at], min(codec.control_ids), *ids[at:]])
-        assert len(pieces.split()) <= 3  # a piece that is a word by itself may stand apart
+        assert (
+            len(pieces.split()) <= 3
+        )  # a piece that is a word by itself may stand apart

@@ -109,7 +109,9 @@ class AugmentOptions:
         checks.check_int("passages", self.passages)
         checks.check_float("threshold", self.threshold, 0, 1)
         if self.threshold == 1:
-            raise UserError("threshold=1: no critic is that sure; give a number below 1")
+            raise UserError(
+                "threshold=1: no critic is that sure; give a number below 1"
+            )
         checks.check_int("shortest", self.shortest, 0)
         checks.check_int("longest", self.longest, 1, LONGEST)
 
@@ -118,14 +120,23 @@ RULES: Mapping[str, AugmentOptions] = MappingProxyType(
     {
         "ours": AugmentOptions(),
         "paper": AugmentOptions(
-            passages=10, initial="output", first="judged", shown="initial", query="full", shortest=0
+            passages=10,
+            initial="output",
+            first="judged",
+            shown="initial",
+            query="full",
+            shortest=0,
         ),
     }
 )
 """By name. `paper` is Algorithm 3, appendix A.3 and section 4.3 to the letter; an output of one sentence follows the
 initial decision, since there y_t is y. `docs/guides/dgen.md` says why it is not the default."""
 
-RETRIEVAL, NO_RETRIEVAL, CONTINUE = "Retrieval", "No Retrieval", "Continue to Use Evidence"
+RETRIEVAL, NO_RETRIEVAL, CONTINUE = (
+    "Retrieval",
+    "No Retrieval",
+    "Continue to Use Evidence",
+)
 FULLY, PARTIALLY = "Fully supported", "Partially supported"
 
 _INPUT = re.compile(r"\s*^#{2,3} Input:\s*|(?<=[.?!:])#{2,3} Input:\s*", re.MULTILINE)
@@ -141,8 +152,12 @@ class PassageCandidate:
 
     passage: Passage  # with its retrieval score; None for a gold passage that no search found
     gold: bool = False  # whether the pair brought it
-    isrel: Judgment | None = None  # None where the critic gave no label, which rules the candidate out
-    issup: Judgment | None = None  # None where it was not asked for (an irrelevant passage) or gave no label
+    isrel: Judgment | None = (
+        None  # None where the critic gave no label, which rules the candidate out
+    )
+    issup: Judgment | None = (
+        None  # None where it was not asked for (an irrelevant passage) or gave no label
+    )
 
     @property
     def relevant(self) -> bool:
@@ -172,11 +187,15 @@ class AugmentedSegment:
     end: int  # last character, exclusive. A segment begins with the white space before it.
     token: str  # label name of its Retrieve token
     why: str  # one line on why it is this token
-    retrieve: Judgment | None = None  # the judgment behind it; None for an output that the initial decision settles
+    retrieve: Judgment | None = (
+        None  # the judgment behind it; None for an output that the initial decision settles
+    )
     evidence: str | None = None  # id of the passage shown for that judgment
     query: str | None = None  # what was searched for
     candidates: tuple[PassageCandidate, ...] = ()  # best first
-    chosen: int | None = None  # position of the chosen candidate; None without retrieval
+    chosen: int | None = (
+        None  # position of the chosen candidate; None without retrieval
+    )
     rule: str = ""  # why that candidate
     used: str | None = None  # id of the passage that a continued segment continues with
     support: Judgment | None = None  # IsSup of a continued segment against `used`
@@ -196,11 +215,15 @@ class Augmented:
     ratio: float  # p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it
     query: str | None  # the initial search, None if there was none
     passages: tuple[Passage, ...]  # what it brought, with scores
-    segments: tuple[AugmentedSegment, ...]  # in order; together they are the output, character by character
+    segments: tuple[
+        AugmentedSegment, ...
+    ]  # in order; together they are the output, character by character
     use: Judgment  # utility of the whole output
 
 
-def augment(pair: Pair, options: AugmentOptions, find: SentenceFinder, judge: JudgeCases) -> Steps[Augmented | Dropped]:
+def augment(
+    pair: Pair, options: AugmentOptions, find: SentenceFinder, judge: JudgeCases
+) -> Steps[Augmented | Dropped]:
     """Write reflection tokens into one pair; `find` gives the sentence spans of a text."""
     try:
         return (yield from _Augmentation(pair, options, find, judge).run())
@@ -215,7 +238,9 @@ class _DropError(Exception):
 
 
 def _undecided(group: str, start: int, end: int) -> _DropError:
-    return _DropError("undecided", f"the critic gave no {group} label for characters {start} to {end}")
+    return _DropError(
+        "undecided", f"the critic gave no {group} label for characters {start} to {end}"
+    )
 
 
 @dataclass(slots=True)
@@ -235,12 +260,21 @@ class _Augmentation:
         # 1. Leave out what could not be trained on, before anything is paid for.
         size = len(pair.instruction) + len(pair.output)
         if size > options.longest:
-            raise _DropError("too long", f"{size} characters; the limit is {options.longest}")
-        if not _writable(pair.id, pair.dataset, pair.kind, pair.instruction, pair.output):
-            raise _DropError("not Unicode", "a lone surrogate, which no UTF-8 file can hold")
+            raise _DropError(
+                "too long", f"{size} characters; the limit is {options.longest}"
+            )
+        if not _writable(
+            pair.id, pair.dataset, pair.kind, pair.instruction, pair.output
+        ):
+            raise _DropError(
+                "not Unicode", "a lone surrogate, which no UTF-8 file can hold"
+            )
         # 2. Ask for the initial decision, and for the utility: it depends on the whole output alone.
         shown = pair.output if options.initial == "output" else ""
-        cases = [Case("Retrieve", pair.instruction, output=shown), Case("IsUse", pair.instruction, output=pair.output)]
+        cases = [
+            Case("Retrieve", pair.instruction, output=shown),
+            Case("IsUse", pair.instruction, output=pair.output),
+        ]
         retrieve, use = yield from self.judge(cases)
         if retrieve is None:
             raise _DropError("undecided", "the critic gave no Retrieve label")
@@ -248,7 +282,10 @@ class _Augmentation:
             raise _DropError("undecided", "the critic gave no IsUse label")
         yes, no = retrieve.probability(RETRIEVAL), retrieve.probability(NO_RETRIEVAL)
         if yes + no == 0:
-            raise _DropError("undecided", "the critic gave neither Retrieval nor No Retrieval for the instruction")
+            raise _DropError(
+                "undecided",
+                "the critic gave neither Retrieval nor No Retrieval for the instruction",
+            )
         ratio = yes / (yes + no)
         # 3. Decide segment by segment, or write the output as it is.
         written: list[AugmentedSegment] = []
@@ -263,27 +300,41 @@ class _Augmentation:
             for span in spans:
                 segment = yield from self.segment(span, len(spans), ratio)
                 written.append(segment)
-        return Augmented(pair, retrieve, ratio, self.first_query, self.first_passages, tuple(written), use)
+        return Augmented(
+            pair,
+            retrieve,
+            ratio,
+            self.first_query,
+            self.first_passages,
+            tuple(written),
+            use,
+        )
 
     def segment(self, span: Span, count: int, ratio: float) -> Steps[AugmentedSegment]:
         """Decide one segment of `count`."""
         start, end = span
         if start == 0 and (count == 1 or self.options.first == "initial"):
             why = f"initial decision: {ratio:.3f} is above {self.options.threshold:g}"
-            return (yield from self.retrieved(AugmentedSegment(start, end, RETRIEVAL, why)))
+            return (
+                yield from self.retrieved(AugmentedSegment(start, end, RETRIEVAL, why))
+            )
         shown = self.shown()
         (retrieve,) = yield from self.judge([self.case("Retrieve", start, end, shown)])
         if retrieve is None:
             raise _undecided("Retrieve", start, end)
         evidence = None if shown is None else shown.id
-        segment = AugmentedSegment(start, end, retrieve.label, "judged", retrieve, evidence)
+        segment = AugmentedSegment(
+            start, end, retrieve.label, "judged", retrieve, evidence
+        )
         if segment.token == NO_RETRIEVAL:
             return segment
         if segment.token == RETRIEVAL:
             return (yield from self.retrieved(segment))
         if self.used is None:
             why = "judged to continue, but no passage is in use"
-            return (yield from self.retrieved(replace(segment, token=RETRIEVAL, why=why)))
+            return (
+                yield from self.retrieved(replace(segment, token=RETRIEVAL, why=why))
+            )
         (support,) = yield from self.judge([self.case("IsSup", start, end, self.used)])
         if support is None:
             raise _undecided("IsSup", start, end)
@@ -303,28 +354,46 @@ class _Augmentation:
         passages: tuple[Passage, ...] = ()
         if self.searching:
             query = self.query(self.pair.output[start:end])
-            passages = self.first_passages if query == self.first_query else (yield from self.search(query))
+            passages = (
+                self.first_passages
+                if query == self.first_query
+                else (yield from self.search(query))
+            )
         candidates = yield from self.judged(start, end, self.candidates(passages))
         if not candidates:
-            raise _DropError("no passage", f"nothing was found for characters {start} to {end}")
+            raise _DropError(
+                "no passage", f"nothing was found for characters {start} to {end}"
+            )
         rng = random.Random(f"{self.options.seed}/choice/{self.pair.id}/{start}")  # noqa: S311 - no secret
-        chosen, rule = choose(candidates, self.options.choice, self.options.unsupported, rng)
+        chosen, rule = choose(
+            candidates, self.options.choice, self.options.unsupported, rng
+        )
         if chosen is None:
             raise _DropError("no support", f"{rule}: characters {start} to {end}")
         self.used = candidates[chosen].passage if candidates[chosen].relevant else None
-        return replace(segment, query=query, candidates=candidates, chosen=chosen, rule=rule)
+        return replace(
+            segment, query=query, candidates=candidates, chosen=chosen, rule=rule
+        )
 
     def judged(
         self, start: int, end: int, candidates: tuple[PassageCandidate, ...]
     ) -> Steps[tuple[PassageCandidate, ...]]:
         """Return candidates with IsRel, and IsSup for the relevant ones."""
         judged = list(candidates)
-        cases = [self.case("IsRel", start, start, candidate.passage) for candidate in candidates]
+        cases = [
+            self.case("IsRel", start, start, candidate.passage)
+            for candidate in candidates
+        ]
         relevances = yield from self.judge(cases)
         for number, isrel in enumerate(relevances):
             judged[number] = replace(judged[number], isrel=isrel)
-        relevant = [number for number, candidate in enumerate(judged) if candidate.relevant]
-        cases = [self.case("IsSup", start, end, judged[number].passage) for number in relevant]
+        relevant = [
+            number for number, candidate in enumerate(judged) if candidate.relevant
+        ]
+        cases = [
+            self.case("IsSup", start, end, judged[number].passage)
+            for number in relevant
+        ]
         supports = yield from self.judge(cases)
         for number, issup in zip(relevant, supports, strict=True):
             judged[number] = replace(judged[number], issup=issup)
@@ -344,12 +413,20 @@ class _Augmentation:
         """Return gold passages, if they may join, and what a search brought."""
         gold = self.pair.passages if self.options.gold != "off" else ()
         candidates = [PassageCandidate(passage) for passage in retrieved]
-        return ranked([PassageCandidate(passage, gold=True) for passage in gold], candidates)
+        return ranked(
+            [PassageCandidate(passage, gold=True) for passage in gold], candidates
+        )
 
     def case(self, group: str, start: int, end: int, evidence: Passage | None) -> Case:
         """Return a span of the output, after what comes before it, as the critic sees it."""
         output = self.pair.output
-        return Case(group, self.pair.instruction, output[:start].strip(), output[start:end].strip(), evidence)
+        return Case(
+            group,
+            self.pair.instruction,
+            output[:start].strip(),
+            output[start:end].strip(),
+            evidence,
+        )
 
     def query(self, text: str) -> str:
         """Return what to search for: the instruction and `text`."""
@@ -378,7 +455,11 @@ def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Sp
     """
     if not text.strip():
         return []
-    ends = [start + len(text[start:end].rstrip()) for start, end in sentences if text[start:end].strip()]
+    ends = [
+        start + len(text[start:end].rstrip())
+        for start, end in sentences
+        if text[start:end].strip()
+    ]
     inner_ends = [end for end in ends[:-1] if end < len(text)]
     spans: list[Span] = []
     begin = 0
@@ -392,7 +473,9 @@ def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Sp
     return spans
 
 
-def ranked(gold: Sequence[PassageCandidate], retrieved: Sequence[PassageCandidate]) -> tuple[PassageCandidate, ...]:
+def ranked(
+    gold: Sequence[PassageCandidate], retrieved: Sequence[PassageCandidate]
+) -> tuple[PassageCandidate, ...]:
     """Return candidates best first: gold passages, then the retrieved ones by falling score, equal ones in their order.
 
     A gold passage that was also retrieved counts once, with the id and the score of the retrieved one. Left out are
@@ -409,7 +492,11 @@ def ranked(gold: Sequence[PassageCandidate], retrieved: Sequence[PassageCandidat
         if candidate.gold and words in by_words:
             candidate = replace(by_words[words], gold=True)
         passage = candidate.passage
-        usable = words and passage.id.strip() and _writable(passage.id, passage.title, passage.text)
+        usable = (
+            words
+            and passage.id.strip()
+            and _writable(passage.id, passage.title, passage.text)
+        )
         if usable and words not in kept and passage.id not in ids:
             kept[words] = candidate
             ids.add(passage.id)
@@ -432,9 +519,15 @@ def choose(
     """
     preferred = [(FULLY,), (PARTIALLY,)] if choice == "graded" else [(FULLY, PARTIALLY)]
     for labels in preferred:
-        able = [number for number, candidate in enumerate(candidates) if candidate.supports(labels)]
+        able = [
+            number
+            for number, candidate in enumerate(candidates)
+            if candidate.supports(labels)
+        ]
         if able:
-            return able[0], f"relevant and {' or '.join(labels).lower()}, best of {len(able)}"
+            return able[
+                0
+            ], f"relevant and {' or '.join(labels).lower()}, best of {len(able)}"
     able = [number for number, candidate in enumerate(candidates) if candidate.judged]
     if not able:
         return None, "no passage could be judged"

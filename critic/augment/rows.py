@@ -23,7 +23,14 @@ from critic.augment.algorithm import (
 from critic.pairs import Dropped
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
-from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow, parse_row
+from selfrag.training.rows import (
+    TargetEvidence,
+    TargetPart,
+    TargetText,
+    TargetToken,
+    TrainingRow,
+    parse_row,
+)
 
 _TOKEN = {label.name: label.token for label in RETRIEVE}
 
@@ -50,9 +57,18 @@ def outcome(result: Augmented | Dropped, options: AugmentOptions) -> dict[str, A
         for record in rows:
             parse_row(record)  # what is written here is what training reads
         if rows:
-            return {"rows": rows, "provenance": [provenance(variant) for variant in written]}
-        result = Dropped(result.pair.id, "sampled out", f"no retrieval, kept {options.balance.keep_unretrieved:g}")
-    id_ = result.id.encode("utf-8", "replace").decode()  # it may be what is wrong with the pair
+            return {
+                "rows": rows,
+                "provenance": [provenance(variant) for variant in written],
+            }
+        result = Dropped(
+            result.pair.id,
+            "sampled out",
+            f"no retrieval, kept {options.balance.keep_unretrieved:g}",
+        )
+    id_ = result.id.encode(
+        "utf-8", "replace"
+    ).decode()  # it may be what is wrong with the pair
     return {"dropped": {"id": id_, "reason": result.reason, "detail": result.detail}}
 
 
@@ -66,7 +82,9 @@ def variants(augmented: Augmented, balance: Balance, seed: int) -> list[Variant]
     if all(segment.chosen is None for segment in augmented.segments):
         if keep >= balance.keep_unretrieved:
             return []
-        return [Variant(augmented, "", f"no retrieval, kept {balance.keep_unretrieved:g}")]
+        return [
+            Variant(augmented, "", f"no retrieval, kept {balance.keep_unretrieved:g}")
+        ]
     unchanged = Variant(augmented, "", "retrieves")
     if augmented.pair.kind not in balance.kinds or add >= balance.irrelevant:
         return [unchanged]
@@ -74,8 +92,17 @@ def variants(augmented: Augmented, balance: Balance, seed: int) -> list[Variant]
     if swapped is None:
         return [unchanged]
     if balance.mode == "swap":
-        return [Variant(swapped, "", f"irrelevant passage swapped in, {balance.irrelevant:g}")]
-    return [unchanged, Variant(swapped, "#irrelevant", f"irrelevant passage added, {balance.irrelevant:g}")]
+        return [
+            Variant(
+                swapped, "", f"irrelevant passage swapped in, {balance.irrelevant:g}"
+            )
+        ]
+    return [
+        unchanged,
+        Variant(
+            swapped, "#irrelevant", f"irrelevant passage added, {balance.irrelevant:g}"
+        ),
+    ]
 
 
 def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | None:
@@ -84,19 +111,33 @@ def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | No
     A segment whose passage a later one continues with keeps it, also if a sentence without retrieval is between them.
     """
     segments = augmented.segments
-    swaps: dict[int, list[int]] = {}  # number of a segment -> places of its irrelevant candidates
+    swaps: dict[
+        int, list[int]
+    ] = {}  # number of a segment -> places of its irrelevant candidates
     for number, segment in enumerate(segments):
-        until_next = takewhile(lambda later: later.chosen is None, segments[number + 1 :])
+        until_next = takewhile(
+            lambda later: later.chosen is None, segments[number + 1 :]
+        )
         if segment.candidate is None or segment.candidate.irrelevant:
             continue
-        irrelevant = [place for place, candidate in enumerate(segment.candidates) if candidate.irrelevant]
+        irrelevant = [
+            place
+            for place, candidate in enumerate(segment.candidates)
+            if candidate.irrelevant
+        ]
         if irrelevant and CONTINUE not in {later.token for later in until_next}:
             swaps[number] = irrelevant
     if not swaps:
         return None
     number = rng.choice(list(swaps))
-    swapped = replace(segments[number], chosen=rng.choice(swaps[number]), rule="irrelevant, for balance")
-    return replace(augmented, segments=(*segments[:number], swapped, *segments[number + 1 :]))
+    swapped = replace(
+        segments[number],
+        chosen=rng.choice(swaps[number]),
+        rule="irrelevant, for balance",
+    )
+    return replace(
+        augmented, segments=(*segments[:number], swapped, *segments[number + 1 :])
+    )
 
 
 def row(variant: Variant) -> TrainingRow:
@@ -122,14 +163,21 @@ def _parts(segment: AugmentedSegment, text: str) -> tuple[TargetPart, ...]:
         return (first, TargetText(text))
     if candidate is None:
         return (first, TargetText(text), _token(segment.support))
-    shown = (first, TargetEvidence(candidate.passage.with_score(None)), _token(candidate.isrel), TargetText(text))
+    shown = (
+        first,
+        TargetEvidence(candidate.passage.with_score(None)),
+        _token(candidate.isrel),
+        TargetText(text),
+    )
     return shown if candidate.irrelevant else (*shown, _token(candidate.issup))
 
 
 def _token(judgment: Judgment | None) -> TargetToken:
     if judgment is None:
         raise ValueError("a token nobody decided")
-    return TargetToken(judgment.labels.labels[judgment.labels.index(judgment.label)].token)
+    return TargetToken(
+        judgment.labels.labels[judgment.labels.index(judgment.label)].token
+    )
 
 
 def provenance(variant: Variant) -> dict[str, Any]:
@@ -142,9 +190,15 @@ def provenance(variant: Variant) -> dict[str, Any]:
         "dataset": pair.dataset,
         "kind": pair.kind,
         "why": variant.why,
-        "retrieve": {**(_judgment(augmented.retrieve) or {}), "ratio": _rounded(augmented.ratio)},
+        "retrieve": {
+            **(_judgment(augmented.retrieve) or {}),
+            "ratio": _rounded(augmented.ratio),
+        },
         "query": augmented.query,
-        "found": [{"id": passage.id, "score": _rounded(passage.score)} for passage in augmented.passages],
+        "found": [
+            {"id": passage.id, "score": _rounded(passage.score)}
+            for passage in augmented.passages
+        ],
         "segments": [_segment(segment) for segment in augmented.segments],
         "isuse": _judgment(augmented.use),
     }
@@ -154,13 +208,19 @@ def _segment(segment: AugmentedSegment) -> dict[str, Any]:
     record: dict[str, Any] = {"start": segment.start, "end": segment.end}
     record |= {"token": _TOKEN[segment.token], "why": segment.why}
     if segment.retrieve is not None:
-        record |= {"retrieve": _judgment(segment.retrieve), "evidence": segment.evidence}
+        record |= {
+            "retrieve": _judgment(segment.retrieve),
+            "evidence": segment.evidence,
+        }
     if segment.token == RETRIEVAL:
         record |= {
             "query": segment.query,
             "chosen": segment.candidates[segment.chosen or 0].passage.id,
             "rule": segment.rule,
-            "candidates": [_candidate(rank, candidate) for rank, candidate in enumerate(segment.candidates, 1)],
+            "candidates": [
+                _candidate(rank, candidate)
+                for rank, candidate in enumerate(segment.candidates, 1)
+            ],
         }
     elif segment.support is not None:
         record |= {"used": segment.used, "issup": _judgment(segment.support)}

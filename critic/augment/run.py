@@ -36,7 +36,14 @@ from selfrag.common.progress import Progress
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import read_json
 from selfrag.common.runs import RunLog, check_same_run
-from selfrag.reflection.requests import Failed, Request, RequestResult, Retrieve, Steps, gather
+from selfrag.reflection.requests import (
+    Failed,
+    Request,
+    RequestResult,
+    Retrieve,
+    Steps,
+    gather,
+)
 from selfrag.runtime import finish
 
 FORMAT = "selfrag-dgen-1"
@@ -61,13 +68,17 @@ class PairShard:
         """Return a digest that changes with any of its items."""
         digest = hashlib.sha256()
         for item in self.items:
-            content = item.as_dict() if isinstance(item, Pair) else [item.id, item.detail]
+            content = (
+                item.as_dict() if isinstance(item, Pair) else [item.id, item.detail]
+            )
             line = json.dumps(content, ensure_ascii=False) + "\n"
             digest.update(line.encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 
-ExecuteShards: TypeAlias = Callable[[Iterator[PairShard]], Iterable[tuple[PairShard, list[Outcome]]]]
+ExecuteShards: TypeAlias = Callable[
+    [Iterator[PairShard]], Iterable[tuple[PairShard, list[Outcome]]]
+]
 """Works on shards as they come and gives each back with the outcomes of its items, in any order."""
 
 
@@ -81,11 +92,15 @@ def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[PairShard]:
         yield PairShard(number, chunk)
 
 
-def augment_locally(critic: Critic, retriever: Retriever | None, options: AugmentOptions) -> ExecuteShards:
+def augment_locally(
+    critic: Critic, retriever: Retriever | None, options: AugmentOptions
+) -> ExecuteShards:
     """Return what works on one shard after the other in this process."""
     find = sentence_finder(options.sentences)
 
-    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, list[Outcome]]]:
+    def execute(
+        shards: Iterator[PairShard],
+    ) -> Iterator[tuple[PairShard, list[Outcome]]]:
         for shard in shards:
             yield shard, augment_shard(shard, critic, retriever, options, find)
 
@@ -93,16 +108,27 @@ def augment_locally(critic: Critic, retriever: Retriever | None, options: Augmen
 
 
 def augment_shard(
-    shard: PairShard, critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
+    shard: PairShard,
+    critic: Critic,
+    retriever: Retriever | None,
+    options: AugmentOptions,
+    find: SentenceFinder,
 ) -> list[Outcome]:
     """Return the outcome of each item of a shard: its rows, or why there is none."""
     pairs = [item for item in shard.items if isinstance(item, Pair)]
     results = iter(augment_together(pairs, critic, retriever, options, find))
-    return [outcome(next(results) if isinstance(item, Pair) else item, options) for item in shard.items]
+    return [
+        outcome(next(results) if isinstance(item, Pair) else item, options)
+        for item in shard.items
+    ]
 
 
 def augment_together(
-    pairs: Sequence[Pair], critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
+    pairs: Sequence[Pair],
+    critic: Critic,
+    retriever: Retriever | None,
+    options: AugmentOptions,
+    find: SentenceFinder,
 ) -> list[Augmented | Dropped]:
     """Augment pairs side by side: in each round one batch for the judges and one search for all that wait.
 
@@ -111,7 +137,11 @@ def augment_together(
     pair; a `UserError` ends the run if the critic failed, or every search of a round of several did.
     """
     steps = [augment(pair, options, find, critic.steps) for pair in pairs]
-    return finish(gather(steps, partial(_serve_round, retriever is not None)), critic.engine, retriever)
+    return finish(
+        gather(steps, partial(_serve_round, retriever is not None)),
+        critic.engine,
+        retriever,
+    )
 
 
 def _serve_round(searching: bool, batch: list[Request]) -> Steps[list[RequestResult]]:
@@ -156,12 +186,19 @@ def augment_pairs(
     """
     check_int("shard", shard)
     path = Path(out)
-    identity = {"format": FORMAT, "source": source.name, "options": asdict(options), "inputs": dict(inputs or {})}
+    identity = {
+        "format": FORMAT,
+        "source": source.name,
+        "options": asdict(options),
+        "inputs": dict(inputs or {}),
+    }
     identity = json.loads(json.dumps({**identity, "shard": shard}))
     with locked_directory(path):
         finished = path / "manifest.json"
         log = path / "shards.jsonl"
-        manifest = _finished(finished, identity, source, shard) if finished.exists() else None
+        manifest = (
+            _finished(finished, identity, source, shard) if finished.exists() else None
+        )
         if manifest is None:
             manifest = _work(source, log, identity, execute, shard)
             write_json(finished, manifest)
@@ -169,28 +206,40 @@ def augment_pairs(
     return manifest
 
 
-def _finished(file: Path, identity: Mapping[str, Any], source: PairSource, size: int) -> dict[str, Any]:
+def _finished(
+    file: Path, identity: Mapping[str, Any], source: PairSource, size: int
+) -> dict[str, Any]:
     """Return the manifest of a finished run; refuse one of other settings or pairs."""
     try:
         manifest = dict(read_json(file, nan=True))
     except (UserError, ValueError, TypeError) as error:
-        raise UserError(f"{file} is damaged ({error}); remove it, or choose another directory") from error
+        raise UserError(
+            f"{file} is damaged ({error}); remove it, or choose another directory"
+        ) from error
     check_same_run(file.parent, {key: manifest.get(key) for key in identity}, identity)
     if source.total() is not None:
         pairs = _combined(shard.fingerprint for shard in sharded(source, size))
         if manifest.get("pairs") != pairs:
-            raise UserError(f"{file.parent} holds the finished rows of other pairs; choose another directory")
+            raise UserError(
+                f"{file.parent} holds the finished rows of other pairs; choose another directory"
+            )
     return manifest
 
 
 def _work(
-    source: PairSource, path: Path, identity: Mapping[str, Any], execute: ExecuteShards, size: int
+    source: PairSource,
+    path: Path,
+    identity: Mapping[str, Any],
+    execute: ExecuteShards,
+    size: int,
 ) -> dict[str, Any]:
     """Make every shard that is missing in the log, write the files, and return the manifest."""
     total = source.total()
     if total == 0:
         raise UserError(f"{source.name} holds no pairs")
-    fingerprints: dict[int, str] = {}  # of the finished shards by number, in the order of the log
+    fingerprints: dict[
+        int, str
+    ] = {}  # of the finished shards by number, in the order of the log
 
     def take(record: Mapping[str, Any]) -> None:
         fingerprints[int(record["shard"])] = str(record["fingerprint"])
@@ -216,7 +265,11 @@ def _work(
 
         with Progress("augmenting", "pair", total, done) as bar:
             for shard, outcomes in execute(missing()):
-                record = {"shard": shard.number, "fingerprint": shard.fingerprint, "outcomes": outcomes}
+                record = {
+                    "shard": shard.number,
+                    "fingerprint": shard.fingerprint,
+                    "outcomes": outcomes,
+                }
                 log.append(record)
                 take(record)
                 bar.advance(len(shard.items))
@@ -247,8 +300,14 @@ def _write_files(log: RunLog, order: Sequence[int], out: Path) -> dict[str, Any]
             yield from item.get("rows", ())
 
     write_jsonl(out / "rows.jsonl", rows())
-    write_jsonl(out / "provenance.jsonl", (record for item in outcomes() for record in item.get("provenance", ())))
-    write_jsonl(out / "dropped.jsonl", (item["dropped"] for item in outcomes() if "dropped" in item))
+    write_jsonl(
+        out / "provenance.jsonl",
+        (record for item in outcomes() for record in item.get("provenance", ())),
+    )
+    write_jsonl(
+        out / "dropped.jsonl",
+        (item["dropped"] for item in outcomes() if "dropped" in item),
+    )
     return counts.as_dict()
 
 
@@ -257,7 +316,9 @@ class _Counts:
         self.totals: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()
-        self.sources: dict[str, dict[str, int]] = defaultdict(lambda: {"rows": 0, "with_retrieval": 0})
+        self.sources: dict[str, dict[str, int]] = defaultdict(
+            lambda: {"rows": 0, "with_retrieval": 0}
+        )
 
     def add(self, item: Outcome) -> None:
         self.totals["items"] += 1
@@ -271,7 +332,11 @@ class _Counts:
             self.totals["rows"] += 1
             self.totals["passages"] += sum("passage" in part for part in row["target"])
             for segment in provenance["segments"]:
-                gold = {candidate["id"] for candidate in segment.get("candidates", ()) if candidate["gold"]}
+                gold = {
+                    candidate["id"]
+                    for candidate in segment.get("candidates", ())
+                    if candidate["gold"]
+                }
                 self.totals["gold_passages"] += segment.get("chosen") in gold
             self.sources[row["source"]]["rows"] += 1
             self.sources[row["source"]]["with_retrieval"] += "[Retrieval]" in tokens
@@ -279,7 +344,9 @@ class _Counts:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values in a fixed order."""
         return {
-            **{name: self.totals[name] for name in ("items", "pairs_with_rows", "rows")},
+            **{
+                name: self.totals[name] for name in ("items", "pairs_with_rows", "rows")
+            },
             "dropped": dict(sorted(self.dropped.items())),
             "tokens": dict(sorted(self.tokens.items())),
             **{name: self.totals[name] for name in ("passages", "gold_passages")},
@@ -304,7 +371,9 @@ def augment_on_ray(
     """
     require_ray()
 
-    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, list[Outcome]]]:
+    def execute(
+        shards: Iterator[PairShard],
+    ) -> Iterator[tuple[PairShard, list[Outcome]]]:
         sent: dict[int, PairShard] = {}
 
         def packed() -> Iterator[dict[str, Any]]:
@@ -312,7 +381,9 @@ def augment_on_ray(
                 sent[shard.number] = shard
                 yield {"shard": shard.number, "items": pickle.dumps(shard.items)}
 
-        for done in on_actors(packed(), ShardWorker, (open_critic, open_retriever, options), actors):
+        for done in on_actors(
+            packed(), ShardWorker, (open_critic, open_retriever, options), actors
+        ):
             shard = sent.pop(done["shard"])
             if not done[ERROR]:
                 yield shard, json.loads(done["outcomes"])
@@ -343,10 +414,16 @@ class ShardWorker:
         shard = PairShard(packed["shard"], pickle.loads(packed["items"]))  # noqa: S301 - from the process that asks
         try:
             if not error:
-                outcomes = augment_shard(shard, self._critic, self._retriever, self._options, self._find)
+                outcomes = augment_shard(
+                    shard, self._critic, self._retriever, self._options, self._find
+                )
         except UserError as failure:
             error = str(failure)
-        return {"shard": packed["shard"], "outcomes": json.dumps(outcomes), ERROR: error}
+        return {
+            "shard": packed["shard"],
+            "outcomes": json.dumps(outcomes),
+            ERROR: error,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,12 +443,17 @@ class SourceCounts:
         )
 
 
-def count_source(source: PairSource, options: AugmentOptions, find: SentenceFinder) -> SourceCounts:
+def count_source(
+    source: PairSource, options: AugmentOptions, find: SentenceFinder
+) -> SourceCounts:
     """Read the whole source once, and count what its most expensive run asks for."""
     items = pairs = sentences = judgments = searches = 0
     for item in source:
         items += 1
-        if not isinstance(item, Pair) or len(item.instruction) + len(item.output) > options.longest:
+        if (
+            not isinstance(item, Pair)
+            or len(item.instruction) + len(item.output) > options.longest
+        ):
             continue
         count = len(segments(item.output, find(item.output), options.shortest))
         gold = 0 if options.gold == "off" else len(item.passages)
@@ -380,6 +462,8 @@ def count_source(source: PairSource, options: AugmentOptions, find: SentenceFind
         decided = count if options.first == "judged" and count > 1 else count - 1
         pairs += 1
         sentences += count
-        judgments += 2 + decided + 2 * count * passages  # Retrieve and IsUse of the whole; IsRel and IsSup a passage
+        judgments += (
+            2 + decided + 2 * count * passages
+        )  # Retrieve and IsUse of the whole; IsRel and IsSup a passage
         searches += searching * (count + (count > 1))
     return SourceCounts(items, pairs, sentences, judgments, searches)

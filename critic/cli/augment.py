@@ -37,16 +37,29 @@ def pairs(
     out: Annotated[Path, typer.Option("--out", "-o", help="File of pairs to write.")],
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     paper_counts: Annotated[
-        bool, typer.Option("--paper-counts", help="Draw as many pairs as the paper where no N is given.")
+        bool,
+        typer.Option(
+            "--paper-counts",
+            help="Draw as many pairs as the paper where no N is given.",
+        ),
     ] = False,
-    split: Annotated[str, typer.Option(help="Split, for data sets with several.")] = _READING.split,
+    split: Annotated[
+        str, typer.Option(help="Split, for data sets with several.")
+    ] = _READING.split,
     most_words: Annotated[
-        int, typer.Option(help="Most words of an instruction or output; longer pairs are left out.")
+        int,
+        typer.Option(
+            help="Most words of an instruction or output; longer pairs are left out."
+        ),
     ] = _READING.most_words,
-    language: Annotated[str | None, typer.Option(help="Language to keep, such as 'en'.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language to keep, such as 'en'.")
+    ] = None,
 ) -> None:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
-    mixture = [read_part(part, split=split, paper_counts=paper_counts) for part in parts]
+    mixture = [
+        read_part(part, split=split, paper_counts=paper_counts) for part in parts
+    ]
     reading = MixtureReading(split=split, most_words=most_words, language=language)
     tallies = write_mixture(out, mixture, seed=seed, reading=reading)
     for part, tally in zip(mixture, tallies, strict=True):
@@ -54,12 +67,16 @@ def pairs(
     typer.echo(f"{sum(tally.taken for tally in tallies)} pairs in {out}")
 
 
-def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -> MixturePart:
+def read_part(
+    value: str, *, split: str = "train", paper_counts: bool = False
+) -> MixturePart:
     """Read one argument: `FORMAT[:N]=SOURCE`."""
     left, equals, source = value.partition("=")
     name, colon, count = left.partition(":")
     if not equals or not source:
-        raise UserError(f"{value!r}: write FORMAT=FILE, such as asqa=ASQA.json or kilt_nq:5000=nq-train-kilt.jsonl")
+        raise UserError(
+            f"{value!r}: write FORMAT=FILE, such as asqa=ASQA.json or kilt_nq:5000=nq-train-kilt.jsonl"
+        )
     form = named(name)
     if colon and not re.fullmatch("[0-9]{1,10}", count):
         raise UserError(f"{value!r}: {count!r} is no count of pairs")
@@ -75,8 +92,12 @@ def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -
 
 
 def _line(part: MixturePart, tally: MixtureTally) -> str:
-    skipped = ", ".join(f"{reason} {count}" for reason, count in tally.skipped.most_common())
-    return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (f"; left out: {skipped}" if skipped else "")
+    skipped = ", ".join(
+        f"{reason} {count}" for reason, count in tally.skipped.most_common()
+    )
+    return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (
+        f"; left out: {skipped}" if skipped else ""
+    )
 
 
 _READ = functools.partial(typer.Option, rich_help_panel="What is read")
@@ -87,25 +108,53 @@ _WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 def augment(
     *,
-    pairs: Annotated[str, typer.Argument(help="JSONL file, folder of a saved data set, or name of one on the hub.")],
-    critic: Annotated[str, typer.Option(help="Folder of a trained critic, 'demo', or 'lexical' (shared words).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
-    index: Annotated[Path | None, typer.Option(help="Folder made by `selfrag index build`.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Text encoder of the index, if it has moved.")] = None,
-    configuration: Annotated[str | None, _READ(help="Configuration of a data set that has several.")] = None,
+    pairs: Annotated[
+        str,
+        typer.Argument(
+            help="JSONL file, folder of a saved data set, or name of one on the hub."
+        ),
+    ],
+    critic: Annotated[
+        str,
+        typer.Option(
+            help="Folder of a trained critic, 'demo', or 'lexical' (shared words)."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="Folder of the run; the same command continues it."
+        ),
+    ],
+    index: Annotated[
+        Path | None, typer.Option(help="Folder made by `selfrag index build`.")
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Text encoder of the index, if it has moved.")
+    ] = None,
+    configuration: Annotated[
+        str | None, _READ(help="Configuration of a data set that has several.")
+    ] = None,
     split: Annotated[str, _READ(help="Split of a data set.")] = "train",
     streaming: Annotated[bool, _READ("--streaming", help="Stream a data set.")] = False,
     column: Annotated[
-        list[str] | None, _READ(help="Column of a key, KEY=COLUMN, such as output=answer; repeatable.")
+        list[str] | None,
+        _READ(help="Column of a key, KEY=COLUMN, such as output=answer; repeatable."),
     ] = None,
     bad_rows: Annotated[
-        Literal["stop", "drop"], _READ(help="Stop at the first bad row, or drop and count bad rows.")
+        Literal["stop", "drop"],
+        _READ(help="Stop at the first bad row, or drop and count bad rows."),
     ] = "stop",
     limit: Annotated[int | None, _READ(help="Read only this many rows.", min=1)] = None,
-    engine: Annotated[str | None, _JUDGE(help="vllm or transformers; by default the best one installed.")] = None,
+    engine: Annotated[
+        str | None,
+        _JUDGE(help="vllm or transformers; by default the best one installed."),
+    ] = None,
     judge: Annotated[
         list[str] | None,
-        _JUDGE(help="Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable."),
+        _JUDGE(
+            help="Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable."
+        ),
     ] = None,
     rules: Annotated[
         Literal["ours", "paper"],
@@ -125,63 +174,109 @@ def augment(
     ],
     choosing: Annotated[
         FieldValues,
-        Fields(AugmentOptions, "What is written", "gold", "choice", "unsupported", "sentences", "seed"),
+        Fields(
+            AugmentOptions,
+            "What is written",
+            "gold",
+            "choice",
+            "unsupported",
+            "sentences",
+            "seed",
+        ),
     ],
     balance: Annotated[
-        Literal["none", "paper", "official"], _CHOOSE(help="Down-sampling and up-sampling of rows.")
+        Literal["none", "paper", "official"],
+        _CHOOSE(help="Down-sampling and up-sampling of rows."),
     ] = "paper",
     shares: Annotated[
-        FieldValues, Fields(Balance, "What is written", "keep_unretrieved", "irrelevant", default="by --balance")
+        FieldValues,
+        Fields(
+            Balance,
+            "What is written",
+            "keep_unretrieved",
+            "irrelevant",
+            default="by --balance",
+        ),
     ],
     shard: Annotated[int, _WORK(help="Pairs per shard.", min=1)] = 128,
-    ray: Annotated[str | None, _WORK(help="'local', 'auto' or the address of a Ray cluster.")] = None,
+    ray: Annotated[
+        str | None, _WORK(help="'local', 'auto' or the address of a Ray cluster.")
+    ] = None,
     workers: Annotated[int, _WORK(help="Number of Ray actors.", min=1)] = 1,
     gpus: Annotated[float, _WORK(help="GPUs per Ray actor.", min=0)] = 0,
-    dry_run: Annotated[bool, _WORK("--dry-run", help="Check the input and print the estimate; write nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        _WORK(
+            "--dry-run", help="Check the input and print the estimate; write nothing."
+        ),
+    ] = False,
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     quiet()
     chosen: dict[str, Any] = {**judging, **choosing}
-    options = replace(RULES[rules], **chosen, balance=replace(BALANCES[balance], **shares))
+    options = replace(
+        RULES[rules], **chosen, balance=replace(BALANCES[balance], **shares)
+    )
     if index is None and options.gold != "only":
-        raise UserError("no index: give --index DIR, or --gold only if every pair brings its passages")
+        raise UserError(
+            "no index: give --index DIR, or --gold only if every pair brings its passages"
+        )
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
     from critic.augment.run import augment_locally, augment_on_ray, augment_pairs
     from critic.pairs import open_source
 
-    reading: dict[str, Any] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
-    source = open_source(pairs, configuration=configuration, streaming=streaming, **reading)
+    reading: dict[str, Any] = {
+        "split": split,
+        "columns": _columns(column),
+        "bad_rows": bad_rows,
+        "limit": limit,
+    }
+    source = open_source(
+        pairs, configuration=configuration, streaming=streaming, **reading
+    )
     if dry_run:
         from critic.augment.run import count_source
         from critic.baselines import critic_folder
         from retrieval.sentences import sentence_finder
 
         critic_folder(critic)  # refuses one that is not there
-        typer.echo(str(count_source(source, options, sentence_finder(options.sentences))))
+        typer.echo(
+            str(count_source(source, options, sentence_finder(options.sentences)))
+        )
         return
     from critic.baselines import fingerprint, open_critic
     from selfrag.common.provenance import sha256
     from selfrag.loading import load_index
 
     opening = functools.partial(open_critic, critic, engine, judge or ())
-    searching = functools.partial(load_index, index, encoder) if index is not None else _nothing
+    searching = (
+        functools.partial(load_index, index, encoder) if index is not None else _nothing
+    )
     with contextlib.ExitStack() as stack:
         if ray is None:
-            execute = augment_locally(stack.enter_context(opening()), searching(), options)
+            execute = augment_locally(
+                stack.enter_context(opening()), searching(), options
+            )
         else:
             from selfrag.cluster import Actors, connect
 
             stack.enter_context(connect(ray))
-            execute = augment_on_ray(opening, searching, options, Actors(workers, num_gpus=gpus))
+            execute = augment_on_ray(
+                opening, searching, options, Actors(workers, num_gpus=gpus)
+            )
         inputs: dict[str, Any] = {"critic": fingerprint(critic)}
         if judge:
             inputs["judges"] = list(judge)
         if index is not None and (index / "manifest.json").exists():
             inputs["index"] = sha256(index / "manifest.json")
-        if streaming:  # its pairs are not read again to compare them with those of a finished run
+        if (
+            streaming
+        ):  # its pairs are not read again to compare them with those of a finished run
             inputs["stream"] = reading
-        manifest = augment_pairs(source, out, execute, options, inputs=inputs, shard=shard)
+        manifest = augment_pairs(
+            source, out, execute, options, inputs=inputs, shard=shard
+        )
     typer.echo(_summary(manifest, out))
 
 
@@ -194,7 +289,9 @@ def _columns(texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, equals, column = text.partition("=")
         if not (key and equals and column):
-            raise UserError(f"--column {text!r}: write it as KEY=COLUMN, such as output=answer")
+            raise UserError(
+                f"--column {text!r}: write it as KEY=COLUMN, such as output=answer"
+            )
         columns[key] = column
     return columns
 
@@ -203,29 +300,52 @@ def _summary(manifest: dict[str, Any], out: Path) -> str:
     from selfrag.common.untrusted import printable
 
     counts = manifest["counts"]
-    dropped = ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items()) or "none"
-    lines = [f"{counts['rows']} rows of {counts['items']} pairs in {out}; dropped: {dropped}"]
+    dropped = (
+        ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items())
+        or "none"
+    )
+    lines = [
+        f"{counts['rows']} rows of {counts['items']} pairs in {out}; dropped: {dropped}"
+    ]
     for name, source in counts["sources"].items():
         share = source["with_retrieval"] / source["rows"]
-        lines.append(f"  {printable(name):32} {source['rows']:7} rows, {share:6.1%} retrieve")
+        lines.append(
+            f"  {printable(name):32} {source['rows']:7} rows, {share:6.1%} retrieve"
+        )
     lines.extend(f"  {token:32} {count:7}" for token, count in counts["tokens"].items())
     return "\n".join(lines)
 
 
 def inspect(
-    rows: Annotated[list[Path], typer.Argument(help="Training rows (JSONL), or a folder of critic augment.")],
+    rows: Annotated[
+        list[Path],
+        typer.Argument(help="Training rows (JSONL), or a folder of critic augment."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
-    count: Annotated[int, typer.Option("--rows", "-n", help="Number of rows to show.")] = 40,
+    count: Annotated[
+        int, typer.Option("--rows", "-n", help="Number of rows to show.")
+    ] = 40,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     provenance: Annotated[
-        list[Path] | None, typer.Option("--provenance", "-p", help="Provenance file of the rows (JSONL).")
+        list[Path] | None,
+        typer.Option("--provenance", "-p", help="Provenance file of the rows (JSONL)."),
     ] = None,
 ) -> None:
     """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
-    beside = [path / "provenance.jsonl" for path in rows if (path / "provenance.jsonl").is_file()]
-    inspection = inspect_rows(files, count=count, seed=seed, provenance=[*(provenance or []), *beside])
+    beside = [
+        path / "provenance.jsonl"
+        for path in rows
+        if (path / "provenance.jsonl").is_file()
+    ]
+    inspection = inspect_rows(
+        files, count=count, seed=seed, provenance=[*(provenance or []), *beside]
+    )
     write_text(out, render(inspection))
     shown = len(inspection.sample)
-    explained = f", {len(inspection.provenance)} with provenance" if inspection.recorded else ""
-    typer.echo(f"{shown} of {inspection.statistics.total.rows} rows{explained} in {out}")
+    explained = (
+        f", {len(inspection.provenance)} with provenance" if inspection.recorded else ""
+    )
+    typer.echo(
+        f"{shown} of {inspection.statistics.total.rows} rows{explained} in {out}"
+    )

@@ -23,7 +23,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 """In the order of `--help`."""
 
-app = make_program("critic", "Distil a critic from a teacher, and write reflection tokens into training data.")
+app = make_program(
+    "critic",
+    "Distil a critic from a teacher, and write reflection tokens into training data.",
+)
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 

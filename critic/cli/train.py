@@ -20,7 +20,9 @@ from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import TrainingConfig
 
 _RECIPES = "the recipe's"
-LEARNED = Fields(Judging, "What is learned", "style", "limits.evidence", default=_RECIPES)
+LEARNED = Fields(
+    Judging, "What is learned", "style", "limits.evidence", default=_RECIPES
+)
 LEARNING = Fields(
     TrainingConfig,
     "How it is learned",
@@ -33,9 +35,22 @@ _WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 def train(
     *,
     ctx: typer.Context,
-    rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz].")],
-    base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz]."
+        ),
+    ],
+    base: Annotated[
+        str,
+        typer.Option(help="Base model: a checkpoint's folder, or a name on the hub."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="Folder of the run; the same command continues it."
+        ),
+    ],
     judging: Annotated[FieldValues, LEARNED],
     training: Annotated[FieldValues, LEARNING],
     per_label: Annotated[
@@ -48,31 +63,45 @@ def train(
     ] = None,
     recipe: Annotated[
         str | None,
-        _WHERE(help="cpu, cpu-full, cpus, gpu, fsdp, paper, or a TOML file.", show_default="cpu; cpu-full for full"),
+        _WHERE(
+            help="cpu, cpu-full, cpus, gpu, fsdp, paper, or a TOML file.",
+            show_default="cpu; cpu-full for full",
+        ),
     ] = None,
     settings: Settings = None,
     processes: Annotated[
-        int | None, _WHERE(min=1, help="Number of processes of a recipe; by default one per GPU.")
+        int | None,
+        _WHERE(min=1, help="Number of processes of a recipe; by default one per GPU."),
     ] = None,
     print_config: PrintConfig = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the estimate and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the estimate and stop.")
+    ] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
     quiet()
     from critic.student.training import planned, train_critic
     from selfrag.loading import resolve_base
 
-    by_option = LEARNED.by_option(judging, "critic") | LEARNING.by_option(training, "training")
+    by_option = LEARNED.by_option(judging, "critic") | LEARNING.by_option(
+        training, "training"
+    )
     if per_label:
         counts: dict[str, int | str] = dict.fromkeys(GROUPS, 0)
         counts.update(map(_count, per_label))
-        by_option["--per-label"] = {f"critic.per_label.{group}": count for group, count in counts.items()}
+        by_option["--per-label"] = {
+            f"critic.per_label.{group}": count for group, count in counts.items()
+        }
     if "step_tokens" in training:
         by_option["--step-tokens"]["training.step_rows"] = "none"
     if training.get("device", "").startswith("cuda"):
         by_option["--device"]["training.workers"] = 1
     default = "cpu-full" if training.get("method") == "full" else "cpu"
-    chosen = read_recipe(recipe or default, CRITIC).changed(by_option).assigned(settings or ())
+    chosen = (
+        read_recipe(recipe or default, CRITIC)
+        .changed(by_option)
+        .assigned(settings or ())
+    )
     config, scale = CriticConfig.of(chosen), chosen.scale
     if print_config:
         typer.echo(chosen.text())
@@ -86,17 +115,29 @@ def train(
     launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)
     if model is not None:
-        typer.echo(f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}")
-        typer.echo(f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}")
+        typer.echo(
+            f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}"
+        )
+        typer.echo(
+            f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}"
+        )
 
 
 def _rows(facts: Mapping[str, Any]) -> list[str]:
     """Return what is learned: counts by label, and how much of the file that is."""
-    cut = ", ".join(f"{part} {count}" for part, count in facts["rows_with_shortened_part"].items())
+    cut = ", ".join(
+        f"{part} {count}" for part, count in facts["rows_with_shortened_part"].items()
+    )
     return [
         f"rows        {facts['rows']} of {facts['rows_in_file']} in the file; --per-label sets how many of each label",
-        *(f"            {count:>7} {name}" for name, count in facts["rows_by_label"].items()),
-        *(f"            {count:>7} left out: {reason}" for reason, count in facts["rows_left_out"].items()),
+        *(
+            f"            {count:>7} {name}"
+            for name, count in facts["rows_by_label"].items()
+        ),
+        *(
+            f"            {count:>7} left out: {reason}"
+            for reason, count in facts["rows_left_out"].items()
+        ),
         f"shortened   {cut or 'nothing'}; no label",
     ]
 
@@ -104,13 +145,18 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
 def _count(text: str) -> tuple[str, int | str]:
     group, equals, number = text.partition("=")
     if not equals or not re.fullmatch(r"all|[1-9][0-9]{0,9}", number):
-        raise UserError(f"--per-label {text!r:.80}: write GROUP=N or GROUP=all, such as IsSup=1000")
+        raise UserError(
+            f"--per-label {text!r:.80}: write GROUP=N or GROUP=all, such as IsSup=1000"
+        )
     return group, number if number == "all" else int(number)
 
 
 def evaluate(
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
-    critic: Annotated[str | None, typer.Option(help="Folder or hub name of a trained critic, or 'demo'.")] = None,
+    critic: Annotated[
+        str | None,
+        typer.Option(help="Folder or hub name of a trained critic, or 'demo'."),
+    ] = None,
     base: Annotated[
         str | None,
         typer.Option(
@@ -118,16 +164,25 @@ def evaluate(
         ),
     ] = None,
     train: Annotated[
-        Path | None, typer.Option(help="Training rows for the baselines majority label and tf-idf.")
+        Path | None,
+        typer.Option(help="Training rows for the baselines majority label and tf-idf."),
     ] = None,
     generator: Annotated[
-        str | None, typer.Option(help="Model with reflection tokens, which judges by them: a folder, a name, or demo.")
+        str | None,
+        typer.Option(
+            help="Model with reflection tokens, which judges by them: a folder, a name, or demo."
+        ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm or transformers.", show_default="the best one")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vllm or transformers.", show_default="the best one"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="JSON file of figures and judgments; the same command continues an interrupted run."
+            "--out",
+            "-o",
+            help="JSON file of figures and judgments; the same command continues an interrupted run.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
@@ -137,15 +192,23 @@ def evaluate(
     from critic.evaluation import EvaluationSubjects, report, run_evaluation
 
     subjects = EvaluationSubjects(critic, base, train, engine, generator)
-    evaluations = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
+    evaluations = run_evaluation(
+        rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True)
+    )
     show_markdown(report(evaluations, next(iter(evaluations))) + "\n")
 
 
 def adopt(
-    released: Annotated[Path, typer.Argument(help="Training rows of the published critic (JSON).")],
-    critic: Annotated[Path, typer.Argument(help="Folder of the published critic's checkpoint.")],
+    released: Annotated[
+        Path, typer.Argument(help="Training rows of the published critic (JSON).")
+    ],
+    critic: Annotated[
+        Path, typer.Argument(help="Folder of the published critic's checkpoint.")
+    ],
 ) -> None:
     """Write the critic.json of the published critic, with the instructions of its training rows."""
     from critic.student.card import adopt as write
 
-    typer.echo(f"{write(released, critic)}: a critic; to see how good it is: critic eval ROWS --critic {critic}")
+    typer.echo(
+        f"{write(released, critic)}: a critic; to see how good it is: critic eval ROWS --critic {critic}"
+    )

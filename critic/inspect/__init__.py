@@ -24,7 +24,14 @@ from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, Lab
 from selfrag.render.colours import COLOURS, NAMES, slug
 from selfrag.render.documents import document, picked_out, templates
 from selfrag.render.documents import style_sheet as style
-from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow, read_rows
+from selfrag.training.rows import (
+    TargetEvidence,
+    TargetPart,
+    TargetText,
+    TargetToken,
+    TrainingRow,
+    read_rows,
+)
 
 WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)
 """Lower edges of the classes of lengths, in words of written text."""
@@ -38,17 +45,25 @@ class RowTally:
 
     rows: int = 0  # how many
     retrieving: int = 0  # rows in which `[Retrieval]` occurs at least once (Table 3)
-    tokens: Counter[str] = field(default_factory=Counter)  # occurrences of each reflection token
+    tokens: Counter[str] = field(
+        default_factory=Counter
+    )  # occurrences of each reflection token
     # rows by number of segments, which are as many as there are Retrieve tokens
     segments: Counter[int] = field(default_factory=Counter)
-    passages: Counter[int] = field(default_factory=Counter)  # rows by number of passages
+    passages: Counter[int] = field(
+        default_factory=Counter
+    )  # rows by number of passages
     # rows by class of length, named by the lower edge; passages do not count
     words: Counter[int] = field(default_factory=Counter)
 
     def add(self, row: TrainingRow) -> None:
         """Count one row."""
         tokens = [part.token for part in row.target if isinstance(part, TargetToken)]
-        words = sum(len(part.text.split()) for part in row.target if isinstance(part, TargetText))
+        words = sum(
+            len(part.text.split())
+            for part in row.target
+            if isinstance(part, TargetText)
+        )
         self.rows += 1
         self.retrieving += RETRIEVE.tokens[0] in tokens
         self.tokens.update(tokens)
@@ -76,8 +91,12 @@ class Statistics:
 
     # a tally for each source, in the order in which they appear
     sources: dict[str, RowTally] = field(default_factory=dict)
-    departures: Counter[str] = field(default_factory=Counter)  # rows by `departure` from the form of the paper
-    examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
+    departures: Counter[str] = field(
+        default_factory=Counter
+    )  # rows by `departure` from the form of the paper
+    examples: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # ids of the first rows with it
 
     def add(self, row: TrainingRow) -> None:
         """Count one row."""
@@ -95,7 +114,9 @@ class Statistics:
 
     def largest(self, most: int) -> list[tuple[str, RowTally]]:
         """Return sources by falling size; where there are more than `most`, the last one stands for the rest."""
-        ordered = sorted(self.sources.items(), key=lambda item: (-item[1].rows, item[0]))
+        ordered = sorted(
+            self.sources.items(), key=lambda item: (-item[1].rows, item[0])
+        )
         if len(ordered) <= most:
             return ordered
         small = [tally for _, tally in ordered[most - 1 :]]
@@ -183,13 +204,19 @@ def inspect_rows(
         statistics.add(row)
         samples.setdefault(row.source, SeededSample(count, seed)).add(row.id, row)
     if not statistics.sources:
-        raise UserError(f"no rows in {', '.join(str(file) for file in files) or 'no file'}")
-    chosen = tuple(_shared_out([sample.items() for sample in samples.values()], count, seed))
+        raise UserError(
+            f"no rows in {', '.join(str(file) for file in files) or 'no file'}"
+        )
+    chosen = tuple(
+        _shared_out([sample.items() for sample in samples.values()], count, seed)
+    )
     shown = {row.id for row in chosen}
     records: dict[str, dict[str, Any]] = {}
     rules: Counter[str] = Counter()
     recorded = 0
-    for record in chain.from_iterable(read_jsonl(file, _identified) for file in provenance):
+    for record in chain.from_iterable(
+        read_jsonl(file, _identified) for file in provenance
+    ):
         recorded += 1
         for segment in _listed(record.get("segments")):
             rule = segment.get("rule") if isinstance(segment, dict) else None
@@ -201,7 +228,9 @@ def inspect_rows(
     return Inspection(digests, seed, statistics, chosen, records, rules, recorded)
 
 
-def _shared_out(samples: Sequence[Sequence[TrainingRow]], count: int, seed: int) -> Iterator[TrainingRow]:
+def _shared_out(
+    samples: Sequence[Sequence[TrainingRow]], count: int, seed: int
+) -> Iterator[TrainingRow]:
     """Yield at most `count` rows, a round at a time over the samples; of each those that its draw prefers."""
     sizes = [0] * len(samples)
     left = count
@@ -219,7 +248,9 @@ def _shared_out(samples: Sequence[Sequence[TrainingRow]], count: int, seed: int)
 
 def _identified(record: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(record.get("id"), str):
-        raise UserError(f"a provenance record needs the 'id' of its row, found {json.dumps(list(record))[:80]}")
+        raise UserError(
+            f"a provenance record needs the 'id' of its row, found {json.dumps(list(record))[:80]}"
+        )
     return record
 
 
@@ -238,15 +269,25 @@ def render(inspection: Inspection) -> str:
         "pretty": partial(json.dumps, ensure_ascii=False, indent=1),
     }
     total = inspection.statistics.total
-    used = {part.token for row in inspection.sample for part in row.target if isinstance(part, TargetToken)}
+    used = {
+        part.token
+        for row in inspection.sample
+        for part in row.target
+        if isinstance(part, TargetToken)
+    }
     tokens = [token for token in COLOURS if token in used]
     sources = [*inspection.statistics.largest(MOST_SOURCES), ("all", total)]
-    filters = [(token, sum(TargetToken(token) in row.target for row in inspection.sample)) for token in tokens]
+    filters = [
+        (token, sum(TargetToken(token) in row.target for row in inspection.sample))
+        for token in tokens
+    ]
     body = environment.get_template("page.html.j2").render(
         inspection=inspection,
         shown=f"{len(inspection.sample):,} of {total.rows:,} rows, seed {inspection.seed}",
         sources=[(name, tally, _figures(tally)) for name, tally in sources],
-        groups=[(NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS],
+        groups=[
+            (NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS
+        ],
         plots=_lengths(total),
         filters=filters,
         departure=departure,
@@ -255,7 +296,10 @@ def render(inspection: Inspection) -> str:
     names = ", ".join(name for name, _ in inspection.files[:3])
     if len(inspection.files) > 3:
         names += " ..."
-    rules = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in tokens]
+    rules = [
+        picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})")
+        for token in tokens
+    ]
     return document(f"Training rows: {visible(names, 120)}", style(*rules), body)
 
 
@@ -269,7 +313,11 @@ def _figures(tally: RowTally) -> Iterator[str]:
         counts = tally.labels(group)
         yield f"{counts[0] / sum(counts):.1%}" if sum(counts) else "-"
     grades = tally.labels(ISUSE)
-    yield f"{sum(n * count for n, count in enumerate(grades, 1)) / sum(grades):.2f}" if sum(grades) else "-"
+    yield (
+        f"{sum(n * count for n, count in enumerate(grades, 1)) / sum(grades):.2f}"
+        if sum(grades)
+        else "-"
+    )
 
 
 def _spoken(group: LabelSet, sources: Sequence[tuple[str, RowTally]]) -> str:
@@ -301,7 +349,9 @@ def _lengths(total: RowTally) -> dict[str, dict[str, int]]:
 def _histogram(values: Counter[int]) -> dict[str, int]:
     bars = {str(n): values[n] for n in range(min(max(values), _MANY) + 1)}
     if max(values) > _MANY:
-        bars[f"{_MANY + 1}+"] = sum(count for value, count in values.items() if value > _MANY)
+        bars[f"{_MANY + 1}+"] = sum(
+            count for value, count in values.items() if value > _MANY
+        )
     return bars
 
 
@@ -314,7 +364,11 @@ def _figure(value: Any) -> str:
 def _share(judgment: Mapping[str, Any]) -> Any:
     """Return the probability of a judgment's label in a provenance record, where it is as expected."""
     label, shares = judgment.get("label"), judgment.get("p")
-    return shares.get(label) if isinstance(shares, Mapping) and isinstance(label, str) else None
+    return (
+        shares.get(label)
+        if isinstance(shares, Mapping) and isinstance(label, str)
+        else None
+    )
 
 
 def _judgment(judgment: Any) -> str:

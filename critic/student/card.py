@@ -9,7 +9,15 @@ from typing import Any
 
 from critic.cases import Case
 from critic.released import FIELDS, INSTRUCTION, parse_released
-from critic.student.prompt import CriticLayout, CriticPrompt, Ids, PartLimits, PromptCodec, fitted, split_labels
+from critic.student.prompt import (
+    CriticLayout,
+    CriticPrompt,
+    Ids,
+    PartLimits,
+    PromptCodec,
+    fitted,
+    split_labels,
+)
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import PublicRow
@@ -24,7 +32,11 @@ FORMS = ("Retrieve", "Retrieve/evidence", "IsRel", "IsSup", "IsUse")
 
 def form_of(case: Case) -> str:
     """Return the name of the instruction that asks for a judgment of the case."""
-    return "Retrieve/evidence" if case.group == "Retrieve" and case.evidence is not None else case.group
+    return (
+        "Retrieve/evidence"
+        if case.group == "Retrieve" and case.evidence is not None
+        else case.group
+    )
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,9 @@ class ReleasedCodec:
     text: TextCodec  # safe tokenisation
     eos_id: int  # ends an answer
     instructions: Mapping[str, str]  # by `FORMS`, as its training rows have them
-    max_length: int = 2048  # longest prompt in tokens; a longer one loses words of its passage
+    max_length: int = (
+        2048  # longest prompt in tokens; a longer one loses words of its passage
+    )
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case."""
@@ -46,8 +60,12 @@ class ReleasedCodec:
     def _ask(self, case: Case) -> tuple[Ids, tuple[Ids, ...]]:
         form, fields = form_of(case), case.fields()
         names = () if form == "Retrieve" else FIELDS[case.group]
-        kept = "Preceding sentences" if form == "Retrieve/evidence" else ""  # its field is there without any text
-        lines = [f"{name}: {fields[name]}" for name in names if fields[name] or name == kept]
+        kept = (
+            "Preceding sentences" if form == "Retrieve/evidence" else ""
+        )  # its field is there without any text
+        lines = [
+            f"{name}: {fields[name]}" for name in names if fields[name] or name == kept
+        ]
         content = "\n".join([f"{INSTRUCTION}{case.instruction}", *lines])
         question = f"### Instruction:\n{self.instructions[form]}\n\n### Input:\n{content}\n\n### Response:"
         ids, options = split_labels(self.text, question, case.labels.tokens)
@@ -65,23 +83,32 @@ def adopt(released: Path, directory: Path) -> Path:
         UserError: the folder is no checkpoint or has a card, or the rows lack an instruction.
     """
     if not (directory / "config.json").is_file() or (directory / CARD).exists():
-        raise UserError(f"{directory} must be the folder of a checkpoint without {CARD}")
+        raise UserError(
+            f"{directory} must be the folder of a checkpoint without {CARD}"
+        )
     instructions: dict[str, str] = {}
     for raw in raw_rows(released):
         with raw.blamed():
             form = form_of(parse_released(raw.record, raw.key).case)
-            instructions.setdefault(form, PublicRow.of("critic_labels", raw.record)["prompt"])
+            instructions.setdefault(
+                form, PublicRow.of("critic_labels", raw.record)["prompt"]
+            )
         if len(instructions) == len(FORMS):
             break
     if missing := [form for form in FORMS if form not in instructions]:
-        raise UserError(f"{released} has no rows of {', '.join(missing)}; give the published training file")
+        raise UserError(
+            f"{released} has no rows of {', '.join(missing)}; give the published training file"
+        )
     write_jsonl(directory / CARD, [{"format": RELEASED, "instructions": instructions}])
     return directory
 
 
 def write_card(directory: Path, codec: PromptCodec) -> Path:
     """Write the codec's settings, and return the directory."""
-    write_jsonl(directory / CARD, [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}])
+    write_jsonl(
+        directory / CARD,
+        [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}],
+    )
     return directory
 
 
@@ -93,19 +120,32 @@ def read_card(directory: Path, tokenizer: Any) -> PromptCodec | ReleasedCodec:
     """
     path = directory / CARD
     if not path.exists():
-        raise UserError(f"{directory} holds no {CARD}: it is no critic, or its training did not end")
+        raise UserError(
+            f"{directory} holds no {CARD}: it is no critic, or its training did not end"
+        )
     try:
         record = read_json(path)
         if record["format"] == RELEASED:
             instructions = {form: str(record["instructions"][form]) for form in FORMS}
-            return ReleasedCodec(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), instructions)
+            return ReleasedCodec(
+                HFTextCodec(tokenizer), int(tokenizer.eos_token_id), instructions
+            )
         if record["format"] != FORMAT:
-            raise UserError(f"{path} has format {record['format']!r}; this version reads {FORMAT}")
-        layout, limits = CriticLayout(**record["layout"]), PartLimits(**record["limits"])
+            raise UserError(
+                f"{path} has format {record['format']!r}; this version reads {FORMAT}"
+            )
+        layout, limits = (
+            CriticLayout(**record["layout"]),
+            PartLimits(**record["limits"]),
+        )
         fingerprint = record["prompt"]
     except (UserError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be used: {error}; train the critic again") from error
+        raise UserError(
+            f"{path} cannot be used: {error}; train the critic again"
+        ) from error
     codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)
     if codec.fingerprint != fingerprint:
-        raise UserError(f"{path} belongs to another tokenizer than the one in {directory}; copy both together")
+        raise UserError(
+            f"{path} belongs to another tokenizer than the one in {directory}; copy both together"
+        )
     return codec

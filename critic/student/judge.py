@@ -55,7 +55,13 @@ class StudentJudge(CaseJudge):
     cost = Cost.PREFILL
 
     def __init__(
-        self, group: str, codec: CaseCodec, engine: Engine | None = None, name: str = "critic", *, exact: bool = False
+        self,
+        group: str,
+        codec: CaseCodec,
+        engine: Engine | None = None,
+        name: str = "critic",
+        *,
+        exact: bool = False,
     ) -> None:
         """Judge by a model.
 
@@ -79,7 +85,9 @@ class StudentJudge(CaseJudge):
             prompt = self.codec.prompt(case)
             options = tuple(ids for ids in prompt.options if ids)
             offered = options if self.exact else distinguishing(options)
-            plans.append(_Plan(case, prompt, offered, option_requests(prompt.ids, offered, end)))
+            plans.append(
+                _Plan(case, prompt, offered, option_requests(prompt.ids, offered, end))
+            )
         results = iter((yield [request for plan in plans for request in plan.requests]))
         # 2. Read the labels' log-probabilities off their results.
         judgments: list[Judgment | str | None] = []
@@ -87,11 +95,21 @@ class StudentJudge(CaseJudge):
             answers = list(islice(results, len(plan.requests)))
             served = [answer for answer in answers if isinstance(answer, Generated)]
             if len(served) < len(answers):
-                failure = next(answer for answer in answers if not isinstance(answer, Generated))
-                judgments.append(f"the engine could not judge a case: {failure_of(failure)}")
+                failure = next(
+                    answer for answer in answers if not isinstance(answer, Generated)
+                )
+                judgments.append(
+                    f"the engine could not judge a case: {failure_of(failure)}"
+                )
                 continue
-            logprobs = iter(option_logprobs(plan.requests, served, plan.prompt.ids, plan.offered, end))
-            by_label = [next(logprobs) if ids else -math.inf for ids in plan.prompt.options]
+            logprobs = iter(
+                option_logprobs(
+                    plan.requests, served, plan.prompt.ids, plan.offered, end
+                )
+            )
+            by_label = [
+                next(logprobs) if ids else -math.inf for ids in plan.prompt.options
+            ]
             judgments.append(_judgment(plan.case, by_label, number))
         return judgments
 
@@ -100,14 +118,18 @@ class StudentJudge(CaseJudge):
 class _Plan:
     case: Case
     prompt: CriticPrompt
-    offered: tuple[Ids, ...]  # ids of the labels that are offered, as far as they are scored
+    offered: tuple[
+        Ids, ...
+    ]  # ids of the labels that are offered, as far as they are scored
     requests: list[Generate]
 
 
 class StudentCritic(Critic):
     """A trained critic on an engine."""
 
-    def __init__(self, engine: Engine, codec: CaseCodec, *, exact: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, codec: CaseCodec, *, exact: bool = False
+    ) -> None:
         """Make the judges of all groups; see `StudentJudge`."""
         room = engine.limits.max_model_len
         if codec.max_length > room:
@@ -115,7 +137,13 @@ class StudentCritic(Critic):
                 f"prompts of up to {codec.max_length} tokens do not fit the engine's max_model_len={room}; raise it"
             )
         self.codec = codec
-        super().__init__({group: StudentJudge(group, codec, engine, exact=exact) for group in GROUPS}, engine)
+        super().__init__(
+            {
+                group: StudentJudge(group, codec, engine, exact=exact)
+                for group in GROUPS
+            },
+            engine,
+        )
 
     def shortened(self, cases: Sequence[Case]) -> int:
         """Return how many cases are asked with less than they hold, because their prompts would be too long."""
@@ -132,7 +160,11 @@ def resolve_critic(name: str | Path) -> Path:
 
 
 def load_critic(
-    model_dir: str | Path, engine: str | None = None, *, exact: bool = False, **options: Any
+    model_dir: str | Path,
+    engine: str | None = None,
+    *,
+    exact: bool = False,
+    **options: Any,
 ) -> StudentCritic:
     """Load a critic that `train_critic` wrote.
 
@@ -159,18 +191,26 @@ def distinguishing(options: Sequence[Ids]) -> tuple[Ids, ...]:
     shortest = []
     for ids in options:
         length = 1
-        while length < len(ids) and any(other[:length] == ids[:length] for other in options if other != ids):
+        while length < len(ids) and any(
+            other[:length] == ids[:length] for other in options if other != ids
+        ):
             length += 1
         shortest.append(ids[:length])
     return tuple(shortest)
 
 
 def _judgment(case: Case, logprobs: Sequence[float], number: int) -> Judgment | None:
-    if not any(math.isfinite(value) for value in logprobs) or any(math.isnan(value) for value in logprobs):
+    if not any(math.isfinite(value) for value in logprobs) or any(
+        math.isnan(value) for value in logprobs
+    ):
         return None
     evidence = None if case.evidence is None else case.evidence.id
     return Judgment.from_logprobs(
-        case.labels, logprobs, site=f"case {number}", source=JudgmentSource.JUDGE, evidence=evidence
+        case.labels,
+        logprobs,
+        site=f"case {number}",
+        source=JudgmentSource.JUDGE,
+        evidence=evidence,
     )
 
 
@@ -187,7 +227,12 @@ def judge_of(directory: str, group: str = "IsSup") -> Judge:
         judge = load_critic(path).judges[group]
         return _Claims(judge) if group == "IsSup" else judge
 
-    identity = {"kind": "critic", "model": directory, "group": group, "files": model_files(path)}
+    identity = {
+        "kind": "critic",
+        "model": directory,
+        "group": group,
+        "files": model_files(path),
+    }
     return Late(f"critic {path.name}", GROUPS[group], load, identity)
 
 
@@ -209,13 +254,23 @@ class _Claims(Judge):
 
     def __init__(self, inner: Judge) -> None:
         self.inner = inner
-        self.name, self.labels, self.cost, self.scope = inner.name, inner.labels, inner.cost, inner.scope
+        self.name, self.labels, self.cost, self.scope = (
+            inner.name,
+            inner.labels,
+            inner.cost,
+            inner.scope,
+        )
         self.engine = inner.engine
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input; one of little coverage is undefined."""
-        reflections = yield from self.inner.judge([_with_title(state) for state in inputs])
-        return [_covered(state, reflection) for state, reflection in zip(inputs, reflections, strict=True)]
+        reflections = yield from self.inner.judge(
+            [_with_title(state) for state in inputs]
+        )
+        return [
+            _covered(state, reflection)
+            for state, reflection in zip(inputs, reflections, strict=True)
+        ]
 
 
 def _with_title(state: JudgeInput) -> JudgeInput:
@@ -227,13 +282,17 @@ def _with_title(state: JudgeInput) -> JudgeInput:
         return state
     title = head.removeprefix(_TITLE)
     turns = (Message("user", factual_sentence(title)), *state.messages[1:])
-    return replace(state, messages=turns, passages=(replace(passage, text=body, title=title),))
+    return replace(
+        state, messages=turns, passages=(replace(passage, text=body, title=title),)
+    )
 
 
 def _covered(state: JudgeInput, reflection: Reflection) -> Reflection:
     judgments = reflection.judgments
     if judgments and judgments[0].coverage < MIN_COVERAGE:
-        return Reflection.failed(state, "the labels have too little probability", Code.LOW_COVERAGE)
+        return Reflection.failed(
+            state, "the labels have too little probability", Code.LOW_COVERAGE
+        )
     return replace(reflection, state=state)
 
 
@@ -242,4 +301,8 @@ _TITLE = "Title: "
 
 def factual_sentence(title: str) -> str:
     """Return the instruction that stands for a claim without one, as the rows of claims have it."""
-    return f"Write one factual sentence about {title}." if title else "Write one factual sentence."
+    return (
+        f"Write one factual sentence about {title}."
+        if title
+        else "Write one factual sentence."
+    )

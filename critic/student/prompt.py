@@ -55,7 +55,9 @@ class CriticLayout:
 
     def __post_init__(self) -> None:
         if self.style not in get_args(LabelStyle):
-            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(get_args(LabelStyle))}")
+            raise UserError(
+                f"unknown label style {self.style!r}; known: {', '.join(get_args(LabelStyle))}"
+            )
 
     def ask(self, group: str, labels: LabelSet) -> str:
         """Return the end of the prompt, up to the label; with label names as text it lists them."""
@@ -87,7 +89,9 @@ class PartLimits:
 
     def as_dict(self) -> dict[str, int]:
         """Return the limits that are set."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
 
     @property
     def most(self) -> int:
@@ -98,7 +102,9 @@ class PartLimits:
     def shared(self, lengths: Sequence[int]) -> int:
         """Return the most tokens of each part with which parts of these lengths fit the total."""
         room = self.most
-        for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        for left, length in zip(
+            range(len(lengths), 0, -1), sorted(lengths), strict=True
+        ):
             if length * left > room:
                 return room // left
             room -= length
@@ -110,8 +116,12 @@ class CriticPrompt:
     """A case as the model reads it."""
 
     ids: Ids  # BOS up to where the label begins
-    options: tuple[Ids, ...]  # ids of each label, in label order, distinct; none where it is not offered
-    dropped: Mapping[str, int] = field(default_factory=dict)  # tokens cut, by part; only parts that were cut
+    options: tuple[
+        Ids, ...
+    ]  # ids of each label, in label order, distinct; none where it is not offered
+    dropped: Mapping[str, int] = field(
+        default_factory=dict
+    )  # tokens cut, by part; only parts that were cut
 
 
 @dataclass(frozen=True)
@@ -120,34 +130,55 @@ class PromptCodec:
 
     text: TextCodec  # safe tokenisation
     eos_id: int  # ends an answer
-    token_ids: Mapping[str, int]  # of the reflection tokens by their strings; empty for labels written as words
+    token_ids: Mapping[
+        str, int
+    ]  # of the reflection tokens by their strings; empty for labels written as words
     layout: CriticLayout = field(default_factory=CriticLayout)
     limits: PartLimits = field(default_factory=PartLimits)
     _tails: Mapping[str, tuple[Ids, tuple[Ids, ...]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_tails", {group: self._tail(group, labels) for group, labels in GROUPS.items()})
+        object.__setattr__(
+            self,
+            "_tails",
+            {group: self._tail(group, labels) for group, labels in GROUPS.items()},
+        )
 
     @classmethod
     def from_tokenizer(
-        cls, tokenizer: Any, layout: CriticLayout | None = None, limits: PartLimits | None = None
+        cls,
+        tokenizer: Any,
+        layout: CriticLayout | None = None,
+        limits: PartLimits | None = None,
     ) -> PromptCodec:
         """Bind a layout to a Hugging Face tokenizer with EOS, and with the reflection tokens if labels are such."""
         layout = layout or CriticLayout()
         known = tokenizer.get_vocab()
         if tokenizer.eos_token_id is None:
-            raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+            raise VocabularyError(
+                "the tokenizer has no EOS token; set tokenizer.eos_token first"
+            )
         ids: dict[str, int] = {}
         if layout.style == "tokens":
             tokens = [token for labels in GROUPS.values() for token in labels.tokens]
-            missing = [t for t in tokens if t not in known or known[t] == tokenizer.unk_token_id]
+            missing = [
+                t
+                for t in tokens
+                if t not in known or known[t] == tokenizer.unk_token_id
+            ]
             if missing:
                 raise VocabularyError(
                     f"the tokenizer lacks {len(missing)} of {len(tokens)} reflection tokens ({', '.join(missing)}):"
                     " use a critic trained with --style tokens, or --style words"
                 )
             ids = {token: int(known[token]) for token in tokens}
-        return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), ids, layout, limits or PartLimits())
+        return cls(
+            HFTextCodec(tokenizer),
+            int(tokenizer.eos_token_id),
+            ids,
+            layout,
+            limits or PartLimits(),
+        )
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case; always fits `max_length`."""
@@ -165,7 +196,10 @@ class PromptCodec:
         # 3. The prompt: each part after its heading, then the question.
         ids = [*self.text.bos_ids]
         for part, part_ids in parts.items():
-            ids += [*self.text.encode(getattr(self.layout, part)), *cut(part_ids, room, part)]
+            ids += [
+                *self.text.encode(getattr(self.layout, part)),
+                *cut(part_ids, room, part),
+            ]
             if len(part_ids) > room:
                 dropped[part] = dropped.get(part, 0) + len(part_ids) - room
         question, options = self._tails[case.group]
@@ -177,7 +211,10 @@ class PromptCodec:
         layout = self.layout
         around = (layout.instruction, layout.evidence, layout.preceding, layout.output)
         fixed = sum(len(self.text.encode(text)) for text in around)
-        tail = max(len(question) + max(map(len, options)) for question, options in self._tails.values())
+        tail = max(
+            len(question) + max(map(len, options))
+            for question, options in self._tails.values()
+        )
         return len(self.text.bos_ids) + fixed + self.limits.most + tail + 1
 
     def as_dict(self) -> dict[str, Any]:
@@ -188,12 +225,16 @@ class PromptCodec:
     def fingerprint(self) -> str:
         """Return a digest that changes with layout, limits and the label ids."""
         labels = {group: options for group, (_, options) in self._tails.items()}
-        return hashlib.sha256(json.dumps([self.as_dict(), labels], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps([self.as_dict(), labels], sort_keys=True).encode()
+        ).hexdigest()
 
     def _part(self, text: str, part: str, dropped: dict[str, int]) -> list[int]:
         limit: int = getattr(self.limits, part)
         reach = CHARACTERS_A_TOKEN * limit
-        text = _HEADING.sub(" ", text)  # a line that looks like a heading of the layout is indented
+        text = _HEADING.sub(
+            " ", text
+        )  # a line that looks like a heading of the layout is indented
         unread = max(0, len(text) - 2 * reach)
         if unread:
             text = f"{text[:reach]}{text[-reach:]}"
@@ -207,10 +248,14 @@ class PromptCodec:
         question = self.layout.ask(group, labels)
         if self.layout.style == "words":
             return split_labels(self.text, question, labels.names)
-        return tuple(self.text.encode(question)), tuple((self.token_ids[token],) for token in labels.tokens)
+        return tuple(self.text.encode(question)), tuple(
+            (self.token_ids[token],) for token in labels.tokens
+        )
 
 
-def split_labels(text: TextCodec, question: str, labels: Sequence[str]) -> tuple[Ids, tuple[Ids, ...]]:
+def split_labels(
+    text: TextCodec, question: str, labels: Sequence[str]
+) -> tuple[Ids, tuple[Ids, ...]]:
     """Return the ids that a question has before every label, and what follows them for each label.
 
     They are tokenised together and split where they differ, so a label has the ids of ordinary text.
@@ -221,12 +266,17 @@ def split_labels(text: TextCodec, question: str, labels: Sequence[str]) -> tuple
     joined = [tuple(text.encode(f"{question}{label}")) for label in labels]
     shared = common_prefix(joined) if len(set(joined)) == len(joined) else 0
     if not shared or min(map(len, joined)) == shared:
-        raise VocabularyError(f"this tokenizer cannot tell the labels {', '.join(labels)} apart as words: use tokens")
+        raise VocabularyError(
+            f"this tokenizer cannot tell the labels {', '.join(labels)} apart as words: use tokens"
+        )
     return joined[0][:shared], tuple(ids[shared:] for ids in joined)
 
 
 def fitted(
-    case: Case, ask: Callable[[Case], tuple[Ids, tuple[Ids, ...]]], bos_ids: Ids, max_length: int
+    case: Case,
+    ask: Callable[[Case], tuple[Ids, tuple[Ids, ...]]],
+    bos_ids: Ids,
+    max_length: int,
 ) -> CriticPrompt:
     """Return the prompt of a case with its longest label and EOS within `max_length`.
 
@@ -241,12 +291,18 @@ def fitted(
     ids, options = ask(case)
     full = len(ids)
     room = max_length - 1 - max(map(len, options)) - len(bos_ids)
-    while len(ids) > room and case.evidence is not None and (words := case.evidence.text.split())[1:]:
+    while (
+        len(ids) > room
+        and case.evidence is not None
+        and (words := case.evidence.text.split())[1:]
+    ):
         kept = words[: max(1, len(words) + room - len(ids))]
         case = replace(case, evidence=replace(case.evidence, text=" ".join(kept)))
         ids, options = ask(case)
     dropped = Counter({"evidence": full - len(ids), "task": max(0, len(ids) - room)})
-    return CriticPrompt((*bos_ids, *ids[dropped["task"] :]), options, +dropped)  # without zeros
+    return CriticPrompt(
+        (*bos_ids, *ids[dropped["task"] :]), options, +dropped
+    )  # without zeros
 
 
 def cut(ids: list[int], limit: int, part: str) -> list[int]:

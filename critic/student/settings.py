@@ -25,16 +25,22 @@ class Judging:
 
     style: LabelStyle = "tokens"
     limits: PartLimits = field(
-        default_factory=lambda: PartLimits(evidence=160, preceding=48, output=160, instruction=128)
+        default_factory=lambda: PartLimits(
+            evidence=160, preceding=48, output=160, instruction=128
+        )
     )
-    per_label: Mapping[str, int | None] = field(default_factory=lambda: dict.fromkeys(GROUPS))
+    per_label: Mapping[str, int | None] = field(
+        default_factory=lambda: dict.fromkeys(GROUPS)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriticConfig(Judging):
     """What decides a critic, next to base model and rows."""
 
-    training: TrainingConfig  # optimiser, adapter and schedule; its seed also draws the rows
+    training: (
+        TrainingConfig  # optimiser, adapter and schedule; its seed also draws the rows
+    )
 
     @classmethod
     def of(cls, recipe: Recipe) -> CriticConfig:

@@ -31,7 +31,9 @@ WEIGHT_RANGE = (0.4, 2.5)
 """Bounds of a row's weight: a rare combination must not rule a step."""
 
 
-def balanced(rows: Sequence[LabelledCase], per_label: Mapping[str, int | None], seed: int) -> list[LabelledCase]:
+def balanced(
+    rows: Sequence[LabelledCase], per_label: Mapping[str, int | None], seed: int
+) -> list[LabelledCase]:
     """Rows with at most as many of each label as asked; data sets of a label are drawn alike, small ones whole.
 
     `per_label` is group -> the most rows of each of its labels; None for all. A group left out is not used.
@@ -39,7 +41,9 @@ def balanced(rows: Sequence[LabelledCase], per_label: Mapping[str, int | None], 
     unknown = sorted(set(per_label) - set(GROUPS))
     if unknown:
         raise UserError(f"unknown group {unknown[0]!r}; known: {', '.join(GROUPS)}")
-    members: dict[tuple[str, str], dict[str, list[LabelledCase]]] = defaultdict(lambda: defaultdict(list))
+    members: dict[tuple[str, str], dict[str, list[LabelledCase]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for row in rows:
         if row.case.group in per_label:
             members[row.case.group, row.label][f"{row.dataset}/{row.rule}"].append(row)
@@ -48,12 +52,16 @@ def balanced(rows: Sequence[LabelledCase], per_label: Mapping[str, int | None], 
         limit = per_label[group]
         room = sum(map(len, sources.values())) if limit is None else limit
         rng = random.Random(f"{seed}/{group}/{label}")  # noqa: S311 - an order, not a secret
-        for left, source in enumerate(sorted(sources, key=lambda name: (len(sources[name]), name))):
+        for left, source in enumerate(
+            sorted(sources, key=lambda name: (len(sources[name]), name))
+        ):
             share = min(len(sources[source]), room // (len(sources) - left))
             chosen.update(row.id for row in rng.sample(sources[source], share))
             room -= share
     if not chosen:
-        raise UserError("no rows of the groups asked for; check the file and the groups")
+        raise UserError(
+            "no rows of the groups asked for; check the file and the groups"
+        )
     return [row for row in rows if row.id in chosen]
 
 
@@ -61,13 +69,18 @@ STRETCH = 48
 """Tokens of passages that count as one length."""
 
 
-def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int]) -> list[float]:
+def length_weights(
+    groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int]
+) -> list[float]:
     """Return a weight for each row that makes the labels of a group alike within each stretch of passage lengths.
 
     Of each row come group, label and passage tokens (0 without). The mean is 1 in each group.
     """
     # 1. Count rows by stretch of lengths, and by label within it; 0 stands for no passage.
-    stretches = [(group, -(-length // STRETCH)) for group, length in zip(groups, lengths, strict=True)]
+    stretches = [
+        (group, -(-length // STRETCH))
+        for group, length in zip(groups, lengths, strict=True)
+    ]
     of_stretch = Counter(stretches)
     of_label = Counter(zip(stretches, labels, strict=True))
     kinds = Counter(stretch for stretch, _ in of_label)
@@ -82,7 +95,10 @@ def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequen
     for group, weight in zip(groups, raw, strict=True):
         sums[group] += weight
     counts = Counter(groups)
-    return [weight * counts[group] / sums[group] for group, weight in zip(groups, raw, strict=True)]
+    return [
+        weight * counts[group] / sums[group]
+        for group, weight in zip(groups, raw, strict=True)
+    ]
 
 
 def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
@@ -100,10 +116,14 @@ def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
     )
 
 
-def examples(rows: Sequence[LabelledCase], codec: PromptCodec) -> tuple[list[TrainingExample], dict[str, Any]]:
+def examples(
+    rows: Sequence[LabelledCase], codec: PromptCodec
+) -> tuple[list[TrainingExample], dict[str, Any]]:
     """Make the examples of all rows, with weights against the length shortcut, and counts for the manifest."""
     lengths = [evidence_tokens(row, codec) for row in rows]
-    weights = length_weights([row.case.group for row in rows], [row.label for row in rows], lengths)
+    weights = length_weights(
+        [row.case.group for row in rows], [row.label for row in rows], lengths
+    )
     made: list[TrainingExample] = []
     shortened: Counter[str] = Counter()
     by_label: dict[str, list[int]] = defaultdict(list)
@@ -115,7 +135,9 @@ def examples(rows: Sequence[LabelledCase], codec: PromptCodec) -> tuple[list[Tra
     facts = {
         "rows": len(rows),
         "rows_by_label": {name: len(by_label[name]) for name in names},
-        "median_passage_tokens_by_label": {name: statistics.median(by_label[name]) for name in names},
+        "median_passage_tokens_by_label": {
+            name: statistics.median(by_label[name]) for name in names
+        },
         "rows_with_shortened_part": dict(sorted(shortened.items())),
         "rows_with_shortened_passages": shortened["evidence"],
     }
@@ -175,19 +197,31 @@ def train_critic(
 
 
 def planned(
-    rows_path: Path, base_dir: Path, config: CriticConfig, scale: Scale | None = None, processes: int = 1
+    rows_path: Path,
+    base_dir: Path,
+    config: CriticConfig,
+    scale: Scale | None = None,
+    processes: int = 1,
 ) -> tuple[Mapping[str, Any], RunEstimate]:
     """Return what a run would learn and cost, without loading the model: facts about its rows, and the estimate."""
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
 
-    prepared = prepared_rows(*load_rows(rows_path, config), codec_for(expanded_tokenizer(base_dir), config), config)
-    return prepared.facts, estimate(prepared, base_dir, config.training, scale, processes=processes)
+    prepared = prepared_rows(
+        *load_rows(rows_path, config),
+        codec_for(expanded_tokenizer(base_dir), config),
+        config,
+    )
+    return prepared.facts, estimate(
+        prepared, base_dir, config.training, scale, processes=processes
+    )
 
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     """Make the codec of a run, for an expanded tokenizer; its longest prompt must fit `training.max_length`."""
-    codec = PromptCodec.from_tokenizer(tokenizer, CriticLayout(config.style), config.limits)
+    codec = PromptCodec.from_tokenizer(
+        tokenizer, CriticLayout(config.style), config.limits
+    )
     if codec.max_length > config.training.max_length:
         raise UserError(
             f"prompts of up to {codec.max_length} tokens do not fit max_length={config.training.max_length};"
@@ -196,7 +230,9 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     return codec
 
 
-def load_rows(path: Path, config: CriticConfig) -> tuple[list[LabelledCase], dict[str, Any]]:
+def load_rows(
+    path: Path, config: CriticConfig
+) -> tuple[list[LabelledCase], dict[str, Any]]:
     """Read the balanced rows of a file or data folder, and facts about the file.
 
     Rows that lack what their group judges teach nothing; they are left out and counted by reason.
@@ -211,26 +247,40 @@ def load_rows(path: Path, config: CriticConfig) -> tuple[list[LabelledCase], dic
         except UserError as error:
             left_out[str(error)] += 1
     if not kept:
-        raise UserError(f"{path}: no row can be judged ({', '.join(left_out)}); check the file")
+        raise UserError(
+            f"{path}: no row can be judged ({', '.join(left_out)}); check the file"
+        )
     return kept, {"rows_in_file": len(rows), "rows_left_out": dict(left_out)}
 
 
 def prepared_rows(
-    rows: list[LabelledCase], source: Mapping[str, Any], codec: PromptCodec, config: CriticConfig
+    rows: list[LabelledCase],
+    source: Mapping[str, Any],
+    codec: PromptCodec,
+    config: CriticConfig,
 ) -> PreparedRows:
     """Examples of a run, spread over the epoch by group and label; `source` is what is known of their file."""
     made, facts = examples(rows, codec)
     strata = [f"{row.case.group}/{row.label}" for row in rows]
-    settings = {"style": config.style, "per_label": dict(config.per_label)} | codec.as_dict()
-    content = json.dumps([row.as_dict() for row in rows], ensure_ascii=False, sort_keys=True)
+    settings = {
+        "style": config.style,
+        "per_label": dict(config.per_label),
+    } | codec.as_dict()
+    content = json.dumps(
+        [row.as_dict() for row in rows], ensure_ascii=False, sort_keys=True
+    )
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
     inputs = {"prompt": codec.fingerprint, "rows": digest}
-    prepared = PreparedRows(made, strata, inputs, {**facts, **source, "critic": settings})
+    prepared = PreparedRows(
+        made, strata, inputs, {**facts, **source, "critic": settings}
+    )
     groups = [row.case.instruction for row in rows]
     return split_off(prepared, groups, config.training.held_out, config.training.seed)
 
 
-def _export(trained_model: TrainedModel, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
+def _export(
+    trained_model: TrainedModel, base_dir: Path, out_dir: Path, config: CriticConfig
+) -> None:
     """Write what is missing of adapter and checkpoint."""
     from selfrag.training.export import merge, save_adapter, save_checkpoint
 
@@ -253,11 +303,17 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig, recipe: str) 
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
-    learned = "LoRA of rank {rank}, merged" if config.training.method == "lora" else "all weights"
+    learned = (
+        "LoRA of rank {rank}, merged"
+        if config.training.method == "lora"
+        else "all weights"
+    )
     product = Product(
         f"Critic for Self-RAG ({learned}; labels as {config.style})",
         "Judges cases of Retrieve, IsRel, IsSup and IsUse: `critic eval ROWS --critic FOLDER`,"
         " `critic augment PAIRS --critic FOLDER`. `critic.json` holds the prompt that it was trained with.",
         "transformers",
     )
-    write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=recipe)
+    write_readme(
+        run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=recipe
+    )

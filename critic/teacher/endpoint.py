@@ -41,11 +41,21 @@ LONGEST_RAW = 4_000
 _LONGEST_LINE = 2_000
 _NO_VALUE = -1_000.0  # servers write -9999.0 where they have none
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE)
+_NEGATION = re.compile(
+    r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE
+)
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
-_DECIDING = ("model", "api", "constraint", "temperature", "max_tokens", "seed", "min_coverage")
+_DECIDING = (
+    "model",
+    "api",
+    "constraint",
+    "temperature",
+    "max_tokens",
+    "seed",
+    "min_coverage",
+)
 _QUOTA = ("insufficient_quota", "billing_hard_limit_reached")
 _ONE_TEMPERATURE = re.compile(
     r"(?:unsupported|not support|only the default).{0,60}temperature"
@@ -58,10 +68,14 @@ _ONE_TEMPERATURE = re.compile(
 class LabelConstraint(StrEnum):
     """How an answer is held to the label set."""
 
-    AUTO = "auto"  # the first of choice, schema and free that the endpoint takes and obeys
+    AUTO = (
+        "auto"  # the first of choice, schema and free that the endpoint takes and obeys
+    )
     CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
     SCHEMA = "schema"  # response_format json_schema with an enumeration
-    LOGPROBS = "logprobs"  # score a letter a label by the log-probabilities of the first token
+    LOGPROBS = (
+        "logprobs"  # score a letter a label by the log-probabilities of the first token
+    )
     FREE = "free"  # no constraint; the answer is parsed strictly
 
 
@@ -94,9 +108,13 @@ class TeacherConfig(ServerConfig):
     def __post_init__(self) -> None:
         ServerConfig.__post_init__(self)
         if not self.model.strip():
-            raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
+            raise TeacherError(
+                "the name of the model is empty; give the name that the endpoint knows"
+            )
         if self.forms.plain and self.constraint is LabelConstraint.LOGPROBS:
-            raise TeacherError("logprobs asks for letters, which prompts of a file do not offer; use free or choice")
+            raise TeacherError(
+                "logprobs asks for letters, which prompts of a file do not offer; use free or choice"
+            )
         check_int("max_tokens", self.max_tokens, 1, 1_000_000)
         check_float("temperature", self.temperature, 0, 2)
         check_float("min_coverage", self.min_coverage, 0, 1)
@@ -114,8 +132,12 @@ class Forecast:
     questions: int
     prompt_tokens: int  # to be sent, about
     most_completion_tokens: int  # to be received, at most
-    most_cost: float | None  # in the currency of the prices, at most; None without prices
-    least_minutes: float | None  # that the limit of requests a minute takes; None without a limit
+    most_cost: (
+        float | None
+    )  # in the currency of the prices, at most; None without prices
+    least_minutes: (
+        float | None
+    )  # that the limit of requests a minute takes; None without a limit
 
     def __str__(self) -> str:
         parts = [
@@ -135,25 +157,38 @@ def by_bytes(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "replace")) / 4)
 
 
-def forecast(questions: Iterable[UnlabelledCase], config: TeacherConfig, prices: Prices | None) -> Forecast:
+def forecast(
+    questions: Iterable[UnlabelledCase], config: TeacherConfig, prices: Prices | None
+) -> Forecast:
     """Estimate a run."""
     letters = config.constraint is LabelConstraint.LOGPROBS
-    lengths = [by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
+    lengths = [
+        by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST
+        for question in questions
+    ]
     sent = sum(lengths)
     received = len(lengths) * (1 if letters else config.max_tokens)
-    minutes = len(lengths) / config.requests_per_minute if config.requests_per_minute else None
+    minutes = (
+        len(lengths) / config.requests_per_minute
+        if config.requests_per_minute
+        else None
+    )
     cost = prices.cost(sent, received) if prices else None
     return Forecast(len(lengths), sent, received, cost, minutes)
 
 
-def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> dict[str, Any]:
+def body(
+    case: Case, config: TeacherConfig, constraint: LabelConstraint
+) -> dict[str, Any]:
     """Return the JSON of a request; a `UserError` where the case lacks what its group judges."""
     letters = constraint is LabelConstraint.LOGPROBS
     text = config.forms.prompt(case, letters=letters)
     surfaces = list(answers(config.forms.of(case), letters=letters))
     chat = config.api is Api.CHAT
     sent: dict[str, Any] = {"model": config.model, "temperature": config.temperature}
-    sent |= {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+    sent |= (
+        {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+    )
     sent["max_tokens"] = 1 if letters else config.max_tokens
     if config.seed is not None:
         sent["seed"] = config.seed
@@ -165,36 +200,61 @@ def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> dict
         case LabelConstraint.SCHEMA:
             sent |= response_format("judgment", label_schema(surfaces))
         case LabelConstraint.LOGPROBS:
-            sent |= {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
+            sent |= (
+                {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
+            )
         case _ if not chat:
             sent["stop"] = ["\n\n"]  # a base model continues with another item
     return sent
 
 
-def read(content: bytes, case: Case, config: TeacherConfig, constraint: LabelConstraint) -> TeacherReply:
+def read(
+    content: bytes, case: Case, config: TeacherConfig, constraint: LabelConstraint
+) -> TeacherReply:
     """Read a reply of status 200 about a case; raise BadReplyError where it is no JSON object with a choice."""
     reply = json_of(content)
     match reply:
-        case {"choices": [{"message": {**message}} as choice, *_]} if config.api is Api.CHAT:
+        case {"choices": [{"message": {**message}} as choice, *_]} if (
+            config.api is Api.CHAT
+        ):
             text, refusal = message.get("content"), message.get("refusal")
-        case {"choices": [{"text": text} as choice, *_]} if config.api is Api.COMPLETIONS:
+        case {"choices": [{"text": text} as choice, *_]} if (
+            config.api is Api.COMPLETIONS
+        ):
             refusal = None
         case _:
             raise BadReplyError("the reply has no choice with a text")
-    prompt, completion = (token_count(reply.get("usage"), name) for name in ("prompt_tokens", "completion_tokens"))
-    aside = TeacherReply(LabelOutcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion)
+    prompt, completion = (
+        token_count(reply.get("usage"), name)
+        for name in ("prompt_tokens", "completion_tokens")
+    )
+    aside = TeacherReply(
+        LabelOutcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion
+    )
     if not isinstance(text, str):
         said = bounded(refusal) if isinstance(refusal, str) else ""
-        return replace(aside, raw=said, reason="the endpoint refused to answer" if said else "an answer without text")
+        return replace(
+            aside,
+            raw=said,
+            reason="the endpoint refused to answer"
+            if said
+            else "an answer without text",
+        )
     aside = replace(aside, raw=bounded(text))
     if choice.get("finish_reason") == "content_filter":
         return replace(aside, reason="cut by the endpoint's content filter")
     letters = constraint is LabelConstraint.LOGPROBS
     surfaces = answers(config.forms.of(case), letters=letters)
     if letters and (scores := _first_token(choice)) is not None:
-        label, reason, shares, coverage = _best_letter(scores, surfaces, config.min_coverage)
+        label, reason, shares, coverage = _best_letter(
+            scores, surfaces, config.min_coverage
+        )
         # A label that the form does not offer, such as Continue without evidence, has probability 0.
-        distribution = tuple(shares.get(name, 0.0) for name in case.labels.names) if shares else None
+        distribution = (
+            tuple(shares.get(name, 0.0) for name in case.labels.names)
+            if shares
+            else None
+        )
         aside = replace(aside, distribution=distribution, coverage=coverage)
     else:
         label, reason = read_label(text, surfaces)
@@ -207,7 +267,11 @@ def read(content: bytes, case: Case, config: TeacherConfig, constraint: LabelCon
 def bounded(text: str) -> str:
     """Text of others in a length that a journal can hold, without lone surrogates, which no file can."""
     cut = text[:LONGEST_RAW]
-    more = f"... ({len(text) - len(cut):,} more characters)" if len(cut) < len(text) else ""
+    more = (
+        f"... ({len(text) - len(cut):,} more characters)"
+        if len(cut) < len(text)
+        else ""
+    )
     return _SURROGATES.sub("\ufffd", cut) + more
 
 
@@ -222,7 +286,9 @@ def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]
         return None, "empty answer"
     if answer.startswith("<think>"):
         return None, "a thought without an end"
-    alone = {surface.strip("[]"): label for surface, label in surfaces.items()} | dict(surfaces)
+    alone = {surface.strip("[]"): label for surface, label in surfaces.items()} | dict(
+        surfaces
+    )
     if answer.startswith("{"):
         return _from_object(answer, alone)
     line = answer.split("\n", 1)[0].strip()
@@ -234,7 +300,11 @@ def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]
         written, what = _NUMBER.findall(line), "numbers"
     else:
         written, what = (
-            [surface for surface in surfaces if surface.startswith("[") and surface in line],
+            [
+                surface
+                for surface in surfaces
+                if surface.startswith("[") and surface in line
+            ],
             "labels of the set",
         )
     if len(written) != 1:
@@ -266,7 +336,9 @@ def _first_token(choice: Mapping[str, Any]) -> dict[str, float] | None:
     match choice.get("logprobs"):
         case {"content": [{"top_logprobs": [*entries]}, *_]}:
             pairs: list[tuple[Any, Any]] = [
-                (e.get("token"), e.get("logprob")) for e in entries if isinstance(e, Mapping)
+                (e.get("token"), e.get("logprob"))
+                for e in entries
+                if isinstance(e, Mapping)
             ]
         case {"top_logprobs": [{**table}, *_]}:
             pairs = list(table.items())
@@ -275,7 +347,9 @@ def _first_token(choice: Mapping[str, Any]) -> dict[str, float] | None:
     return {
         token: float(value)
         for token, value in pairs
-        if isinstance(token, str) and type(value) in (int, float) and _NO_VALUE < value <= 1e-3
+        if isinstance(token, str)
+        and type(value) in (int, float)
+        and _NO_VALUE < value <= 1e-3
     }
 
 
@@ -296,18 +370,30 @@ def _best_letter(
     if not mass:
         return None, f"no label among the {len(scores)} most probable tokens", None, 0.0
     if coverage < least:
-        return None, f"coverage {coverage:.3f} of the label set is below {least:g}", None, coverage
+        return (
+            None,
+            f"coverage {coverage:.3f} of the label set is below {least:g}",
+            None,
+            coverage,
+        )
     shares = None
     if len(mass) == len(letters):
         total = math.fsum(mass.values())
         shares = {label: mass[letter] / total for letter, label in letters.items()}
-    return letters[max(letters, key=lambda letter: mass.get(letter, -1.0))], "", shares, coverage
+    return (
+        letters[max(letters, key=lambda letter: mass.get(letter, -1.0))],
+        "",
+        shares,
+        coverage,
+    )
 
 
 class _Hosted(Client):
     """An endpoint that may cost money: what may pass is asked again, and what cannot be mended ends the run."""
 
-    passing = frozenset({0, 200, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
+    passing = frozenset(
+        {0, 200, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)}
+    )
     most_bytes = 1 << 20
 
     def __init__(self, config: TeacherConfig, traits: ServerTraits) -> None:
@@ -323,14 +409,24 @@ class _Hosted(Client):
             raise TeacherError(
                 f"{config.route} answered {status} ({message}); check the url and the model {config.model}"
             )
-        if status == 400 and config.temperature != 1 and _ONE_TEMPERATURE.search(message):
+        if (
+            status == 400
+            and config.temperature != 1
+            and _ONE_TEMPERATURE.search(message)
+        ):
             raise TeacherError(
                 f"{config.model} does not take temperature {config.temperature:g} ({message}); give --temperature 1"
             )
         if 300 <= status < 400:
-            raise TeacherError(f"{config.route} points to {reply.location or 'another place'!r}; give that url")
-        if status == 402 or (status == 429 and any(code.encode() in reply.content for code in _QUOTA)):
-            raise TeacherError(f"the quota of {config.url} is used up ({message}); run the same again when it is not")
+            raise TeacherError(
+                f"{config.route} points to {reply.location or 'another place'!r}; give that url"
+            )
+        if status == 402 or (
+            status == 429 and any(code.encode() in reply.content for code in _QUOTA)
+        ):
+            raise TeacherError(
+                f"the quota of {config.url} is used up ({message}); run the same again when it is not"
+            )
         if reply.pause > config.longest_wait:
             raise TeacherError(
                 f"{config.url} asks to wait {reply.pause:,.0f} s ({message}); run the same again later,"
@@ -356,12 +452,20 @@ class EndpointTeacher:
     def __init__(self, config: TeacherConfig, name: str | None = None) -> None:
         self.config = config
         self.name = name or config.model
-        self._traits = ServerTraits(mode=None if config.constraint is LabelConstraint.AUTO else config.constraint)
+        self._traits = ServerTraits(
+            mode=None
+            if config.constraint is LabelConstraint.AUTO
+            else config.constraint
+        )
 
     def identity(self) -> Mapping[str, Any]:
         """Return settings that decide labels, and the fingerprint of all prompts; no key."""
         settings = {key: getattr(self.config, key) for key in _DECIDING}
-        return {"teacher": self.name, **settings, "prompts": self.config.forms.fingerprint}
+        return {
+            "teacher": self.name,
+            **settings,
+            "prompts": self.config.forms.fingerprint,
+        }
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
         """Yield one reply a case, in the order of arrival; see `Teacher.label`.
@@ -373,7 +477,9 @@ class EndpointTeacher:
             while (reply := portal.call(anext, replies, None)) is not None:
                 yield reply
 
-    async def _replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, TeacherReply]]:
+    async def _replies(
+        self, cases: Iterable[Case]
+    ) -> AsyncGenerator[tuple[int, TeacherReply]]:
         source = enumerate(cases)
         waiting: set[asyncio.Task[tuple[int, TeacherReply]]] = set()
         async with _Hosted(self.config, self._traits) as sender:
@@ -386,19 +492,27 @@ class EndpointTeacher:
                         else:
                             waiting.add(asyncio.create_task(self._one(sender, *item)))
                     if waiting:
-                        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                        done, waiting = await asyncio.wait(
+                            waiting, return_when=asyncio.FIRST_COMPLETED
+                        )
                         # What has arrived goes out before an error of another case ends the run.
-                        for task in sorted(done, key=lambda task: task.exception() is not None):
+                        for task in sorted(
+                            done, key=lambda task: task.exception() is not None
+                        ):
                             yield task.result()
             finally:
                 for task in waiting:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _one(self, sender: _Hosted, position: int, case: Case) -> tuple[int, TeacherReply]:
+    async def _one(
+        self, sender: _Hosted, position: int, case: Case
+    ) -> tuple[int, TeacherReply]:
         total = TeacherReply(LabelOutcome.FAILED)
 
-        async def attempt(constraint: LabelConstraint) -> tuple[TeacherReply, Adherence]:
+        async def attempt(
+            constraint: LabelConstraint,
+        ) -> tuple[TeacherReply, Adherence]:
             nonlocal total
             reply = await self._ask(sender, case, constraint)
             total = replace(
@@ -411,21 +525,46 @@ class EndpointTeacher:
 
         return position, await sender.negotiate(_MODES, attempt)
 
-    async def _ask(self, sender: _Hosted, case: Case, constraint: LabelConstraint) -> TeacherReply:
+    async def _ask(
+        self, sender: _Hosted, case: Case, constraint: LabelConstraint
+    ) -> TeacherReply:
         try:
             content = body(case, self.config, constraint)
         except UserError as error:
             return TeacherReply(LabelOutcome.FAILED, reason=str(error))
         sent = await sender.send(
-            "POST", self.config.route, lambda: content, lambda reply: read(reply, case, self.config, constraint)
+            "POST",
+            self.config.route,
+            lambda: content,
+            lambda reply: read(reply, case, self.config, constraint),
         )
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = LabelOutcome.FAILED if sent.whole else LabelOutcome.ASIDE
             named = constraint if sent.status in REFUSED or not sent.whole else ""
-            return TeacherReply(outcome, raw=raw, reason=sent.reason, constraint=named, requests=sent.requests)
-        if not reply.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
-            tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is LabelConstraint.LOGPROBS))
-            reply = replace(reply, prompt_tokens=tokens, completion_tokens=by_bytes(reply.raw))
+            return TeacherReply(
+                outcome,
+                raw=raw,
+                reason=sent.reason,
+                constraint=named,
+                requests=sent.requests,
+            )
+        if (
+            not reply.prompt_tokens
+        ):  # the endpoint does not count, and a cost limit must not stand still
+            tokens = by_bytes(
+                self.config.forms.prompt(
+                    case, letters=constraint is LabelConstraint.LOGPROBS
+                )
+            )
+            reply = replace(
+                reply, prompt_tokens=tokens, completion_tokens=by_bytes(reply.raw)
+            )
         hidden = sender.hidden(reply.raw)
-        return replace(reply, raw=hidden, source=self.name, constraint=constraint, requests=sent.requests)
+        return replace(
+            reply,
+            raw=hidden,
+            source=self.name,
+            constraint=constraint,
+            requests=sent.requests,
+        )

@@ -49,7 +49,9 @@ class TeacherReply:
     """What a teacher said about one case. The texts of an endpoint in it are untrusted."""
 
     outcome: LabelOutcome
-    label: str | None = None  # a label name of the case's group, where the outcome is `LABELLED`
+    label: str | None = (
+        None  # a label name of the case's group, where the outcome is `LABELLED`
+    )
     raw: str = ""  # the answer as it came, cut to a bounded length
     reason: str = ""  # why there is no label, in one line
     source: str = ""  # who labelled; becomes `label_source` of the row
@@ -57,8 +59,12 @@ class TeacherReply:
     requests: int = 0  # sent for it, repetitions included
     prompt_tokens: int = 0  # as the endpoint counts them, or an estimate
     completion_tokens: int = 0
-    distribution: tuple[float, ...] | None = None  # over the label set in its order, where all labels were scored
-    coverage: float | None = None  # probability mass on the label set, where labels were scored
+    distribution: tuple[float, ...] | None = (
+        None  # over the label set in its order, where all labels were scored
+    )
+    coverage: float | None = (
+        None  # probability mass on the label set, where labels were scored
+    )
 
 
 class Teacher(Protocol):
@@ -100,10 +106,23 @@ class GoldTeacher:
             labels = sorted({row.label for row in rows})
             if len(labels) == 1:
                 source = rows[0].label_source or self.name
-                yield position, TeacherReply(LabelOutcome.LABELLED, labels[0], labels[0], source=source)
+                yield (
+                    position,
+                    TeacherReply(
+                        LabelOutcome.LABELLED, labels[0], labels[0], source=source
+                    ),
+                )
             else:
                 reason = "the gold rows disagree" if labels else "no gold row"
-                yield position, TeacherReply(LabelOutcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
+                yield (
+                    position,
+                    TeacherReply(
+                        LabelOutcome.ASIDE,
+                        raw="; ".join(labels),
+                        reason=reason,
+                        source=self.name,
+                    ),
+                )
 
 
 class JudgeTeacher:
@@ -116,7 +135,9 @@ class JudgeTeacher:
 
     def identity(self) -> Mapping[str, Any]:
         """Return what decides the judgments of each group."""
-        judges = {group: dict(judge.identity()) for group, judge in self.critic.judges.items()}
+        judges = {
+            group: dict(judge.identity()) for group, judge in self.critic.judges.items()
+        }
         return {"teacher": self.name, "judges": judges}
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
@@ -132,8 +153,12 @@ class JudgeTeacher:
             known = case.group in self.critic.judges
             reason = "the judge is undecided" if known else f"no judge of {case.group}"
             return TeacherReply(LabelOutcome.ASIDE, reason=reason, source=self.name)
-        reply = TeacherReply(LabelOutcome.LABELLED, judgment.label, judgment.label, source=self.name)
-        return replace(reply, distribution=judgment.distribution, coverage=judgment.coverage)
+        reply = TeacherReply(
+            LabelOutcome.LABELLED, judgment.label, judgment.label, source=self.name
+        )
+        return replace(
+            reply, distribution=judgment.distribution, coverage=judgment.coverage
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +215,19 @@ class ReplyJournal:
 
     def append(self, question: UnlabelledCase, reply: TeacherReply) -> None:
         """Add one reply."""
-        record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
+        record = {
+            "id": question.id,
+            "group": question.case.group,
+            "case": digest(question.case),
+        }
         record |= {name: getattr(reply, name) for name in TeacherReply.__slots__}
         self._file.append(record)
         self._count(question.id, record["case"], reply)
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        reply = validate(TeacherReply, {name: record[name] for name in TeacherReply.__slots__})
+        reply = validate(
+            TeacherReply, {name: record[name] for name in TeacherReply.__slots__}
+        )
         if (reply.outcome is LabelOutcome.LABELLED) != (reply.label is not None):
             raise ValueError("outcome and label contradict each other")
         if reply.label is not None and reply.label not in GROUPS[record["group"]].names:
@@ -216,8 +247,12 @@ class Outcomes:
 
     rows: list[LabelledCase]  # that fill the targets, in the order of the questions
     surplus: list[LabelledCase]  # labelled rows beyond the targets
-    aside: list[tuple[UnlabelledCase, TeacherReply]]  # questions with an answer that is no label
-    failed: list[tuple[UnlabelledCase, TeacherReply]]  # questions without an answer; the next run asks them again
+    aside: list[
+        tuple[UnlabelledCase, TeacherReply]
+    ]  # questions with an answer that is no label
+    failed: list[
+        tuple[UnlabelledCase, TeacherReply]
+    ]  # questions without an answer; the next run asks them again
     not_asked: int  # questions that the targets or the cost limit left over
     missing: Mapping[str, int]  # target -> rows lacking
     requests: int
@@ -227,8 +262,13 @@ class Outcomes:
 
     def counts(self) -> dict[str, Any]:
         """Figures for a manifest."""
-        lists = {name: len(getattr(self, name)) for name in ("rows", "surplus", "aside", "failed")}
-        return lists | {name: getattr(self, name) for name in self.__slots__ if name not in lists}
+        lists = {
+            name: len(getattr(self, name))
+            for name in ("rows", "surplus", "aside", "failed")
+        }
+        return lists | {
+            name: getattr(self, name) for name in self.__slots__ if name not in lists
+        }
 
     def totals(self) -> list[tuple[str, object]]:
         """Return what came out, in figures with their names."""
@@ -251,13 +291,21 @@ class Outcomes:
 class LabellingLimits:
     """When a run stops asking."""
 
-    targets: Mapping[str, int] = field(default_factory=dict)  # rows that are wanted; everything without any
+    targets: Mapping[str, int] = field(
+        default_factory=dict
+    )  # rows that are wanted; everything without any
     prices: Prices | None = None  # of tokens, if they cost anything
-    most_cost: float | None = None  # of all runs of the directory together, after which nothing more is asked
+    most_cost: float | None = (
+        None  # of all runs of the directory together, after which nothing more is asked
+    )
 
     def cost(self, journal: ReplyJournal) -> float | None:
         """Return what the replies of a journal cost; None without prices."""
-        return self.prices.cost(journal.prompt_tokens, journal.completion_tokens) if self.prices else None
+        return (
+            self.prices.cost(journal.prompt_tokens, journal.completion_tokens)
+            if self.prices
+            else None
+        )
 
 
 def label_questions(
@@ -274,11 +322,23 @@ def label_questions(
     `before` is called once with the questions that are still unanswered, before the first is asked, and may raise.
     `manifest` holds facts about the run to be written down with its counts. All replies are kept whatever ends it.
     """
-    with locked_directory(out), ReplyJournal(out / "journal.jsonl", teacher.identity()) as journal:
-        replies = {question.id: reply for question in questions if (reply := journal.reply(question)) is not None}
+    with (
+        locked_directory(out),
+        ReplyJournal(out / "journal.jsonl", teacher.identity()) as journal,
+    ):
+        replies = {
+            question.id: reply
+            for question in questions
+            if (reply := journal.reply(question)) is not None
+        }
         _ask(questions, teacher, journal, replies, limits, before)
         outcomes = _outcomes(questions, replies, journal, limits)
-        _publish(out, outcomes, {**(manifest or {}), "identity": dict(teacher.identity())}, limits)
+        _publish(
+            out,
+            outcomes,
+            {**(manifest or {}), "identity": dict(teacher.identity())},
+            limits,
+        )
     return outcomes
 
 
@@ -296,7 +356,11 @@ def _ask(
     early ones were under way asks them again, and ends with the same rows.
     """
     filling = Filling(limits.targets)
-    known = {key: reply for key, reply in replies.items() if reply.outcome is not LabelOutcome.FAILED}
+    known = {
+        key: reply
+        for key, reply in replies.items()
+        if reply.outcome is not LabelOutcome.FAILED
+    }
     answered, in_vain = len(known), 0
     sent: list[UnlabelledCase] = []
     before([question for question in questions if question.id not in known])
@@ -309,7 +373,10 @@ def _ask(
                 continue
             if not filling.open(question.case.group):
                 continue
-            if limits.most_cost is not None and (limits.cost(journal) or 0.0) >= limits.most_cost:
+            if (
+                limits.most_cost is not None
+                and (limits.cost(journal) or 0.0) >= limits.most_cost
+            ):
                 return
             sent.append(question)
             yield question.case
@@ -319,7 +386,9 @@ def _ask(
         for position, reply in arriving:
             question = sent[position]
             failed = reply.outcome is LabelOutcome.FAILED
-            if not (failed and question.id in replies):  # what failed in an earlier run says nothing about this one
+            if not (
+                failed and question.id in replies
+            ):  # what failed in an earlier run says nothing about this one
                 in_vain = in_vain + 1 if failed else 0
             journal.append(question, reply)
             replies[question.id] = reply
@@ -355,7 +424,9 @@ def _outcomes(
             unlabelled[reply.outcome].append((question, reply))
         else:
             fills = filling.add(question.case.group, reply.label)
-            (rows if fills else surplus).append(question.answered(reply.label, reply.source))
+            (rows if fills else surplus).append(
+                question.answered(reply.label, reply.source)
+            )
     return Outcomes(
         rows,
         surplus,
@@ -370,17 +441,24 @@ def _outcomes(
     )
 
 
-def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: LabellingLimits) -> None:
+def _publish(
+    out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: LabellingLimits
+) -> None:
     with writing(out):
         write_jsonl(out / "labelled.jsonl", (row.as_dict() for row in outcomes.rows))
         write_jsonl(out / "surplus.jsonl", (row.as_dict() for row in outcomes.surplus))
         write_jsonl(
             out / "aside.jsonl",
-            ({**question.as_dict(), "reason": r.reason, "raw": r.raw} for question, r in outcomes.aside),
+            (
+                {**question.as_dict(), "reason": r.reason, "raw": r.raw}
+                for question, r in outcomes.aside
+            ),
         )
         write_text(out / "report.md", report(outcomes))
     settings = {"targets": dict(limits.targets), "most_cost": limits.most_cost}
-    write_json(out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()})
+    write_json(
+        out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()}
+    )
 
 
 def report(outcomes: Outcomes) -> str:
@@ -390,7 +468,10 @@ def report(outcomes: Outcomes) -> str:
         "# Labels of a teacher\n",
         markdown(("", "rows"), outcomes.totals()),
         "## Rows by group and label\n",
-        markdown(("group", "label", "rows"), counted((row.case.group, row.label) for row in rows)),
+        markdown(
+            ("group", "label", "rows"),
+            counted((row.case.group, row.label) for row in rows),
+        ),
         "## Rows by group, label, data set and rule\n",
         markdown(
             ("group", "label", "data set", "rule", "rows"),
@@ -398,16 +479,36 @@ def report(outcomes: Outcomes) -> str:
         ),
     ]
     if outcomes.missing:
-        parts += ["## Targets not reached\n", markdown(("target", "lacking"), list(outcomes.missing.items()))]
-    for title, kept in (("Set aside: answers that are no label", outcomes.aside), ("No answer", outcomes.failed)):
+        parts += [
+            "## Targets not reached\n",
+            markdown(("target", "lacking"), list(outcomes.missing.items())),
+        ]
+    for title, kept in (
+        ("Set aside: answers that are no label", outcomes.aside),
+        ("No answer", outcomes.failed),
+    ):
         if kept:
-            reasons = counted((question.case.group, reply.reason) for question, reply in kept)
-            parts += [f"## {title}\n", markdown(("group", "reason", "questions"), reasons)]
-            parts += [quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]]
+            reasons = counted(
+                (question.case.group, reply.reason) for question, reply in kept
+            )
+            parts += [
+                f"## {title}\n",
+                markdown(("group", "reason", "questions"), reasons),
+            ]
+            parts += [
+                quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]
+            ]
     parts.append("## Examples\n")
     for group, labels in sorted(GROUPS.items()):
         for label in labels.names:
-            cases = [row.case for row in rows if (row.case.group, row.label) == (group, label)]
+            cases = [
+                row.case
+                for row in rows
+                if (row.case.group, row.label) == (group, label)
+            ]
             if cases:
-                parts += [f"### {group}: {label}\n", *(quoted(case.shown()) for case in cases[:EXAMPLES])]
+                parts += [
+                    f"### {group}: {label}\n",
+                    *(quoted(case.shown()) for case in cases[:EXAMPLES]),
+                ]
     return "\n".join(parts)

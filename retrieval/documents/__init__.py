@@ -12,7 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
+from retrieval.documents.document import (
+    Document,
+    ReadingOptions,
+    Section,
+    Skipped,
+    Table,
+)
 from retrieval.documents.html import read_html
 from retrieval.documents.markdown import read_markdown, read_text
 from selfrag.common.errors import UserError
@@ -32,7 +38,9 @@ __all__ = [
 
 GROUP = "selfrag.documents"
 """Entry points by the suffix of files without its dot; each names a `DocumentFormat`."""
-DocumentReader: TypeAlias = Callable[[Path, str, ReadingOptions, Callable[[], None]], Document]
+DocumentReader: TypeAlias = Callable[
+    [Path, str, ReadingOptions, Callable[[], None]], Document
+]
 """A file, a name for what stands above the first heading, options, and what is called after each step that takes
 seconds."""
 
@@ -53,13 +61,27 @@ class DocumentFormat:
     check: Callable[[ReadingOptions], None] = lambda options: None
 
 
-def _plain(read: Callable[[Path, str], Document], limits: tuple[int, int, int] | None = None) -> DocumentFormat:
+def _plain(
+    read: Callable[[Path, str], Document], limits: tuple[int, int, int] | None = None
+) -> DocumentFormat:
     """Return the format of a reader that has no options."""
-    return DocumentFormat(lambda path, name, options, report_progress: read(path, name), limits)
+    return DocumentFormat(
+        lambda path, name, options, report_progress: read(path, name), limits
+    )
 
 
-_TEXT, _MARKDOWN, _HTML = _plain(read_text), _plain(read_markdown), _plain(read_html, (10, 16, 2))
-_FORMATS = {".txt": _TEXT, ".md": _MARKDOWN, ".markdown": _MARKDOWN, ".html": _HTML, ".htm": _HTML}
+_TEXT, _MARKDOWN, _HTML = (
+    _plain(read_text),
+    _plain(read_markdown),
+    _plain(read_html, (10, 16, 2)),
+)
+_FORMATS = {
+    ".txt": _TEXT,
+    ".md": _MARKDOWN,
+    ".markdown": _MARKDOWN,
+    ".html": _HTML,
+    ".htm": _HTML,
+}
 
 
 @cache
@@ -67,9 +89,15 @@ def document_format(suffix: str) -> DocumentFormat | None:
     """Return how files of a suffix such as `.md` are read; None where nothing reads them."""
     if suffix in _FORMATS:
         return _FORMATS[suffix]
-    reading = load_present(GROUP, suffix.removeprefix(".")) if suffix in _registered() else None
+    reading = (
+        load_present(GROUP, suffix.removeprefix("."))
+        if suffix in _registered()
+        else None
+    )
     if reading is not None and not isinstance(reading, DocumentFormat):
-        raise UserError(f"the entry point {suffix[1:]!r} of {GROUP} is no DocumentFormat")
+        raise UserError(
+            f"the entry point {suffix[1:]!r} of {GROUP} is no DocumentFormat"
+        )
     return reading
 
 
@@ -80,7 +108,10 @@ def _registered() -> tuple[str, ...]:
 
 def document_suffixes() -> list[str]:
     """Return the suffixes of all formats that are there."""
-    return [*_FORMATS, *(suffix for suffix in _registered() if document_format(suffix) is not None)]
+    return [
+        *_FORMATS,
+        *(suffix for suffix in _registered() if document_format(suffix) is not None),
+    ]
 
 
 def check_options(options: ReadingOptions) -> None:

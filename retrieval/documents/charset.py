@@ -19,8 +19,15 @@ _DECLARED = re.compile(
     rb"|<\?xml[^>]{0,200}encoding\s{0,20}=\s{0,20}[\"']([A-Za-z0-9_:.-]{1,40})",
     re.IGNORECASE,
 )
-_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_UTF16_STARTS = ((b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))  # a page without a byte order mark
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_UTF16_STARTS = (
+    (b"<\0", "utf-16-le"),
+    (b"\0<", "utf-16-be"),
+)  # a page without a byte order mark
 _LARGER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -36,8 +43,24 @@ _LARGER = {
 """Codec that browsers take for a declared one."""
 _KNOWN = frozenset(
     (
-        *("utf-8", "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949", "koi8-r", "koi8-u", "cp866"),
-        *("mac-roman", "mac-cyrillic", "cp874", *(f"cp{number}" for number in range(1250, 1259))),
+        *(
+            "utf-8",
+            "gb18030",
+            "big5hkscs",
+            "euc_jp",
+            "iso2022_jp",
+            "cp932",
+            "cp949",
+            "koi8-r",
+            "koi8-u",
+            "cp866",
+        ),
+        *(
+            "mac-roman",
+            "mac-cyrillic",
+            "cp874",
+            *(f"cp{number}" for number in range(1250, 1259)),
+        ),
         *(f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
     )
 )
@@ -68,11 +91,15 @@ def page_to_utf8(path: Path, content: bytes) -> tuple[bytes, int]:
         text = content.decode(declared, errors="replace")
         if text.count("\ufffd") <= _MAX_BAD * len(text):
             return _encode(text)
-    raise UserError(f"{path}: neither UTF-8 nor the encoding that it declares; save it as UTF-8")
+    raise UserError(
+        f"{path}: neither UTF-8 nor the encoding that it declares; save it as UTF-8"
+    )
 
 
 def _encode(text: str) -> tuple[bytes, int]:
-    return text.replace("\0", "").encode("utf-8", errors="replace"), text.count("\ufffd")
+    return text.replace("\0", "").encode("utf-8", errors="replace"), text.count(
+        "\ufffd"
+    )
 
 
 def _declared_charset(content: bytes) -> str | None:

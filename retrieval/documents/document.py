@@ -29,8 +29,12 @@ CELL_SEPARATOR = " | "
 class ReadingOptions:
     """How documents are read."""
 
-    ocr: str | None = None  # languages of tesseract, such as `eng+deu`, for pages without text; None recognises nothing
-    pages: int | None = None  # pages with text that are wanted from the beginning of a PDF; None reads all
+    ocr: str | None = (
+        None  # languages of tesseract, such as `eng+deu`, for pages without text; None recognises nothing
+    )
+    pages: int | None = (
+        None  # pages with text that are wanted from the beginning of a PDF; None reads all
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +44,18 @@ class Section:
     title: str  # path of headings, joined by ` > `, or the name of the document
     start: int  # offset of its first character in the document, after the heading
     end: int  # offset after its last
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)  # further columns of its passages, such as `page`
+    metadata: Mapping[str, Scalar] = field(
+        default_factory=dict
+    )  # further columns of its passages, such as `page`
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table within the text of a document, which is cut between its rows only."""
 
-    header: Span | None  # offsets of the header row, which each passage of the table repeats; None without one
+    header: (
+        Span | None
+    )  # offsets of the header row, which each passage of the table repeats; None without one
     rows: tuple[Span, ...]  # offsets of the other rows, rising
 
     @property
@@ -71,7 +79,9 @@ class Document:
 
     text: str
     sections: list[Section]  # in reading order, not overlapping
-    tables: list[Table] = field(default_factory=list)  # in reading order, each inside one section
+    tables: list[Table] = field(
+        default_factory=list
+    )  # in reading order, each inside one section
     pages: int | None = None  # of a format that has pages
     skipped: list[Skipped] = field(default_factory=list)
 
@@ -164,13 +174,20 @@ class DocumentBuilder:
     def build(self) -> Document:
         """Return the document."""
         self._close()
-        return Document("".join(self._parts), self._outline.sections, self._tables, skipped=self._skipped)
+        return Document(
+            "".join(self._parts),
+            self._outline.sections,
+            self._tables,
+            skipped=self._skipped,
+        )
 
     def _close(self, level: int = 0) -> None:
         self._outline.close(self._length, self._length > self._outline.begin, level)
 
 
-def lay_out_table(rows: Sequence[Sequence[str]], start: int, *, header: bool) -> tuple[str, Table | None]:
+def lay_out_table(
+    rows: Sequence[Sequence[str]], start: int, *, header: bool
+) -> tuple[str, Table | None]:
     """Return a table as text, a row a line, and where its rows stand; None where every cell is blank.
 
     Args:

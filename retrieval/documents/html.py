@@ -13,28 +13,128 @@ from pathlib import Path
 from typing import TypeAlias
 
 from retrieval.documents.charset import page_to_utf8
-from retrieval.documents.document import MAX_BYTES, MAX_HEADING, Document, DocumentBuilder
-from retrieval.documents.html_tables import MAX_SPAN, Cell, DataTable, Heading, HtmlBlock, Preformatted, TableFrame
+from retrieval.documents.document import (
+    MAX_BYTES,
+    MAX_HEADING,
+    Document,
+    DocumentBuilder,
+)
+from retrieval.documents.html_tables import (
+    MAX_SPAN,
+    Cell,
+    DataTable,
+    Heading,
+    HtmlBlock,
+    Preformatted,
+    TableFrame,
+)
 from retrieval.documents.html_visibility import Omission, is_content, omission_of
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import opened
 
 _CHUNK = 1 << 14  # bytes that the parser gets at once
 _MAX_STEPS = 200  # steps of the parser a byte: end tags that match no start tag are compared with all open elements
-_MAX_FURNITURE = 10  # times that what is left out may be longer than what is read; more is content
+_MAX_FURNITURE = (
+    10  # times that what is left out may be longer than what is read; more is content
+)
 _MAX_BLOCKS = 2_000_000  # paragraphs and cells of a page
 _INLINE = frozenset(
     (
-        *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "button", "cite", "code", "data", "del", "dfn", "em"),
-        *("font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "meter", "nobr", "output", "progress"),
-        *("q", "rp", "rt", "ruby", "s", "samp", "script", "select", "small", "span", "strike", "strong", "style"),
+        *(
+            "a",
+            "abbr",
+            "acronym",
+            "b",
+            "bdi",
+            "bdo",
+            "big",
+            "button",
+            "cite",
+            "code",
+            "data",
+            "del",
+            "dfn",
+            "em",
+        ),
+        *(
+            "font",
+            "i",
+            "img",
+            "input",
+            "ins",
+            "kbd",
+            "label",
+            "mark",
+            "math",
+            "meter",
+            "nobr",
+            "output",
+            "progress",
+        ),
+        *(
+            "q",
+            "rp",
+            "rt",
+            "ruby",
+            "s",
+            "samp",
+            "script",
+            "select",
+            "small",
+            "span",
+            "strike",
+            "strong",
+            "style",
+        ),
         *("br", "sub", "sup", "svg", "text", "time", "tt", "u", "var", "wbr"),
-        *("maction", "menclose", "mfenced", "mfrac", "mi", "mn", "mo", "mover", "mrow", "ms", "msqrt", "mstyle"),
-        *("msub", "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover", "semantics", "noscript"),
+        *(
+            "maction",
+            "menclose",
+            "mfenced",
+            "mfrac",
+            "mi",
+            "mn",
+            "mo",
+            "mover",
+            "mrow",
+            "ms",
+            "msqrt",
+            "mstyle",
+        ),
+        *(
+            "msub",
+            "msubsup",
+            "msup",
+            "mtable",
+            "mtd",
+            "mtext",
+            "mtr",
+            "munder",
+            "munderover",
+            "semantics",
+            "noscript",
+        ),
     )
 )
 """Elements that do not end a paragraph."""
-_PLAIN = frozenset(("a", "abbr", "b", "cite", "code", "dfn", "em", "font", "i", "ins", "kbd", "label", "mark", "samp"))
+_PLAIN = frozenset(
+    (
+        "a",
+        "abbr",
+        "b",
+        "cite",
+        "code",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "ins",
+        "kbd",
+        "label",
+        "mark",
+        "samp",
+    )
+)
 _PLAIN |= frozenset(("small", "span", "strong", "time", "tt", "u", "var"))
 """Inline elements that are text and nothing else, where they have no attributes."""
 _ENDS_PARAGRAPH = frozenset(
@@ -86,17 +186,27 @@ def read_html(path: Path, name: str) -> Document:
     if ignored:
         page = _read_page(path, markup, name, ignored)
     if replaced:
-        page.builder.skip(f"{replaced} characters", "damaged in the encoding of the page; they stand as U+FFFD")
+        page.builder.skip(
+            f"{replaced} characters",
+            "damaged in the encoding of the page; they stand as U+FFFD",
+        )
     hidden = page.omitted[Omission.HIDDEN]
     if hidden > page.kept:
-        page.builder.skip(f"{hidden:,} characters of hidden text", "more than the page shows; see `hidden`, `display`")
+        page.builder.skip(
+            f"{hidden:,} characters of hidden text",
+            "more than the page shows; see `hidden`, `display`",
+        )
     document = page.builder.build()
     if not document.text and markup.strip():
-        raise UserError(f"{path}: no text in the page; scripts are not run, so save the page from a browser")
+        raise UserError(
+            f"{path}: no text in the page; scripts are not run, so save the page from a browser"
+        )
     return document
 
 
-def _read_page(path: Path, markup: bytes, name: str, ignored: frozenset[Omission]) -> _Page:
+def _read_page(
+    path: Path, markup: bytes, name: str, ignored: frozenset[Omission]
+) -> _Page:
     """Return the page as read without the omissions in `ignored`."""
     page = _Page(path, name, ignored)
     _feed(markup, page)
@@ -116,7 +226,9 @@ def _feed(markup: bytes, page: _Page) -> None:
         chunk = markup[start : start + _CHUNK]
         steps += chunk.count(b"</") * page.depth
         if steps > _MAX_STEPS * (start + _CHUNK):
-            raise UserError(f"{page.path}: elements are nested {page.depth:,} deep; save the page as text")
+            raise UserError(
+                f"{page.path}: elements are nested {page.depth:,} deep; save the page as text"
+            )
         parser.feed(chunk)
     if markup:
         parser.close()
@@ -135,22 +247,34 @@ class _Page:
         self.path = path
         self.builder = DocumentBuilder(name)
         self.kept = 0  # characters that were read
-        self.omitted = dict.fromkeys(Omission, 0)  # characters that were left out, by reason
+        self.omitted = dict.fromkeys(
+            Omission, 0
+        )  # characters that were left out, by reason
         self.depth = 0  # open elements
         self._ignored = ignored
-        self._content = 0  # open elements that hold the content of the page, such as `main`
-        self._content_tags: list[bool] = []  # of each open element that is read, whether it is one of them
+        self._content = (
+            0  # open elements that hold the content of the page, such as `main`
+        )
+        self._content_tags: list[
+            bool
+        ] = []  # of each open element that is read, whether it is one of them
         self._omission = Omission.NO_TEXT  # why the open element is left out
         self._omitted_tag = ""  # tag of the element that is left out
         self._omitted_depth = 0  # open elements from the one that is left out
         self._words: list[str] = []  # of the open paragraph
         self._in_title = self._in_svg = False
-        self._headers: list[int | None] = []  # characters read before each open header that is held back, else None
-        self._script_starts: list[int] = []  # places in the paragraph where a `sup` or `sub` began
+        self._headers: list[
+            int | None
+        ] = []  # characters read before each open header that is held back, else None
+        self._script_starts: list[
+            int
+        ] = []  # places in the paragraph where a `sup` or `sub` began
         self._preformatted = 0  # open preformatted elements
         self._heading_level = 0  # of the open heading, or 0
         self._heading_depth = 0  # elements around it
-        self._list_numbers: list[int | None] = []  # number of the last item of each open list
+        self._list_numbers: list[
+            int | None
+        ] = []  # number of the last item of each open list
         self._prefix = ""  # number of a list item, before its first paragraph
         self._reading: list[str] | None = None  # of the open ruby text
         self._tables: list[TableFrame] = []
@@ -161,7 +285,11 @@ class _Page:
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Open an element."""
         self.depth += 1
-        if self._omitted_depth == 1 and self._omitted_tag == "p" and tag in _ENDS_PARAGRAPH:
+        if (
+            self._omitted_depth == 1
+            and self._omitted_tag == "p"
+            and tag in _ENDS_PARAGRAPH
+        ):
             self._omitted_depth = 0
             self._content_tags.append(False)
         if self._omitted_depth:
@@ -172,7 +300,9 @@ class _Page:
             return
         is_block = tag not in _INLINE
         labels = self._heading_level > 0 or tag == "summary"
-        omission = omission_of(tag, attributes, in_content=self._content > 0, labels=labels)
+        omission = omission_of(
+            tag, attributes, in_content=self._content > 0, labels=labels
+        )
         if tag == "title" and self._in_svg:
             omission = Omission.NO_TEXT
         if is_block:
@@ -251,7 +381,9 @@ class _Page:
         """Add a block to the open cell or table, or to the document."""
         self._blocks += 1
         if self._blocks > _MAX_BLOCKS:
-            raise UserError(f"{self.path}: more than {_MAX_BLOCKS:,} paragraphs and cells; split it")
+            raise UserError(
+                f"{self.path}: more than {_MAX_BLOCKS:,} paragraphs and cells; split it"
+            )
         if isinstance(block, str):
             self.kept += len(block)
         if not self._tables:
@@ -337,7 +469,13 @@ class _Page:
         self._preformatted -= 1
         if self._preformatted or self._heading_level:
             return
-        text = _INVISIBLE.sub("", "".join(self._words)).replace(_BREAK, "\n").replace("\xa0", " ").strip("\n").rstrip()
+        text = (
+            _INVISIBLE.sub("", "".join(self._words))
+            .replace(_BREAK, "\n")
+            .replace("\xa0", " ")
+            .strip("\n")
+            .rstrip()
+        )
         self._words.clear()
         self._script_starts.clear()
         if text.strip():
@@ -350,7 +488,9 @@ class _Page:
     def _open_image(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Read the alternative text of an image of a formula, which is the only text of it."""
         text = attributes.get("alt", "")
-        if text and _FORMULA_IMAGE.search(f"{attributes.get('class', '')} {attributes.get('src', '')}"[:1000]):
+        if text and _FORMULA_IMAGE.search(
+            f"{attributes.get('class', '')} {attributes.get('src', '')}"[:1000]
+        ):
             self._words.append(text)
 
     def _open_label(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -388,8 +528,14 @@ class _Page:
         self._words.append("(")
 
     def _open_list(self, tag: str, attributes: Mapping[str, str]) -> None:
-        is_numbered = tag == "ol" and attributes.get("type", "1") == "1" and "reversed" not in attributes
-        self._list_numbers.append(_number(attributes.get("start", "1")) - 1 if is_numbered else None)
+        is_numbered = (
+            tag == "ol"
+            and attributes.get("type", "1") == "1"
+            and "reversed" not in attributes
+        )
+        self._list_numbers.append(
+            _number(attributes.get("start", "1")) - 1 if is_numbered else None
+        )
 
     def _close_list(self, tag: str) -> None:
         if self._list_numbers:
@@ -409,7 +555,9 @@ class _Page:
 
     def _open_table(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._prefix = ""
-        self._tables.append(TableFrame(attributes.get("role") in ("presentation", "none")))
+        self._tables.append(
+            TableFrame(attributes.get("role") in ("presentation", "none"))
+        )
 
     def _close_table(self, tag: str) -> None:
         if self._tables:
@@ -431,7 +579,11 @@ class _Page:
     def _open_cell(self, tag: str, attributes: Mapping[str, str]) -> None:
         if not self._tables:
             return
-        cell = Cell(tag == "th", _span(attributes.get("colspan", "1")), _span(attributes.get("rowspan", "1")))
+        cell = Cell(
+            tag == "th",
+            _span(attributes.get("colspan", "1")),
+            _span(attributes.get("rowspan", "1")),
+        )
         self._tables[-1].add_cell(cell)
         self._blocks += 1
 

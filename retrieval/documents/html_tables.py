@@ -65,7 +65,9 @@ class TableFrame:
     """A table that is being read."""
 
     is_layout: bool  # whether the page says that it is layout
-    before: list[HtmlBlock] = field(default_factory=list)  # the caption, and text outside the cells
+    before: list[HtmlBlock] = field(
+        default_factory=list
+    )  # the caption, and text outside the cells
     rows: list[list[Cell]] = field(default_factory=list)
     head_rows: int = 0  # leading rows that stand in the head of the table
     cell: Cell | None = None  # the open one
@@ -120,14 +122,18 @@ class TableFrame:
         return head if head < len(rows) else min(head, 1)
 
 
-def lay_out(rows: Sequence[Sequence[Cell]], texts: Sequence[Sequence[str]]) -> list[list[str]]:
+def lay_out(
+    rows: Sequence[Sequence[Cell]], texts: Sequence[Sequence[str]]
+) -> list[list[str]]:
     """Return the rows of a table with a place for each column.
 
     Spans are left out where they would enlarge the table more than tenfold.
     """
     budget = _MAX_GROWTH * sum(1 + len(text) for row in texts for text in row)
     grid: list[list[str]] = []
-    spanning: dict[int, tuple[int, str]] = {}  # column -> rows that a cell above still spans, and its text
+    spanning: dict[
+        int, tuple[int, str]
+    ] = {}  # column -> rows that a cell above still spans, and its text
     for row, row_texts in zip(rows, texts, strict=True):
         line: list[str] = []
         spanning_next: dict[int, tuple[int, str]] = {}
@@ -151,7 +157,9 @@ def lay_out(rows: Sequence[Sequence[Cell]], texts: Sequence[Sequence[str]]) -> l
 
 
 def _add_spanning(
-    line: list[str], spanning: dict[int, tuple[int, str]], spanning_next: dict[int, tuple[int, str]]
+    line: list[str],
+    spanning: dict[int, tuple[int, str]],
+    spanning_next: dict[int, tuple[int, str]],
 ) -> None:
     """Append the texts of cells above that span the next columns of a row."""
     while len(line) in spanning:

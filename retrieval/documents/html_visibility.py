@@ -17,17 +17,42 @@ class Omission(Enum):
     HIDDEN = auto()  # hidden by an attribute or an inline style
     ARIA_HIDDEN = auto()  # hidden from screen readers, but often shown
     NOSCRIPT = auto()  # for browsers that run no scripts
-    FURNITURE = auto()  # navigation, header and footer of the page, notices about cookies
+    FURNITURE = (
+        auto()
+    )  # navigation, header and footer of the page, notices about cookies
 
 
 _NO_TEXT = frozenset(
     (
-        *("script", "style", "iframe", "frame", "object", "embed", "canvas", "audio", "video", "applet"),
-        *("select", "datalist", "textarea", "input", "noframes", "noembed", "rp", "annotation", "annotation-xml"),
+        *(
+            "script",
+            "style",
+            "iframe",
+            "frame",
+            "object",
+            "embed",
+            "canvas",
+            "audio",
+            "video",
+            "applet",
+        ),
+        *(
+            "select",
+            "datalist",
+            "textarea",
+            "input",
+            "noframes",
+            "noembed",
+            "rp",
+            "annotation",
+            "annotation-xml",
+        ),
         *("defs", "symbol", "metadata", "desc"),
     )
 )
-_FURNITURE_ROLES = frozenset(("navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar"))
+_FURNITURE_ROLES = frozenset(
+    ("navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar")
+)
 _DIALOG_ROLES = frozenset(("dialog", "alertdialog"))
 _PAGE_FURNITURE = frozenset(("footer", "aside"))
 """Furniture outside the content of a page; inside they belong to it. For `header` see `html.py`."""
@@ -50,7 +75,9 @@ _NAMED_FURNITURE = re.compile(
     re.IGNORECASE,
 )
 """Names of ids and classes that many pages give their furniture. Those that also name content are not here."""
-_ANCHOR = re.compile(r"(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-link|anchorjs-link|permalink)(?:\s|$)")
+_ANCHOR = re.compile(
+    r"(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-link|anchorjs-link|permalink)(?:\s|$)"
+)
 
 
 def is_content(tag: str, attributes: Mapping[str, str]) -> bool:
@@ -58,7 +85,9 @@ def is_content(tag: str, attributes: Mapping[str, str]) -> bool:
     return tag in _CONTENT or attributes.get("role") in _CONTENT
 
 
-def omission_of(tag: str, attributes: Mapping[str, str], *, in_content: bool, labels: bool) -> Omission | None:
+def omission_of(
+    tag: str, attributes: Mapping[str, str], *, in_content: bool, labels: bool
+) -> Omission | None:
     """Return why an element is left out, or None if it is read.
 
     Args:
@@ -73,10 +102,16 @@ def omission_of(tag: str, attributes: Mapping[str, str], *, in_content: bool, la
         return Omission.NOSCRIPT
     if tag == "template" and not attributes.keys() & {"shadowrootmode", "shadowroot"}:
         return Omission.NO_TEXT
-    if tag == "button" and not labels and not any(name in attributes for name in _LABELLING_BUTTON):
+    if (
+        tag == "button"
+        and not labels
+        and not any(name in attributes for name in _LABELLING_BUTTON)
+    ):
         return Omission.NO_TEXT
     if not attributes and tag != "dialog":
-        return Omission.FURNITURE if _is_furniture(tag, attributes, in_content) else None
+        return (
+            Omission.FURNITURE if _is_furniture(tag, attributes, in_content) else None
+        )
     if _is_hidden(tag, attributes):
         return Omission.HIDDEN
     if attributes.get("aria-hidden", "").strip().lower() == "true":
@@ -91,7 +126,10 @@ def _is_formula(tag: str, attributes: Mapping[str, str]) -> bool:
 def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
     """Tell whether an attribute or an inline style hides an element. What a reader can unfold is not hidden."""
     if "hidden" in attributes:
-        return attributes["hidden"].lower() != "until-found" and attributes.get("role") != "tabpanel"
+        return (
+            attributes["hidden"].lower() != "until-found"
+            and attributes.get("role") != "tabpanel"
+        )
     if "popover" in attributes or (tag == "dialog" and "open" not in attributes):
         return True
     style = attributes.get("style")
@@ -124,4 +162,6 @@ def _is_furniture(tag: str, attributes: Mapping[str, str], in_content: bool) -> 
         return False
     if not in_content and _NAMED_FURNITURE.search(names):
         return True
-    return _COOKIES.search(names) is not None or (tag == "a" and _ANCHOR.search(names) is not None)
+    return _COOKIES.search(names) is not None or (
+        tag == "a" and _ANCHOR.search(names) is not None
+    )

@@ -16,8 +16,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from retrieval.documents import check_options, document_format
-from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
-from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
+from retrieval.documents.document import (
+    Document,
+    ReadingOptions,
+    Section,
+    Skipped,
+    Table,
+)
+from selfrag.common.child_process import (
+    MEBIBYTE,
+    ChildEndedError,
+    ChildLimits,
+    ChildProcess,
+)
 from selfrag.common.errors import UserError
 
 _MAX_IDLE = 2  # children that wait for further files
@@ -72,7 +83,10 @@ class IsolatedReader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -125,13 +139,22 @@ def _start_child() -> ChildProcess:
     return ChildProcess("retrieval.documents.worker", "reading documents")
 
 
-def _read(child: ChildProcess, path: Path, kind: str, name: str, options: ReadingOptions) -> Document:
+def _read(
+    child: ChildProcess, path: Path, kind: str, name: str, options: ReadingOptions
+) -> Document:
     """Return what is in a file, read by a child."""
-    request = {"name": str(path), "kind": kind, "title": name, "options": asdict(options)}
+    request = {
+        "name": str(path),
+        "kind": kind,
+        "title": name,
+        "options": asdict(options),
+    }
     try:
         *_, reply = child.ask(request, limits_of(path, kind))
     except ChildEndedError as error:
-        raise UserError(f"{path}: cannot be read: {error}; save it anew, split it, or leave it out") from error
+        raise UserError(
+            f"{path}: cannot be read: {error}; save it anew, split it, or leave it out"
+        ) from error
     return _document_of(reply.values)
 
 
@@ -142,7 +165,10 @@ def _close_all(children: list[ChildProcess]) -> None:
 
 def plain_document(document: Document) -> dict[str, Any]:
     """Return a document as values for JSON."""
-    sections = [[part.title, part.start, part.end, dict(part.metadata)] for part in document.sections]
+    sections = [
+        [part.title, part.start, part.end, dict(part.metadata)]
+        for part in document.sections
+    ]
     return {
         "text": document.text,
         "sections": sections,
@@ -159,7 +185,10 @@ def _document_of(values: Mapping[str, Any]) -> Document:
         tables.append(Table(None if header is None else (header[0], header[1]), spans))
     return Document(
         values["text"],
-        [Section(title, start, end, metadata) for title, start, end, metadata in values["sections"]],
+        [
+            Section(title, start, end, metadata)
+            for title, start, end, metadata in values["sections"]
+        ],
         tables,
         pages=values["pages"],
         skipped=[Skipped(what, why) for what, why in values["skipped"]],

@@ -14,7 +14,9 @@ from selfrag.common.reading import read_whole
 
 _FRONT_MATTER = re.compile(r"---[^\S\n]*\n")
 _FRONT_MATTER_END = re.compile(r"\n(?:---|\.\.\.)[^\S\n]*(?=\n|$)")
-_STRUCTURE = frozenset(("heading_open", "html_block", "table_open", "thead_open", "tr_open", "table_close"))
+_STRUCTURE = frozenset(
+    ("heading_open", "html_block", "table_open", "thead_open", "tr_open", "table_close")
+)
 _HTML_TABLE_TAG = re.compile(r"<(/?)(table|tr|th)(?=[\s/>])", re.IGNORECASE)
 
 
@@ -23,7 +25,9 @@ class _StructureTokens(list[Any]):
 
     def append(self, token: Any) -> None:
         """Keep a token of the structure, and the content of a heading."""
-        is_title = token.type == "inline" and bool(self) and self[-1].type == "heading_open"
+        is_title = (
+            token.type == "inline" and bool(self) and self[-1].type == "heading_open"
+        )
         if is_title or token.type in _STRUCTURE:
             super().append(token)
 
@@ -60,7 +64,11 @@ def parse_markdown(text: str, name: str) -> Document:
 
 
 def _sections(
-    text: str, tokens: Sequence[Any], references: dict[str, Any], starts: Sequence[int], name: str
+    text: str,
+    tokens: Sequence[Any],
+    references: dict[str, Any],
+    starts: Sequence[int],
+    name: str,
 ) -> list[Section]:
     """Return the sections between the headings, empty ones left out."""
     from markdown_it import MarkdownIt
@@ -77,13 +85,17 @@ def _sections(
         first, after = _lines_span(starts, token.map)
         outline.close(first, bool(text[outline.begin : first].strip()), level)
         children = inline.parseInline(content, references)[0].children or []
-        title = "".join(child.content or " " * (child.type == "softbreak") for child in children).strip()
+        title = "".join(
+            child.content or " " * (child.type == "softbreak") for child in children
+        ).strip()
         outline.open(level, title, first, after)
     outline.close(len(text), bool(text[outline.begin :].strip()))
     return outline.sections
 
 
-def _pipe_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Iterator[Table]:
+def _pipe_tables(
+    text: str, tokens: Sequence[Any], starts: Sequence[int]
+) -> Iterator[Table]:
     """Yield the tables of lines with pipes. The header is the first line with the line of dashes below it."""
     header: Span | None = None
     rows: list[Span] = []
@@ -92,7 +104,9 @@ def _pipe_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Ite
             header, rows = None, []
         elif token.type == "thead_open":
             first, _ = _lines_span(starts, token.map)
-            header = _trim(text, first, _lines_span(starts, (token.map[0], token.map[0] + 2))[1])
+            header = _trim(
+                text, first, _lines_span(starts, (token.map[0], token.map[0] + 2))[1]
+            )
         elif token.type == "tr_open" and header is not None and token.map is not None:
             row = _trim(text, *_lines_span(starts, token.map))
             if row[0] >= header[1]:
@@ -101,7 +115,9 @@ def _pipe_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Ite
             yield Table(header, tuple(rows))
 
 
-def _html_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Iterator[Table]:
+def _html_tables(
+    text: str, tokens: Sequence[Any], starts: Sequence[int]
+) -> Iterator[Table]:
     """Yield the tables of HTML in a Markdown text. A first row with `th` is the header."""
     begin: int | None = None  # offset of the open table
     rows: list[int] = []  # offsets of its rows
@@ -127,7 +143,9 @@ def _html_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Ite
                 begin = None
 
 
-def _html_table(text: str, begin: int, rows: list[int], header_rows: int, end: int) -> Table:
+def _html_table(
+    text: str, begin: int, rows: list[int], header_rows: int, end: int
+) -> Table:
     """Return a table of HTML, given the offsets of its begin, its rows and its end."""
     ends = [*rows[1:], end]
     spans = [_trim(text, start, stop) for start, stop in zip(rows, ends, strict=True)]
@@ -154,7 +172,9 @@ def _lines_span(starts: Sequence[int], lines: Sequence[int]) -> Span:
 def _trim(text: str, start: int, end: int) -> Span:
     """Return a span without the white space around it."""
     body = text[start:end]
-    return start + len(body) - len(body.lstrip()), end - (len(body) - len(body.rstrip()))
+    return start + len(body) - len(body.lstrip()), end - (
+        len(body) - len(body.rstrip())
+    )
 
 
 def _line_starts(text: str) -> array[int]:

@@ -29,4 +29,9 @@ def _read(request: Mapping[str, Any], replies: Replies) -> Document:
         limit_time(request)
         replies.send({})
 
-    return reading.read(Path(request["name"]), request["title"], ReadingOptions(**request["options"]), report_progress)
+    return reading.read(
+        Path(request["name"]),
+        request["title"],
+        ReadingOptions(**request["options"]),
+        report_progress,
+    )

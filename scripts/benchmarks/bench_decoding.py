@@ -36,7 +36,14 @@ from scripts.benchmarks.speed.timing import (
     ratio,
     serve,
 )
-from scripts.benchmarks.speed.workload import FORMS, LONG, Form, Item, demo_items, read_items
+from scripts.benchmarks.speed.workload import (
+    FORMS,
+    LONG,
+    Form,
+    Item,
+    demo_items,
+    read_items,
+)
 from scripts.command import command, progress
 from selfrag.common.provenance import machine
 from selfrag.decoding.answer import Answer
@@ -59,9 +66,14 @@ class Bench:
     repeats: int  # rounds
     answers: list[Answer] = field(default_factory=list)  # of the last form
 
-    def measure(self, form: Form, items: Sequence[Item], rivals: int) -> Iterator[dict[str, Any]]:
+    def measure(
+        self, form: Form, items: Sequence[Item], rivals: int
+    ) -> Iterator[dict[str, Any]]:
         """Yield a line for each way of answering in one form; rivals answer the first of the questions."""
-        for served in (self.cached, self.uncached):  # the first steps of an engine are slow
+        for served in (
+            self.cached,
+            self.uncached,
+        ):  # the first steps of an engine are slow
             answer_all(items[:2], self.prompting, form.policy, served.engine)
         recording = Recording(self.cached.engine)
 
@@ -74,20 +86,31 @@ class Bench:
         def floor() -> Run:
             seconds, generated = replay(self.cached.llm, recording.requests)
             prompts = sum(len(request.prompt_ids) for request in recording.requests)
-            return Run(seconds, ("",) * len(items), Work(len(generated), prompts, 0, sum(generated)))
+            return Run(
+                seconds,
+                ("",) * len(items),
+                Work(len(generated), prompts, 0, sum(generated)),
+            )
 
         series = race({"ours": ours, "floor": floor}, self.repeats, self._prepare)
         least = least_tokens(request.prompt_ids for request in recording.requests)
         computed = series["ours"].work.prompt_tokens - series["ours"].work.cached_tokens
-        yield {**_line(form, series["ours"], series["floor"]), "computed / fewest": computed / least}
+        yield {
+            **_line(form, series["ours"], series["floor"]),
+            "computed / fewest": computed / least,
+        }
         yield _line(form, series["floor"], series["floor"])
         few = items[:rivals]
         ways: dict[str, Callable[[], Run]] = {}
-        ways["ours"] = partial(answer_all, few, self.prompting, form.policy, self.cached.engine)
+        ways["ours"] = partial(
+            answer_all, few, self.prompting, form.policy, self.cached.engine
+        )
         for logprobs in (KIND, form.rival_logprobs):
             most = min(logprobs, self.uncached.engine.limits.vocab_size)
             loop = OfficialLoop(self.uncached.llm, self.prompting, form, most)
-            ways[f"published loop, {logprobs:,} log-probabilities"] = partial(loop.answer_all, few)
+            ways[f"published loop, {logprobs:,} log-probabilities"] = partial(
+                loop.answer_all, few
+            )
         series = race(ways, self.repeats, self._prepare)
         for rival in series.values():
             yield _line(form, rival, series["ours"])
@@ -124,22 +147,57 @@ def rescore(answers: Sequence[Answer]) -> dict[str, Any]:
     sweep(many, weights)
     seconds = time.perf_counter() - start
     nodes = sum(len(answer.trace.nodes) for answer in many)
-    return {"answers": RESCORED, "distinct": len(answers), "nodes": nodes, "settings": SETTINGS, "seconds": seconds}
+    return {
+        "answers": RESCORED,
+        "distinct": len(answers),
+        "nodes": nodes,
+        "settings": SETTINGS,
+        "seconds": seconds,
+    }
 
 
 @command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
-    parser.add_argument("--data", type=Path, help="rows with instruction and passages; else made from the demo corpus")
+    parser.add_argument(
+        "--model", default="demo", help="checkpoint directory, hub name or `demo`"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="rows with instruction and passages; else made from the demo corpus",
+    )
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
-    parser.add_argument("--kv-gib", type=float, help="memory for keys and values of each of the two engines")
-    parser.add_argument("--forms", nargs="+", choices=[form.name for form in FORMS], default=["short", "long"])
-    parser.add_argument("--questions", type=int, default=64, help="of ours and the floor; default %(default)s")
-    parser.add_argument("--passages", type=int, default=5, help="of each question; default %(default)s")
-    parser.add_argument("--rivals", type=int, default=4, help="questions of the rivals; default %(default)s")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds; default %(default)s")
+    parser.add_argument(
+        "--kv-gib",
+        type=float,
+        help="memory for keys and values of each of the two engines",
+    )
+    parser.add_argument(
+        "--forms",
+        nargs="+",
+        choices=[form.name for form in FORMS],
+        default=["short", "long"],
+    )
+    parser.add_argument(
+        "--questions",
+        type=int,
+        default=64,
+        help="of ours and the floor; default %(default)s",
+    )
+    parser.add_argument(
+        "--passages", type=int, default=5, help="of each question; default %(default)s"
+    )
+    parser.add_argument(
+        "--rivals",
+        type=int,
+        default=4,
+        help="questions of the rivals; default %(default)s",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="rounds; default %(default)s"
+    )
     arguments = parser.parse_args()
     say = progress()
     if arguments.data is None:
@@ -150,19 +208,33 @@ def main() -> int:
     options = {"max_logprobs": LONG.rival_logprobs}
     config = VLLMConfig(model, kv_cache_gib=arguments.kv_gib, engine_args=options)
     say("loading with and without prefix caching")
-    cached, uncached = serve(config), serve(replace(config, enable_prefix_caching=False))
+    cached, uncached = (
+        serve(config),
+        serve(replace(config, enable_prefix_caching=False)),
+    )
     bench = Bench(cached, uncached, prompting_of(model), arguments.repeats)
     lines: list[dict[str, Any]] = []
     for form in FORMS:
         if form.name in arguments.forms:
-            for line in bench.measure(form.with_passages(arguments.passages), items, arguments.rivals):
-                say(f"{line['form']}: {line['way']}, {line['questions/s']:.3g} questions/s")
+            for line in bench.measure(
+                form.with_passages(arguments.passages), items, arguments.rivals
+            ):
+                say(
+                    f"{line['form']}: {line['way']}, {line['questions/s']:.3g} questions/s"
+                )
                 lines.append(line)
-    report = {"machine": machine(), "engine": cached.settings(), "lines": lines, "rescoring": rescore(bench.answers)}
+    report = {
+        "machine": machine(),
+        "engine": cached.settings(),
+        "lines": lines,
+        "rescoring": rescore(bench.answers),
+    }
     cached.engine.close()
     uncached.engine.close()
     print(results_table(lines))
-    print(f"Rescoring: {report['rescoring']}\n\nMachine: {report['machine']}\n\nEngine: {report['engine']}")
+    print(
+        f"Rescoring: {report['rescoring']}\n\nMachine: {report['machine']}\n\nEngine: {report['engine']}"
+    )
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -30,7 +30,9 @@ from scripts.command import command, progress
 MIB = 1 << 20
 
 
-def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], segments: int) -> None:
+def serve(
+    pipe: Connection, model: str, engine: str, questions: Sequence[str], segments: int
+) -> None:
     """Measure `generate()` in the process of the server, then serve until it is ended."""
     import uvicorn
 
@@ -38,7 +40,11 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     from selfrag.decoding.answer import Answer
     from selfrag.decoding.policy import Decoding
     from selfrag.serving.app import create_app
-    from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
+    from selfrag.serving.connections import (
+        KEEP_ALIVE,
+        ConnectionLimits,
+        limited_connections,
+    )
     from selfrag.serving.service import Service
 
     rag = SelfRAG.from_pretrained(model, engine=engine, dtype="float32")
@@ -55,12 +61,18 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     started = time.perf_counter()
     together = rag.generate(list(questions))
     seconds = time.perf_counter() - started
-    same = sum(answer.cited_text() == text for answer, text in zip(together, alone, strict=True))
+    same = sum(
+        answer.cited_text() == text
+        for answer, text in zip(together, alone, strict=True)
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     pipe.send((listener.getsockname()[1], alone, first, seconds, same))
     protocol = limited_connections(ConnectionLimits())
     config = uvicorn.Config(
-        create_app(Service(rag)), http=protocol, log_level="critical", timeout_keep_alive=KEEP_ALIVE
+        create_app(Service(rag)),
+        http=protocol,
+        log_level="critical",
+        timeout_keep_alive=KEEP_ALIVE,
     )
     uvicorn.Server(config).run(sockets=[listener])
 
@@ -74,7 +86,11 @@ def resident(process: int) -> float:
 async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
     """Return the streamed answer, and the seconds to its first segment."""
     started, first, text = time.perf_counter(), None, ""
-    body = {"model": "selfrag", "stream": True, "messages": [{"role": "user", "content": question}]}
+    body = {
+        "model": "selfrag",
+        "stream": True,
+        "messages": [{"role": "user", "content": question}],
+    }
     async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
         reply.raise_for_status()
         async for line in reply.aiter_lines():
@@ -93,7 +109,12 @@ def measure_health(pipe: Connection, url: str, seconds: float) -> None:
 
 
 async def load(
-    url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float, hostile: int = 0
+    url: str,
+    questions: Sequence[str],
+    expected: Sequence[str],
+    clients: int,
+    seconds: float,
+    hostile: int = 0,
 ) -> Any:
     """Ask from many clients for a while, beside hostile ones; return what was measured."""
     measured: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
@@ -123,31 +144,65 @@ async def load(
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
+    parser.add_argument(
+        "--model", default="demo", help="checkpoint directory, hub name or `demo`"
+    )
     parser.add_argument("--engine", default="vllm", help="default %(default)s")
     parser.add_argument("--clients", type=int, default=200, help="default %(default)s")
-    parser.add_argument("--hostile", type=int, default=0, help="hostile clients; default %(default)s")
-    parser.add_argument("--seconds", type=float, default=180, help="how long they ask; default %(default)s")
-    parser.add_argument("--questions", type=int, default=200, help="default %(default)s")
-    parser.add_argument("--segments", type=int, default=3, help="most segments of an answer; default %(default)s")
+    parser.add_argument(
+        "--hostile", type=int, default=0, help="hostile clients; default %(default)s"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=180,
+        help="how long they ask; default %(default)s",
+    )
+    parser.add_argument(
+        "--questions", type=int, default=200, help="default %(default)s"
+    )
+    parser.add_argument(
+        "--segments",
+        type=int,
+        default=3,
+        help="most segments of an answer; default %(default)s",
+    )
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     arguments = parser.parse_args()
-    say, questions = progress(), [item.question for item in demo_items(arguments.questions, 1)]
+    say, questions = (
+        progress(),
+        [item.question for item in demo_items(arguments.questions, 1)],
+    )
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     server = spawning.Process(
-        target=serve, args=(theirs, arguments.model, arguments.engine, questions, arguments.segments), daemon=True
+        target=serve,
+        args=(theirs, arguments.model, arguments.engine, questions, arguments.segments),
+        daemon=True,
     )
     server.start()
     theirs.close()  # so that a server that ends early ends the waiting
     port, alone, alone_first, seconds, same = ours.recv()
     say(f"one by one and in one call: done, {same} of {len(questions)} answers equal")
     url = f"http://127.0.0.1:{port}"
-    asyncio.run(load(url, questions, alone, arguments.clients, min(20, arguments.seconds)))
+    asyncio.run(
+        load(url, questions, alone, arguments.clients, min(20, arguments.seconds))
+    )
     health, sends_health = spawning.Pipe()
-    spawning.Process(target=measure_health, args=(sends_health, url, arguments.seconds), daemon=True).start()
+    spawning.Process(
+        target=measure_health, args=(sends_health, url, arguments.seconds), daemon=True
+    ).start()
     before, started = resident(server.pid or 0), time.perf_counter()
-    measured = asyncio.run(load(url, questions, alone, arguments.clients, arguments.seconds, arguments.hostile))
+    measured = asyncio.run(
+        load(
+            url,
+            questions,
+            alone,
+            arguments.clients,
+            arguments.seconds,
+            arguments.hostile,
+        )
+    )
     lasted, after = time.perf_counter() - started, resident(server.pid or 0)
     health_seconds = health.recv()
     server.terminate()
@@ -168,7 +223,9 @@ def main() -> int:
     }
     for name, value in report.items():
         print(f"{name:32} {value if not isinstance(value, float) else round(value, 3)}")
-    print(f"{'served / batch':32} {report['served_questions_per_second'] / report['batch_questions_per_second']:.3f}")
+    print(
+        f"{'served / batch':32} {report['served_questions_per_second'] / report['batch_questions_per_second']:.3f}"
+    )
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0

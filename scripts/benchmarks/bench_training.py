@@ -26,10 +26,22 @@ from selfrag.training.rows import write_rows
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--rows", type=Path, help="training rows; their number is a multiple of the batch")
-    parser.add_argument("--base", default="demo-base", help="base checkpoint; default %(default)s")
-    parser.add_argument("--recipe", default="cpu", help="method, adapter and lengths; default %(default)s")
-    parser.add_argument("--batch", type=int, default=4, help="rows of a step; default %(default)s")
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        help="training rows; their number is a multiple of the batch",
+    )
+    parser.add_argument(
+        "--base", default="demo-base", help="base checkpoint; default %(default)s"
+    )
+    parser.add_argument(
+        "--recipe",
+        default="cpu",
+        help="method, adapter and lengths; default %(default)s",
+    )
+    parser.add_argument(
+        "--batch", type=int, default=4, help="rows of a step; default %(default)s"
+    )
     parser.add_argument("--steps", type=int, default=12, help="default %(default)s")
     arguments = parser.parse_args()
     say = progress()
@@ -39,9 +51,13 @@ def main() -> int:
         rows = arguments.rows
         if rows is None:
             rows = Path(scratch) / "rows.jsonl"
-            write_rows(rows, rows_from(demo_items(arguments.batch * arguments.steps, 1)))
+            write_rows(
+                rows, rows_from(demo_items(arguments.batch * arguments.steps, 1))
+            )
         base = resolve_model(arguments.base)
-        contest = TrainingContest(rows, base, arguments.batch, arguments.steps, 2, config)
+        contest = TrainingContest(
+            rows, base, arguments.batch, arguments.steps, 2, config
+        )
         for system in SYSTEMS:
             say(f"training: {system}")
             lines.append(train(system, contest))

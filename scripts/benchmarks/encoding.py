@@ -20,13 +20,19 @@ from retrieval.readers import read_files
 
 def main() -> None:
     """Print a line for each way of encoding."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("passages", help="a table with id, title and text")
     parser.add_argument("--encoder", required=True, help="directory or hub name")
-    parser.add_argument("--texts", type=int, default=1000, help="texts, spread over the table")
+    parser.add_argument(
+        "--texts", type=int, default=1000, help="texts, spread over the table"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    texts = [Template().of_passage(row.passage) for row in read_files([arguments.passages])]
+    texts = [
+        Template().of_passage(row.passage) for row in read_files([arguments.passages])
+    ]
     texts = texts[:: max(1, len(texts) // arguments.texts)][: arguments.texts]
     ways = encoders(arguments.encoder)
     for encode in ways.values():  # libraries set themselves up
@@ -37,14 +43,18 @@ def main() -> None:
         for name, encode in ways.items():
             wall, processor = time.perf_counter(), time.process_time()
             vectors[name] = encode(texts)
-            spent[name].append((time.perf_counter() - wall, time.process_time() - processor))
+            spent[name].append(
+                (time.perf_counter() - wall, time.process_time() - processor)
+            )
     reference = next(iter(vectors.values()))
     base = np.median(spent["sentence-transformers"], axis=0)
     print(f"{len(texts)} texts, {arguments.rounds} rounds in turn, medians")
     for name, times in spent.items():
         wall, processor = (median(column) for column in zip(*times, strict=True))
         cosines = (vectors[name] * reference).sum(1)
-        cosines /= np.linalg.norm(vectors[name], axis=1) * np.linalg.norm(reference, axis=1)
+        cosines /= np.linalg.norm(vectors[name], axis=1) * np.linalg.norm(
+            reference, axis=1
+        )
         gains = f"{base[0] / wall:.2f} and {base[1] / processor:.2f} times as fast"
         print(
             f"{name:<24} {len(texts) / wall:6.1f} texts/s, {processor:6.1f} s CPU, {gains}, cosine {cosines.min():.4f}"
@@ -57,13 +67,20 @@ def encoders(source: str) -> dict[str, Callable[[Sequence[str]], Any]]:
 
     theirs = SentenceTransformer(source, device="cpu", trust_remote_code=False)
     ways: dict[str, Callable[[Sequence[str]], Any]] = {
-        "sentence-transformers": lambda texts: theirs.encode(list(texts), show_progress_bar=False)
+        "sentence-transformers": lambda texts: theirs.encode(
+            list(texts), show_progress_bar=False
+        )
     }
     for precision in ("float32", "bfloat16"):
         ours = TransformerEncoder(source, precision=precision)
         ways[precision] = (
             lambda texts, ours=ours: np.concatenate(  # type: ignore[misc]
-                list(ours.encode_blocks(texts[row : row + BLOCK_ROWS] for row in range(0, len(texts), BLOCK_ROWS)))
+                list(
+                    ours.encode_blocks(
+                        texts[row : row + BLOCK_ROWS]
+                        for row in range(0, len(texts), BLOCK_ROWS)
+                    )
+                )
             )
         )
     return ways

@@ -54,12 +54,18 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    items = commands.add_parser("items", help="write questions with passages of the demo index")
+    items = commands.add_parser(
+        "items", help="write questions with passages of the demo index"
+    )
     items.add_argument("--out", type=Path, required=True, help="JSON Lines to write")
-    items.add_argument("--count", type=int, default=128, help="questions, default %(default)s")
+    items.add_argument(
+        "--count", type=int, default=128, help="questions, default %(default)s"
+    )
     _add_run(commands.add_parser("run", help="run the steps and write the report"))
     step = commands.add_parser("step", help="run one step; `run` does it")
     step.add_argument("name", choices=[step.name for step in STEPS])
@@ -69,16 +75,50 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--items", type=Path, required=True, help="questions with passages, as `items` writes them")
-    parser.add_argument("--out", type=Path, required=True, help="folder for gpu.json and gpu.md")
-    parser.add_argument("--weights-parts", type=Path, help="folder with the parts of the demo's base model")
-    parser.add_argument("--rows", type=Path, help="rows of the demo's first stage: OUT/1 of make_demo_rows.py")
-    parser.add_argument("--device", default="auto", help="torch device, default: CUDA where there is one")
-    parser.add_argument("--tiny", action="store_true", help="random models of two layers, few questions")
-    parser.add_argument("--steps", default="", help=f"comma-separated, default: {','.join(s.name for s in STEPS)}")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of all steps, default %(default)s")
     parser.add_argument(
-        "--limit", action="append", default=[], metavar="STEP=SECONDS", help="another time limit for one step"
+        "--items",
+        type=Path,
+        required=True,
+        help="questions with passages, as `items` writes them",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for gpu.json and gpu.md"
+    )
+    parser.add_argument(
+        "--weights-parts",
+        type=Path,
+        help="folder with the parts of the demo's base model",
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        help="rows of the demo's first stage: OUT/1 of make_demo_rows.py",
+    )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="torch device, default: CUDA where there is one",
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="random models of two layers, few questions"
+    )
+    parser.add_argument(
+        "--steps",
+        default="",
+        help=f"comma-separated, default: {','.join(s.name for s in STEPS)}",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help="limit of all steps, default %(default)s",
+    )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="STEP=SECONDS",
+        help="another time limit for one step",
     )
 
 
@@ -90,10 +130,14 @@ def write_items(out: Path, count: int) -> int:
         raise UserError(f"--count {count}: give at least {LEAST_ITEMS}")
     records = []
     for item in demo_items(count, PASSAGES):
-        passages = [{"id": p.id, "title": p.title, "text": p.text} for p in item.passages]
+        passages = [
+            {"id": p.id, "title": p.title, "text": p.text} for p in item.passages
+        ]
         records.append({"instruction": item.question, "passages": passages})
     write_jsonl(out, records)
-    print(f"{out}: {len(records)} questions with {PASSAGES} passages each, {out.stat().st_size / MIB:.2f} MiB")
+    print(
+        f"{out}: {len(records)} questions with {PASSAGES} passages each, {out.stat().st_size / MIB:.2f} MiB"
+    )
     return 0
 
 
@@ -110,10 +154,14 @@ def run(arguments: argparse.Namespace) -> int:
             tiny=arguments.tiny,
         )
         settings.write(Path(work))
-        Job(settings, Path(work) / "items.jsonl", 0).items()  # a bad file is told at once
+        Job(
+            settings, Path(work) / "items.jsonl", 0
+        ).items()  # a bad file is told at once
         arguments.out.mkdir(parents=True, exist_ok=True)
         try:
-            report = run_steps(steps, settings, arguments.out, arguments.seconds, Path(__file__))
+            report = run_steps(
+                steps, settings, arguments.out, arguments.seconds, Path(__file__)
+            )
         finally:
             shutil.rmtree(settings.shared_memory, ignore_errors=True)
     print((arguments.out / "gpu.md").read_text(encoding="utf-8"))
@@ -138,11 +186,15 @@ def chosen_steps(names: str, limits: Sequence[str]) -> list[Step]:
         except ValueError:
             seconds = -1.0
         if name not in known or not 0 <= seconds < 1e6:
-            raise UserError(f"--limit {limit!r:.60}: write STEP=SECONDS, such as parity=90; steps: {', '.join(known)}")
+            raise UserError(
+                f"--limit {limit!r:.60}: write STEP=SECONDS, such as parity=90; steps: {', '.join(known)}"
+            )
         known[name] = replace(known[name], seconds=seconds)
     chosen = names.split(",") if names else list(known)
     if unknown := [name for name in chosen if name not in known]:
-        raise UserError(f"--steps: unknown {unknown[0]!r:.60}; known: {', '.join(known)}")
+        raise UserError(
+            f"--steps: unknown {unknown[0]!r:.60}; known: {', '.join(known)}"
+        )
     return [step for step in known.values() if step.name in chosen]
 
 

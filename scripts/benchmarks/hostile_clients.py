@@ -20,7 +20,10 @@ Attempt = Callable[[httpx.AsyncClient, random.Random], Awaitable[object]]
 
 def chat(content: str, **settings: Any) -> dict[str, Any]:
     """Return the body of a chat completion."""
-    turns = [{"role": "system", "content": content}, {"role": "user", "content": "Who are you?"}]
+    turns = [
+        {"role": "system", "content": content},
+        {"role": "user", "content": "Who are you?"},
+    ]
     return {"model": "selfrag", "messages": turns, "selfrag": settings}
 
 
@@ -32,16 +35,34 @@ async def send_long_conversation(client: httpx.AsyncClient, rng: random.Random) 
 
 async def send_much_evidence(client: httpx.AsyncClient, rng: random.Random) -> int:
     """Let the server keep an answer with 1.5 MB of evidence that cannot be compressed."""
-    evidence = [{"id": str(number), "text": rng.randbytes(7_500).hex()} for number in range(100)]
-    body = chat("Be short.", evidence=evidence, mode="always", passages=5, max_segments=1, segment_tokens=5)
+    evidence = [
+        {"id": str(number), "text": rng.randbytes(7_500).hex()} for number in range(100)
+    ]
+    body = chat(
+        "Be short.",
+        evidence=evidence,
+        mode="always",
+        passages=5,
+        max_segments=1,
+        segment_tokens=5,
+    )
     return (await client.post("/v1/chat/completions", json=body)).status_code
 
 
 async def send_broken_json(client: httpx.AsyncClient, rng: random.Random) -> int:
     """Send NaN, nesting, or half of a body."""
-    content = rng.choice(['{"model": NaN}', "[" * 100_000, '{"model": "selfrag", "messages"', '{"a": 1e400}'])
+    content = rng.choice(
+        [
+            '{"model": NaN}',
+            "[" * 100_000,
+            '{"model": "selfrag", "messages"',
+            '{"a": 1e400}',
+        ]
+    )
     headers = {"Content-Type": "application/json"}
-    return (await client.post("/v1/chat/completions", content=content, headers=headers)).status_code
+    return (
+        await client.post("/v1/chat/completions", content=content, headers=headers)
+    ).status_code
 
 
 async def send_endless_trace(client: httpx.AsyncClient, rng: random.Random) -> int:
@@ -59,15 +80,21 @@ async def send_endless_trace(client: httpx.AsyncClient, rng: random.Random) -> i
 
 async def come_from_another_site(client: httpx.AsyncClient, rng: random.Random) -> int:
     """Ask under a name that another site may have."""
-    return (await client.get("/v1/models", headers={"Host": "evil.example"})).status_code
+    return (
+        await client.get("/v1/models", headers={"Host": "evil.example"})
+    ).status_code
 
 
 async def hold_a_connection(client: httpx.AsyncClient, rng: random.Random) -> str:
     """Send nothing, or a byte a second, until the server ends the connection."""
-    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    reader, writer = await asyncio.open_connection(
+        client.base_url.host, client.base_url.port
+    )
     started = time.monotonic()
     with suppress(ConnectionError):
-        writer.write(rng.choice([b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]))
+        writer.write(
+            rng.choice([b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+        )
         while not reader.at_eof() and time.monotonic() - started < 60:
             with suppress(TimeoutError):
                 await asyncio.wait_for(reader.read(100), 1.0)
@@ -100,9 +127,13 @@ async def attack(url: str, clients: int, until: float) -> dict[str, int]:
             outcomes[f"{attempt.__name__}: {outcome}"] += 1
             await asyncio.sleep(PAUSE)
 
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=None)) as client:
+    async with httpx.AsyncClient(
+        base_url=url, timeout=120, limits=httpx.Limits(max_connections=None)
+    ) as client:
         attempts = islice(cycle(ATTEMPTS), clients)
-        await asyncio.gather(*(repeat(attempt, seed) for seed, attempt in enumerate(attempts)))
+        await asyncio.gather(
+            *(repeat(attempt, seed) for seed, attempt in enumerate(attempts))
+        )
     return dict(sorted(outcomes.items()))
 
 

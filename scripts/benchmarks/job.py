@@ -35,10 +35,16 @@ class Settings:
 
     work: str  # folder for logs, results of steps, checkpoints
     items: str  # JSON Lines of questions with passages
-    parts: str | None = None  # folder with the parts of the demo's base model; None where the cache has it
-    rows: str | None = None  # folder with rows.jsonl and heldout.jsonl of the demo's first stage
+    parts: str | None = (
+        None  # folder with the parts of the demo's base model; None where the cache has it
+    )
+    rows: str | None = (
+        None  # folder with rows.jsonl and heldout.jsonl of the demo's first stage
+    )
     device: str = "auto"  # `auto` (CUDA where there is one) or a torch device
-    tiny: bool = False  # random models of a few layers and few questions: does every step run?
+    tiny: bool = (
+        False  # random models of a few layers and few questions: does every step run?
+    )
 
     @property
     def shared_memory(self) -> Path:
@@ -111,5 +117,7 @@ class Job:
         path = Path(self.settings.items)
         available = sum(1 for _ in read_jsonl(path, dict))
         if available < LEAST_ITEMS:
-            raise UserError(f"{path} holds {available} questions; at least {LEAST_ITEMS} are needed")
+            raise UserError(
+                f"{path} holds {available} questions; at least {LEAST_ITEMS} are needed"
+            )
         return read_items(path, available, PASSAGES)

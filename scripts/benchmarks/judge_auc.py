@@ -44,7 +44,9 @@ EMPTY = "N/A"
 @command
 def main() -> int:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases")
     parser.add_argument("--model", default="demo-base")
     parser.add_argument("--engine", default="vllm")
@@ -56,17 +58,26 @@ def main() -> int:
     rows = list(read_labelled(options.cases))
     random.Random(0).shuffle(rows)  # noqa: S311 - a sample
     for group, (name, best, worst) in GROUPS.items():
-        chosen = [row for row in rows if row.case.group == group and row.label in (best, worst)][: options.limit]
+        chosen = [
+            row
+            for row in rows
+            if row.case.group == group and row.label in (best, worst)
+        ][: options.limit]
         measure(judges[name], engine, chosen, best)
         sys.stdout.flush()
     engine.close()
     return 0
 
 
-def measure(judge: Judge, engine: Engine, rows: Sequence[LabelledCase], best: str) -> None:
+def measure(
+    judge: Judge, engine: Engine, rows: Sequence[LabelledCase], best: str
+) -> None:
     """Print the figures of one group."""
     turns = (Message("user", EMPTY), Message("assistant", EMPTY))
-    content_free = JudgeInput(turns[: 1 if judge.name == "prompt_isrel" else 2], (Passage("empty", EMPTY, ""),))
+    content_free = JudgeInput(
+        turns[: 1 if judge.name == "prompt_isrel" else 2],
+        (Passage("empty", EMPTY, ""),),
+    )
     states = [case_input(row.case) for row in rows]
     reflections = finish(judge.judge([*states, content_free]), engine)
     judgments: list[Judgment] = [reflection.scored[0] for reflection in reflections]
@@ -81,14 +92,25 @@ def measure(judge: Judge, engine: Engine, rows: Sequence[LabelledCase], best: st
         words.append(overlap(text, shown(evidence)))
         probabilities = np.array(judgment.distribution)
         raw.append(float((probabilities.argmax() == position) == (row.label == best)))
-        calibrated.append(float(((probabilities / prior).argmax() == position) == (row.label == best)))
+        calibrated.append(
+            float(((probabilities / prior).argmax() == position) == (row.label == best))
+        )
     coverage = np.mean([judgment.coverage for judgment in judgments])
-    print(f"{judge.name}, {len(rows)} cases, {sum(right)} {best}, mean coverage {coverage:.3f}")
-    print(f"  prior of an empty prompt: {dict(zip(judge.labels.names, prior.round(3).tolist(), strict=True))}")
+    print(
+        f"{judge.name}, {len(rows)} cases, {sum(right)} {best}, mean coverage {coverage:.3f}"
+    )
+    print(
+        f"  prior of an empty prompt: {dict(zip(judge.labels.names, prior.round(3).tolist(), strict=True))}"
+    )
     for what, values in (("prompted", scores), ("words in common", words)):
         print(f"  AUC, {what}: {bracketed(area(right, values, 0))}")
-    print(f"  accuracy, most probable label: {bracketed(mean(raw))}; calibrated: {bracketed(mean(calibrated))}")
-    difference = mean([after - before for after, before in zip(calibrated, raw, strict=True)], bounds=(-1.0, 1.0))
+    print(
+        f"  accuracy, most probable label: {bracketed(mean(raw))}; calibrated: {bracketed(mean(calibrated))}"
+    )
+    difference = mean(
+        [after - before for after, before in zip(calibrated, raw, strict=True)],
+        bounds=(-1.0, 1.0),
+    )
     print(f"  accuracy, calibrated - raw, paired: {bracketed(difference)}")
 
 

@@ -34,7 +34,9 @@ def fill_cache(folder: Path) -> None:
             for part in sorted(folder.iterdir()):
                 target.write(part.read_bytes())
         if file_digest(draft / name) != checksum:
-            raise UserError(f"{folder}: its files, joined by name, are not {name}; split the right file")
+            raise UserError(
+                f"{folder}: its files, joined by name, are not {name}; split the right file"
+            )
 
     publish(asset_path(BASE_MODEL), join, needs=BASE_MODEL.megabytes << 20)
 
@@ -42,7 +44,9 @@ def fill_cache(folder: Path) -> None:
 def demo_checkpoint(job: Job) -> Path:
     """Return the folder of the demo model; of a random one in a tiny run."""
     if job.settings.tiny:
-        return save_model(TINY_DEMO, job.items(), job.work / "demo", job.device, torch.float32)
+        return save_model(
+            TINY_DEMO, job.items(), job.work / "demo", job.device, torch.float32
+        )
     return model_path()
 
 

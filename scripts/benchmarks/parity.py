@@ -56,7 +56,11 @@ def compare_devices(job: Job) -> None:
     path = str(demo_checkpoint(job))
     prompting = prompting_of(path)
     items = job.items()[: TINY_QUESTIONS if job.settings.tiny else QUESTIONS]
-    exact, rounded, reference = Place(job.device, "float32"), Place(job.device, "bfloat16"), Place("cpu", "float32")
+    exact, rounded, reference = (
+        Place(job.device, "float32"),
+        Place(job.device, "bfloat16"),
+        Place("cpu", "float32"),
+    )
     first = answers_at(job, exact, path, prompting, items)
     second = answers_at(job, rounded, path, prompting, items)
     compare(job, rounded, second, exact, first)
@@ -65,9 +69,16 @@ def compare_devices(job: Job) -> None:
     compare(job, rounded, second, reference, third)
 
 
-def answers_at(job: Job, place: Place, path: str, prompting: Prompting, items: Sequence[Item]) -> list[Answer]:
+def answers_at(
+    job: Job, place: Place, path: str, prompting: Prompting, items: Sequence[Item]
+) -> list[Answer]:
     """Return the answers to the questions, or to the first of them if the time of the step runs out."""
-    config = TransformersConfig(path, dtype=place.dtype, device=place.device, max_model_len=2048)  # type: ignore[arg-type]
+    config = TransformersConfig(
+        path,
+        dtype=place.dtype,  # type: ignore[arg-type]
+        device=place.device,
+        max_model_len=2048,
+    )
     engine = TransformersEngine.load(config)
     answers: list[Answer] = []
     seconds = 0.0
@@ -81,14 +92,23 @@ def answers_at(job: Job, place: Place, path: str, prompting: Prompting, items: S
     return answers
 
 
-def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place, expected: Sequence[Answer]) -> None:
+def compare(
+    job: Job,
+    place: Place,
+    answers: Sequence[Answer],
+    reference: Place,
+    expected: Sequence[Answer],
+) -> None:
     """Write a line of the table: equal answers, equal rescored answers, differences of label probabilities.
 
     Where the time was too short for all questions in one place, those that both answered are compared.
     """
     count = min(len(answers), len(expected))
     answers, expected = answers[:count], expected[:count]
-    same = [_written(answer) == _written(counterpart) for answer, counterpart in zip(answers, expected, strict=True)]
+    same = [
+        _written(answer) == _written(counterpart)
+        for answer, counterpart in zip(answers, expected, strict=True)
+    ]
     differences = label_differences(answers, expected)
     every = [value for values in differences.values() for value in values]
     rescored = {}
@@ -97,7 +117,9 @@ def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place,
             _written(answer.rescore(weights)) == _written(counterpart.rescore(weights))
             for answer, counterpart in zip(answers, expected, strict=True)
         ]
-        rescored[f"equal when rescored with weights {number}, %"] = bracketed(mean(equal))
+        rescored[f"equal when rescored with weights {number}, %"] = bracketed(
+            mean(equal)
+        )
     job.result(
         **{
             "run": str(place),
@@ -112,24 +134,33 @@ def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place,
     )
 
 
-def label_differences(answers: Sequence[Answer], expected: Sequence[Answer]) -> dict[str, list[float]]:
+def label_differences(
+    answers: Sequence[Answer], expected: Sequence[Answer]
+) -> dict[str, list[float]]:
     """Return by how much the probabilities of each judgment differ, the most of its labels; one number a judgment.
 
     IsRel is judged before anything is written; the others are compared where both runs wrote the same text.
     """
     differences: dict[str, list[float]] = {role: [] for role in ROLES}
     for answer, counterpart in zip(answers, expected, strict=True):
-        for first, second in zip(answer.trace.nodes, counterpart.trace.nodes, strict=True):
+        for first, second in zip(
+            answer.trace.nodes, counterpart.trace.nodes, strict=True
+        ):
             for role in ROLES:
                 comparable = role == "isrel" or first.text == second.text
-                ours, theirs = _distribution(first.judgments, role), _distribution(second.judgments, role)
+                ours, theirs = (
+                    _distribution(first.judgments, role),
+                    _distribution(second.judgments, role),
+                )
                 if comparable and ours and theirs:
                     labels = zip(ours, theirs, strict=True)
                     differences[role].append(max(abs(p - q) for p, q in labels))
     return differences
 
 
-def _distribution(judgments: Mapping[Any, Judgment | None], role: str) -> Sequence[float]:
+def _distribution(
+    judgments: Mapping[Any, Judgment | None], role: str
+) -> Sequence[float]:
     """Return the probabilities of one judgment of a candidate, or none where it was not judged."""
     judgment = judgments.get(role)
     return () if judgment is None else judgment.distribution

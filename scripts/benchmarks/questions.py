@@ -18,7 +18,13 @@ import torch
 
 from scripts.benchmarks.job import Job, SkipStep
 from scripts.benchmarks.models import checkpoint_7b, demo_checkpoint
-from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
+from scripts.benchmarks.random_models import (
+    LLAMA_7B,
+    TINY_7B,
+    make_model,
+    make_tokenizer,
+    prompting_for,
+)
 from scripts.benchmarks.speed.generate import TransformersLLM
 from scripts.benchmarks.speed.rivals import KIND, OfficialLoop
 from scripts.benchmarks.speed.timing import Run, Served, answer_all, prompting_of, serve
@@ -48,7 +54,9 @@ RIVAL_SECONDS = 5.0
 class QuestionCounts:
     """How many questions of one form are questions_asked."""
 
-    live: tuple[tuple[int, int], ...]  # live questions, and questions that are questions_asked with so many
+    live: tuple[
+        tuple[int, int], ...
+    ]  # live questions, and questions that are questions_asked with so many
     rival: int  # questions of each loop
 
 
@@ -79,7 +87,9 @@ class FixedLength:
         for ticket, result in self.engine.step():
             if isinstance(result, Generated) and has_ended(result):
                 token_ids = (*result.token_ids[:-1], self.ending)
-                results.append((ticket, replace(result, token_ids=token_ids, finish=Finish.STOP)))
+                results.append(
+                    (ticket, replace(result, token_ids=token_ids, finish=Finish.STOP))
+                )
             else:
                 results.append((ticket, result))
         return results
@@ -97,8 +107,12 @@ class Contest:
     prompting: Prompting
     fresh: Callable[[], Serving]  # an engine that knows no earlier prompt
     llm: Any = None  # what the published loop calls; None leaves the loop out
-    sampling: Any = None  # makes the settings of its calls; None for vLLM's `SamplingParams`
-    is_random: bool = False  # whether weights are random, so that every candidate has the same length
+    sampling: Any = (
+        None  # makes the settings of its calls; None for vLLM's `SamplingParams`
+    )
+    is_random: bool = (
+        False  # whether weights are random, so that every candidate has the same length
+    )
 
 
 def run_contest(job: Job, contest: Contest) -> None:
@@ -116,20 +130,33 @@ def run_contest(job: Job, contest: Contest) -> None:
         fastest = 0.0
         for live, questions in count.live:
             run = answer_all(
-                questions_asked[:questions], contest.prompting, form.policy, contest.fresh(), max_live=live
+                questions_asked[:questions],
+                contest.prompting,
+                form.policy,
+                contest.fresh(),
+                max_live=live,
             )
             fastest = max(fastest, run.speed)
             _result(job, contest, form, "ours", live, run)
         if contest.llm is not None:
-            _time_loops(job, contest, form, warm, questions_asked[: count.rival], fastest)
+            _time_loops(
+                job, contest, form, warm, questions_asked[: count.rival], fastest
+            )
 
 
 def _time_loops(
-    job: Job, contest: Contest, form: Form, warm: Sequence[Item], items: Sequence[Item], fastest: float
+    job: Job,
+    contest: Contest,
+    form: Form,
+    warm: Sequence[Item],
+    items: Sequence[Item],
+    fastest: float,
 ) -> None:
     """Time the published loop; with the 32,000 log-probabilities of the long form it would take minutes a question."""
     for logprobs in (KIND, SHORT.rival_logprobs):
-        loop = OfficialLoop(contest.llm, contest.prompting, form, logprobs, contest.sampling)
+        loop = OfficialLoop(
+            contest.llm, contest.prompting, form, logprobs, contest.sampling
+        )
         if form.name == SHORT.name:
             loop.answer_all(warm[:1])
         if job.has_time(RIVAL_SECONDS):
@@ -139,7 +166,15 @@ def _time_loops(
             _result(job, contest, form, way, 1, run, fastest / run.speed)
 
 
-def _result(job: Job, contest: Contest, form: Form, way: str, live: int, run: Run, slower: float | None = None) -> None:
+def _result(
+    job: Job,
+    contest: Contest,
+    form: Form,
+    way: str,
+    live: int,
+    run: Run,
+    slower: float | None = None,
+) -> None:
     """Write a line of the table; `slower` is the highest speed of ours over that of this way."""
     questions = len(run.texts)
     job.result(
@@ -165,7 +200,12 @@ def engine_config(job: Job, model: str, max_batch: int) -> TransformersConfig:
     """Return how a model is run for speed: batches and kept prompts as the memory of a large card allows."""
     cache = 4096 if job.on_gpu else 512
     return TransformersConfig(
-        model, dtype=job.dtype, device=job.device, max_batch=max_batch, prefix_cache_mib=cache, max_prefill_tokens=16384
+        model,
+        dtype=job.dtype,
+        device=job.device,
+        max_batch=max_batch,
+        prefix_cache_mib=cache,
+        max_prefill_tokens=16384,
     )
 
 
@@ -174,9 +214,13 @@ def time_demo(job: Job) -> None:
     path = demo_checkpoint(job)
     config = engine_config(job, str(path), 320)
     loaded = load(config)
-    llm = TransformersLLM(loaded.module, load_tokenizer(path), tuple(sorted(loaded.eos_ids)))
+    llm = TransformersLLM(
+        loaded.module, load_tokenizer(path), tuple(sorted(loaded.eos_ids))
+    )
     fresh = partial(TransformersEngine, loaded, config)
-    run_contest(job, Contest("demo", prompting_of(str(path)), fresh, llm, SimpleNamespace))
+    run_contest(
+        job, Contest("demo", prompting_of(str(path)), fresh, llm, SimpleNamespace)
+    )
 
 
 def time_7b(job: Job) -> None:
@@ -185,15 +229,22 @@ def time_7b(job: Job) -> None:
     tokenizer = make_tokenizer(job.items())
     prompting = prompting_for(tokenizer)
     module = make_model(shape, tokenizer, job.device, getattr(torch, job.dtype))
-    eos_id, ending = prompting.vocabulary.eos_id, prompting.vocabulary.ids["[Retrieval]"]
-    loaded = LoadedModel(module, module.device, shape.context, shape.vocabulary, frozenset((eos_id,)))
+    eos_id, ending = (
+        prompting.vocabulary.eos_id,
+        prompting.vocabulary.ids["[Retrieval]"],
+    )
+    loaded = LoadedModel(
+        module, module.device, shape.context, shape.vocabulary, frozenset((eos_id,))
+    )
     config = engine_config(job, shape.name, 96)
     llm = TransformersLLM(module, tokenizer, (eos_id,), ending)
 
     def fresh() -> Serving:
         return FixedLength(TransformersEngine(loaded, config), ending)
 
-    run_contest(job, Contest(shape.name, prompting, fresh, llm, SimpleNamespace, is_random=True))
+    run_contest(
+        job, Contest(shape.name, prompting, fresh, llm, SimpleNamespace, is_random=True)
+    )
 
 
 def time_vllm_demo(job: Job) -> None:
@@ -225,4 +276,6 @@ def time_vllm_7b(job: Job) -> None:
 def _served(path: Path) -> Served:
     if find_spec("vllm") is None:
         raise SkipStep("vLLM is not installed")
-    return serve(VLLMConfig(str(path), engine_args={"max_logprobs": SHORT.rival_logprobs}))
+    return serve(
+        VLLMConfig(str(path), engine_args={"max_logprobs": SHORT.rival_logprobs})
+    )

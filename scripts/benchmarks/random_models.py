@@ -41,7 +41,9 @@ class ModelShape:
     def parameters(self) -> int:
         """Weights of the model, without the vectors of its norms."""
         head = self.hidden // self.heads
-        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * head * self.key_heads
+        attention = (
+            2 * self.hidden * self.hidden + 2 * self.hidden * head * self.key_heads
+        )
         matrices = 1 if self.tied else 2
         layer = attention + 3 * self.hidden * self.inner
         return self.layers * layer + matrices * self.vocabulary * self.hidden
@@ -60,7 +62,11 @@ def make_tokenizer(items: Sequence[Item]) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    special = {"unk_token": "<|endoftext|>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    special = {
+        "unk_token": "<|endoftext|>",
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+    }
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -71,7 +77,9 @@ def make_tokenizer(items: Sequence[Item]) -> Any:
         show_progress=False,
     )
     core.train_from_iterator(_texts(items), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False, **special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, clean_up_tokenization_spaces=False, **special
+    )
 
 
 def _texts(items: Iterable[Item]) -> Iterable[str]:
@@ -87,7 +95,9 @@ def prompting_for(tokenizer: Any) -> Prompting:
     return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
 
 
-def make_model(shape: ModelShape, tokenizer: Any, device: str, dtype: torch.dtype) -> Any:
+def make_model(
+    shape: ModelShape, tokenizer: Any, device: str, dtype: torch.dtype
+) -> Any:
     """Return a causal language model with random weights, made on its device.
 
     It never chooses a special token or an id that the tokenizer lacks: their output rows are zero, and among so many
@@ -126,10 +136,19 @@ def make_model(shape: ModelShape, tokenizer: Any, device: str, dtype: torch.dtyp
 
 def _special_ids(tokenizer: Any) -> list[int]:
     known = tokenizer.get_vocab()
-    return [*tokenizer.all_special_ids, *(known[token] for token in TOKENS if token in known)]
+    return [
+        *tokenizer.all_special_ids,
+        *(known[token] for token in TOKENS if token in known),
+    ]
 
 
-def save_model(shape: ModelShape, items: Sequence[Item], folder: Path, device: str, dtype: torch.dtype) -> Path:
+def save_model(
+    shape: ModelShape,
+    items: Sequence[Item],
+    folder: Path,
+    device: str,
+    dtype: torch.dtype,
+) -> Path:
     """Write a random checkpoint into `folder`, unless it is there; its tokenizer has the reflection tokens.
 
     Raises:
@@ -141,7 +160,9 @@ def save_model(shape: ModelShape, items: Sequence[Item], folder: Path, device: s
     needed = shape.parameters * dtype.itemsize
     free = shutil.disk_usage(folder.parent).free
     if free < 1.2 * needed:
-        raise UserError(f"{folder.parent} has {free >> 20} MiB free; {needed >> 20} MiB are needed")
+        raise UserError(
+            f"{folder.parent} has {free >> 20} MiB free; {needed >> 20} MiB are needed"
+        )
     tokenizer = make_tokenizer(items)
     add_tokens(tokenizer)
     model = make_model(shape, tokenizer, device, dtype)

@@ -55,10 +55,14 @@ class StepResult:
     limit: float | None = None  # seconds that it might take
     seconds: float = 0.0  # seconds that it took
     results: list[dict[str, Any]] = field(default_factory=list)  # lines of its table
-    log: list[str] = field(default_factory=list)  # last lines that it wrote, where it failed or was stopped
+    log: list[str] = field(
+        default_factory=list
+    )  # last lines that it wrote, where it failed or was stopped
 
 
-def run_steps(steps: Sequence[Step], settings: Settings, out: Path, seconds: float, program: Path) -> list[StepResult]:
+def run_steps(
+    steps: Sequence[Step], settings: Settings, out: Path, seconds: float, program: Path
+) -> list[StepResult]:
     """Run the steps one after the other and keep `gpu.json` and `gpu.md` in `out` up to date.
 
     Args:
@@ -76,11 +80,20 @@ def run_steps(steps: Sequence[Step], settings: Settings, out: Path, seconds: flo
         result.limit = left if step.seconds is None else min(step.seconds, left)
         run_step(result, settings, program, report, out)
         write_report(report, out)
-        print(f"{result.name}: {result.status} after {result.seconds:.0f} s {result.reason}", file=sys.stderr)
+        print(
+            f"{result.name}: {result.status} after {result.seconds:.0f} s {result.reason}",
+            file=sys.stderr,
+        )
     return report
 
 
-def run_step(result: StepResult, settings: Settings, program: Path, report: Sequence[StepResult], out: Path) -> None:
+def run_step(
+    result: StepResult,
+    settings: Settings,
+    program: Path,
+    report: Sequence[StepResult],
+    out: Path,
+) -> None:
     """Run one step in a process of its own, until it ends or its time is over."""
     limit = result.limit or 0.0
     if limit < LOOK_SECONDS:
@@ -90,13 +103,26 @@ def run_step(result: StepResult, settings: Settings, program: Path, report: Sequ
     lines = work / f"{result.name}.jsonl"
     log = work / f"{result.name}.log"
     lines.unlink(missing_ok=True)
-    command = [sys.executable, str(program), "step", result.name, "--work", str(work), "--seconds", str(limit)]
+    command = [
+        sys.executable,
+        str(program),
+        "step",
+        result.name,
+        "--work",
+        str(work),
+        "--seconds",
+        str(limit),
+    ]
     result.status = "running"
     start = time.monotonic()
     with log.open("wb") as output:
         # A session of its own: what a step starts ends with it.
         process = subprocess.Popen(  # noqa: S603 - this interpreter and a script of ours
-            command, stdout=output, stderr=output, env=os.environ | OFFLINE, start_new_session=True
+            command,
+            stdout=output,
+            stderr=output,
+            env=os.environ | OFFLINE,
+            start_new_session=True,
         )
         try:
             stopped = _watch(process, result, lines, start + limit, report, out)
@@ -110,10 +136,16 @@ def run_step(result: StepResult, settings: Settings, program: Path, report: Sequ
     if ending is not None:
         result.status, result.reason = ending["status"], ending["reason"]
     elif stopped:
-        result.status, result.reason = "stopped", f"its time limit of {limit:.0f} s was over"
+        result.status, result.reason = (
+            "stopped",
+            f"its time limit of {limit:.0f} s was over",
+        )
     else:
         last = written[-1] if written else "it wrote nothing"
-        result.status, result.reason = "failed", f"its process ended with code {code}: {last}"
+        result.status, result.reason = (
+            "failed",
+            f"its process ended with code {code}: {last}",
+        )
     if result.status in ("failed", "stopped"):
         result.log = written[-LOG_LINES:]
 
@@ -148,7 +180,9 @@ def _read(result: StepResult, lines: Path) -> dict[str, Any] | None:
         return None
     records = []
     for line in lines.read_text(encoding="utf-8").splitlines():
-        with suppress(ValueError):  # the last line of a process that was killed may be torn
+        with suppress(
+            ValueError
+        ):  # the last line of a process that was killed may be torn
             records.append(json.loads(line))
     ending = next((record for record in records if "status" in record), None)
     result.results = [record for record in records if "status" not in record]
@@ -167,7 +201,9 @@ def log_lines(log: Path) -> list[str]:
 
 def write_report(report: Sequence[StepResult], out: Path) -> None:
     """Replace `gpu.json` and `gpu.md`."""
-    write_json(out / "gpu.json", {"format": 1, "steps": [asdict(result) for result in report]})
+    write_json(
+        out / "gpu.json", {"format": 1, "steps": [asdict(result) for result in report]}
+    )
     write_text(out / "gpu.md", as_markdown(report))
 
 
@@ -176,8 +212,19 @@ def as_markdown(report: Sequence[StepResult]) -> str:
     endings = []
     for result in report:
         limit = "" if result.limit is None else f"{result.limit:.0f}"
-        endings.append([result.name, result.status, f"{result.seconds:.0f}", limit, escape(result.reason)])
-    parts = ["# Benchmark\n", compact(("step", "status", "seconds", "limit", "reason"), endings)]
+        endings.append(
+            [
+                result.name,
+                result.status,
+                f"{result.seconds:.0f}",
+                limit,
+                escape(result.reason),
+            ]
+        )
+    parts = [
+        "# Benchmark\n",
+        compact(("step", "status", "seconds", "limit", "reason"), endings),
+    ]
     for result in report:
         if result.results:
             parts += [f"## {result.title}\n", results_table(result.results)]

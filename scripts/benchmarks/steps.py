@@ -27,8 +27,19 @@ _RETRAINING = (
 STEPS = (
     Step("environment", "What is there", 15, "environment.describe"),
     Step("weights", "The demo model", 75, "models.prepare_demo"),
-    Step("parity", "Parity of the transformers engine with the CPU", 45, "parity.compare_devices"),
-    Step("questions-demo", "Questions a second: demo model", 70, "questions.time_demo", (_TRANSFORMERS,)),
+    Step(
+        "parity",
+        "Parity of the transformers engine with the CPU",
+        45,
+        "parity.compare_devices",
+    ),
+    Step(
+        "questions-demo",
+        "Questions a second: demo model",
+        70,
+        "questions.time_demo",
+        (_TRANSFORMERS,),
+    ),
     Step(
         "questions-7b",
         "Questions a second: shape of Llama-2 7B",
@@ -36,9 +47,27 @@ STEPS = (
         "questions.time_7b",
         (_TRANSFORMERS, _RANDOM),
     ),
-    Step("training-demo", "Training: size of the demo", 40, "training_steps.train_demo_size", (_TRAINING,)),
-    Step("training-7b", "Training: shape of Llama-2 7B", 95, "training_steps.train_7b_size", (_TRAINING,)),
-    Step("vllm-demo", "Questions a second: demo model on vLLM", 150, "questions.time_vllm_demo", (_VLLM,)),
+    Step(
+        "training-demo",
+        "Training: size of the demo",
+        40,
+        "training_steps.train_demo_size",
+        (_TRAINING,),
+    ),
+    Step(
+        "training-7b",
+        "Training: shape of Llama-2 7B",
+        95,
+        "training_steps.train_7b_size",
+        (_TRAINING,),
+    ),
+    Step(
+        "vllm-demo",
+        "Questions a second: demo model on vLLM",
+        150,
+        "questions.time_vllm_demo",
+        (_VLLM,),
+    ),
     Step(
         "vllm-7b",
         "Questions a second: shape of Llama-2 7B on vLLM",
@@ -46,5 +75,11 @@ STEPS = (
         "questions.time_vllm_7b",
         (_VLLM, _RANDOM),
     ),
-    Step("retraining", "The demo's first stage, trained anew", None, "training_steps.retrain_demo", (_RETRAINING,)),
+    Step(
+        "retraining",
+        "The demo's first stage, trained anew",
+        None,
+        "training_steps.retrain_demo",
+        (_RETRAINING,),
+    ),
 )

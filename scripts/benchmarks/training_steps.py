@@ -53,16 +53,24 @@ def train_7b_size(job: Job) -> None:
         job.result(model=contest.base.name, method="lora", **train(system, contest))
 
 
-def contest_of(job: Job, base: Path, sizes: TrainingSizes, method: Method) -> TrainingContest:
+def contest_of(
+    job: Job, base: Path, sizes: TrainingSizes, method: Method
+) -> TrainingContest:
     """Return a contest by the recipe `gpu` on rows that are made of the items."""
     if job.settings.tiny:
         sizes = TINY_SIZES
     rows = job.work / "rows.jsonl"
     if not rows.exists():
         write_rows(rows, rows_from(job.items()))
-    config = replace(read_recipe("gpu").config, method=method, precision="bf16" if job.on_gpu else "fp32")
+    config = replace(
+        read_recipe("gpu").config,
+        method=method,
+        precision="bf16" if job.on_gpu else "fp32",
+    )
     config = replace(config, epochs=1, max_length=1024, max_passage=512)
-    return TrainingContest(rows, base, sizes.rows_per_step, sizes.steps, sizes.warm, config)
+    return TrainingContest(
+        rows, base, sizes.rows_per_step, sizes.steps, sizes.warm, config
+    )
 
 
 def retrain_demo(job: Job) -> None:
@@ -73,13 +81,21 @@ def retrain_demo(job: Job) -> None:
         )
     folder = Path(job.settings.rows)
     rows, held_out = _rows_in(folder, "rows.jsonl"), _rows_in(folder, "heldout.jsonl")
-    config = replace(ANNOTATED[0], validate_steps=50, checkpoint_steps=10_000, device=job.device, workers=1)
+    config = replace(
+        ANNOTATED[0],
+        validate_steps=50,
+        checkpoint_steps=10_000,
+        device=job.device,
+        workers=1,
+    )
     config = replace(config, precision="bf16" if job.on_gpu else "auto")
     if job.settings.tiny:
         config = replace(config, max_steps=4, validate_steps=2)
     run = job.work / "stage1"
     done = threading.Event()
-    watcher = threading.Thread(target=_follow, args=(job, run / "log.jsonl", done), daemon=True)
+    watcher = threading.Thread(
+        target=_follow, args=(job, run / "log.jsonl", done), daemon=True
+    )
     watcher.start()
     try:
         fit(with_held_out(rows, held_out, config), base_checkpoint(job), run, config)
@@ -93,7 +109,9 @@ def _rows_in(folder: Path, name: str) -> Path:
     for file in (folder / name, folder / f"{name}.gz"):
         if file.is_file():
             return file
-    raise UserError(f"no {name} and no {name}.gz in {folder}; make_demo_rows.py writes rows.jsonl and heldout.jsonl")
+    raise UserError(
+        f"no {name} and no {name}.gz in {folder}; make_demo_rows.py writes rows.jsonl and heldout.jsonl"
+    )
 
 
 def with_held_out(rows: Path, held_out: Path, config: TrainingConfig) -> PrepareRows:
@@ -113,7 +131,11 @@ def _follow(job: Job, log: Path, done: threading.Event) -> None:
     steps: list[dict[str, Any]] = []
     while True:
         ended = done.wait(1.0)
-        lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+        lines = (
+            log.read_text(encoding="utf-8").splitlines(keepends=True)
+            if log.exists()
+            else []
+        )
         for line in lines[len(steps) :]:
             if not line.endswith("\n"):  # it is still being written
                 break

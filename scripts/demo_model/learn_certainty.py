@@ -70,14 +70,18 @@ def fit_calibrator(answers: Sequence[AnsweredQuestion]) -> ScoreCalibrator:
     scores = np.array([answer.score for answer in answers])
     right = [answer.right for answer in answers]
     if len(set(right)) < 2:
-        raise UserError(f"of {len(right)} answers that fit, {sum(right)} are right; both kinds are needed")
+        raise UserError(
+            f"of {len(right)} answers that fit, {sum(right)} are right; both kinds are needed"
+        )
     grid = np.linspace(scores.min(), scores.max(), STEPS)
     logistic = LogisticRegression(C=np.inf).fit(scores[:, None], right)
     certainties = logistic.predict_proba(grid[:, None])[:, 1]
     return ScoreCalibrator(tuple(grid.tolist()), tuple(certainties.tolist()))
 
 
-def measure(answers: Sequence[AnsweredQuestion], calibrator: ScoreCalibrator, seed: int) -> str:
+def measure(
+    answers: Sequence[AnsweredQuestion], calibrator: ScoreCalibrator, seed: int
+) -> str:
     """Return figures of certainties on answers that the calibrator has not seen."""
     right = [answer.right for answer in answers]
     truth = list(map(float, right))
@@ -93,7 +97,9 @@ def measure(answers: Sequence[AnsweredQuestion], calibrator: ScoreCalibrator, se
         ("certainty", certainties, error),
         ("path score", [answer.score for answer in answers], "-"),
     ):
-        lines.append(f"| {name} | {bracketed(area(right, values, seed))} | {calibration} |")
+        lines.append(
+            f"| {name} | {bracketed(area(right, values, seed))} | {calibration} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +115,9 @@ def choose_questions(
         usable = []
         for key, (text, answers) in sorted(collection.queries.items()):
             # A right answer never contains a paragraph word by word.
-            short = tuple(answer for answer in answers if len(answer.split()) <= MOST_WORDS)
+            short = tuple(
+                answer for answer in answers if len(answer.split()) <= MOST_WORDS
+            )
             if short and text not in trained:
                 usable.append(OpenQuestion(key, split, text, short))
         questions += random.Random(seed).sample(usable, min(count, len(usable)))  # noqa: S311
@@ -119,7 +127,11 @@ def choose_questions(
 
 
 def answer_questions(
-    model: str, engine: str | None, questions: Sequence[OpenQuestion], search: PassageSearch, file: Path
+    model: str,
+    engine: str | None,
+    questions: Sequence[OpenQuestion],
+    search: PassageSearch,
+    file: Path,
 ) -> list[AnsweredQuestion]:
     """Return the answers to questions; those of an earlier run are in the file, which gets the others."""
     from selfrag.api import SelfRAG
@@ -130,10 +142,18 @@ def answer_questions(
             answered[record.id] = record
     waiting = [question for question in questions if question.id not in answered]
     if waiting:
-        with SelfRAG.from_pretrained(model, engine=engine) as rag, file.open("a", encoding="utf-8") as log:
+        with (
+            SelfRAG.from_pretrained(model, engine=engine) as rag,
+            file.open("a", encoding="utf-8") as log,
+        ):
             for chunk in in_chunks(waiting, CHUNK):
                 texts = [question.text for question in chunk]
-                answers = rag.generate(texts, evidence=search(texts, PASSAGES), mode="always", max_segments=1)
+                answers = rag.generate(
+                    texts,
+                    evidence=search(texts, PASSAGES),
+                    mode="always",
+                    max_segments=1,
+                )
                 for question, answer in zip(chunk, answers, strict=True):
                     if answer.error is not None or answer.trace.best is None:
                         continue
@@ -150,10 +170,25 @@ def answer_questions(
 def main() -> int:
     """Run the command line."""
     parser = model_parser(__doc__)
-    parser.add_argument("--corpus", type=Path, required=True, help="folder with passages, queries and qrels")
-    parser.add_argument("--trained", type=Path, nargs="*", default=[], help="rows that the model was trained on")
-    parser.add_argument("--fit", type=int, default=200, help="questions of the split train")
-    parser.add_argument("--measure", type=int, default=200, help="questions of the split dev")
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        required=True,
+        help="folder with passages, queries and qrels",
+    )
+    parser.add_argument(
+        "--trained",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="rows that the model was trained on",
+    )
+    parser.add_argument(
+        "--fit", type=int, default=200, help="questions of the split train"
+    )
+    parser.add_argument(
+        "--measure", type=int, default=200, help="questions of the split dev"
+    )
     arguments = parser.parse_args()
     from selfrag.cli.options import quiet
 
@@ -161,12 +196,22 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     counts = {"train": arguments.fit, "dev": arguments.measure}
     trained = {row.instruction for file in arguments.trained for row in read_rows(file)}
-    questions, search = choose_questions(arguments.corpus, counts, trained, arguments.seed)
+    questions, search = choose_questions(
+        arguments.corpus, counts, trained, arguments.seed
+    )
     file = arguments.out / "answers.jsonl"
-    answers = answer_questions(arguments.model, arguments.engine, questions, search, file)
-    calibrator = fit_calibrator([answer for answer in answers if answer.split == "train"])
+    answers = answer_questions(
+        arguments.model, arguments.engine, questions, search, file
+    )
+    calibrator = fit_calibrator(
+        [answer for answer in answers if answer.split == "train"]
+    )
     calibrator.write(arguments.out / CALIBRATOR)
-    text = measure([answer for answer in answers if answer.split == "dev"], calibrator, arguments.seed)
+    text = measure(
+        [answer for answer in answers if answer.split == "dev"],
+        calibrator,
+        arguments.seed,
+    )
     write_text(arguments.out / "certainty.md", text)
     print(text)
     return 0

@@ -33,7 +33,13 @@ from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment
 from selfrag.training.intrinsics.rows import IntrinsicRow, read_labelled
 
-GOOD = {"answerable": True, "unanswerable": False, "faithful": True, "partial": False, "unfaithful": False}
+GOOD = {
+    "answerable": True,
+    "unanswerable": False,
+    "faithful": True,
+    "partial": False,
+    "unfaithful": False,
+}
 ABLATION = (("token",), ("overlap",), FEATURES)
 CHUNK = 32
 
@@ -61,7 +67,9 @@ def is_good(row: IntrinsicRow) -> bool | None:
     return GOOD.get(label or "")
 
 
-def judge_rows(judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow], file: Path) -> list[LabelledPair]:
+def judge_rows(
+    judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow], file: Path
+) -> list[LabelledPair]:
     """Return the pairs of rows; those of an earlier run are in the file, which gets the others."""
     from selfrag.runtime import finish
 
@@ -75,19 +83,28 @@ def judge_rows(judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow],
             waiting.append((row, pairs[0]))
     with file.open("a", encoding="utf-8") as log:
         for chunk in in_chunks(waiting, CHUNK):
-            judgments = finish(judge.judge_pairs([(row.state, pair) for row, pair in chunk]), engine)
+            judgments = finish(
+                judge.judge_pairs([(row.state, pair) for row, pair in chunk]), engine
+            )
             for (row, pair), judgment in zip(chunk, judgments, strict=True):
                 if isinstance(judgment, Judgment):
                     values = features(judgment, pair)
                     dataset = row.source.split("/")[0]
-                    record = LabelledPair(row.id, dataset, bool(is_good(row)), tuple(values[name] for name in FEATURES))
+                    record = LabelledPair(
+                        row.id,
+                        dataset,
+                        bool(is_good(row)),
+                        tuple(values[name] for name in FEATURES),
+                    )
                     known[row.id] = record
                     log.write(json_line(asdict(record)))
             log.flush()
     return [known[row.id] for row in rows if row.id in known]
 
 
-def fit(pairs: Sequence[LabelledPair], names: Sequence[str]) -> tuple[float, Mapping[str, float]]:
+def fit(
+    pairs: Sequence[LabelledPair], names: Sequence[str]
+) -> tuple[float, Mapping[str, float]]:
     """Return bias and weights of a logistic regression; each label of each data set has the same weight in all.
 
     Raises:
@@ -100,10 +117,17 @@ def fit(pairs: Sequence[LabelledPair], names: Sequence[str]) -> tuple[float, Map
         raise UserError("all examples have one label; give rows with both")
     counts = Counter((pair.dataset, pair.good) for pair in pairs)
     labels = Counter(good for _, good in counts)
-    weights = [len(pairs) / counts[pair.dataset, pair.good] / labels[pair.good] for pair in pairs]
+    weights = [
+        len(pairs) / counts[pair.dataset, pair.good] / labels[pair.good]
+        for pair in pairs
+    ]
     model = LogisticRegression(max_iter=1000)
-    model.fit(_matrix(pairs, names), [pair.good for pair in pairs], sample_weight=weights)
-    return float(model.intercept_[0]), dict(zip(names, map(float, model.coef_[0]), strict=True))
+    model.fit(
+        _matrix(pairs, names), [pair.good for pair in pairs], sample_weight=weights
+    )
+    return float(model.intercept_[0]), dict(
+        zip(names, map(float, model.coef_[0]), strict=True)
+    )
 
 
 def _matrix(pairs: Sequence[LabelledPair], names: Sequence[str]) -> NDArray[np.float64]:
@@ -112,7 +136,9 @@ def _matrix(pairs: Sequence[LabelledPair], names: Sequence[str]) -> NDArray[np.f
     return every[:, [FEATURES.index(name) for name in names]]
 
 
-def left_out(pairs: Sequence[LabelledPair], names: Sequence[str]) -> NDArray[np.float64]:
+def left_out(
+    pairs: Sequence[LabelledPair], names: Sequence[str]
+) -> NDArray[np.float64]:
     """Return the log-odds of each pair [n] by what the other data sets taught."""
     datasets = np.array([pair.dataset for pair in pairs])
     features_of_pairs = _matrix(pairs, names)
@@ -120,7 +146,9 @@ def left_out(pairs: Sequence[LabelledPair], names: Sequence[str]) -> NDArray[np.
     for dataset in set(datasets):
         bias, weights = fit([pair for pair in pairs if pair.dataset != dataset], names)
         places = datasets == dataset
-        scores[places] = bias + features_of_pairs[places] @ np.array([weights[name] for name in names])
+        scores[places] = bias + features_of_pairs[places] @ np.array(
+            [weights[name] for name in names]
+        )
     return scores
 
 
@@ -128,7 +156,13 @@ def ablation(pairs: Sequence[LabelledPair], seed: int) -> str:
     """Return a table: AUC over all pairs, mean AUC within a data set, and what the threshold 0.5 gets right."""
     good = np.array([pair.good for pair in pairs])
     datasets = np.array([pair.dataset for pair in pairs])
-    head = ("features", "AUC", "mean AUC within a data set", "bad ones found", "good ones kept")
+    head = (
+        "features",
+        "AUC",
+        "mean AUC within a data set",
+        "bad ones found",
+        "good ones kept",
+    )
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for names in ABLATION:
         scores = left_out(pairs, names)
@@ -136,7 +170,9 @@ def ablation(pairs: Sequence[LabelledPair], seed: int) -> str:
         for dataset in sorted(set(datasets)):
             places = datasets == dataset
             if len(set(good[places])) == 2:
-                within.append(area(good[places].tolist(), scores[places].tolist(), seed).value)
+                within.append(
+                    area(good[places].tolist(), scores[places].tolist(), seed).value
+                )
         cells = [
             ", ".join(names),
             bracketed(area(good.tolist(), scores.tolist(), seed)),
@@ -152,9 +188,19 @@ def ablation(pairs: Sequence[LabelledPair], seed: int) -> str:
 def main() -> int:
     """Run the command line."""
     parser = model_parser(__doc__)
-    parser.add_argument("intrinsic", choices=["answerability", "hallucination_detection"])
-    parser.add_argument("--rows", type=Path, action="append", required=True, help="training rows; repeatable")
-    parser.add_argument("--limit", type=int, help="a seeded sample of this many rows of each file")
+    parser.add_argument(
+        "intrinsic", choices=["answerability", "hallucination_detection"]
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        action="append",
+        required=True,
+        help="training rows; repeatable",
+    )
+    parser.add_argument(
+        "--limit", type=int, help="a seeded sample of this many rows of each file"
+    )
     arguments = parser.parse_args()
     from selfrag.cli.options import quiet
     from selfrag.common.provenance import model_files
@@ -177,8 +223,13 @@ def main() -> int:
     engine.close()
     counts = Counter((pair.dataset, pair.good) for pair in pairs)
     datasets = sorted({pair.dataset for pair in pairs})
-    sizes = ", ".join(f"{name} {counts[name, True]} good and {counts[name, False]} bad" for name in datasets)
-    text = f"{len(pairs)} of {len(rows)} rows are one text and one passage: {sizes}.\n\n"
+    sizes = ", ".join(
+        f"{name} {counts[name, True]} good and {counts[name, False]} bad"
+        for name in datasets
+    )
+    text = (
+        f"{len(pairs)} of {len(rows)} rows are one text and one passage: {sizes}.\n\n"
+    )
     text += ablation(pairs, arguments.seed)
     write_text(arguments.out / "ablation.md", text)
     bias, weights = fit(pairs, FEATURES)

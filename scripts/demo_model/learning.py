@@ -15,9 +15,17 @@ T = TypeVar("T")
 
 def model_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options of the model, the seed and the output."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="demo", help="checkpoint directory, hub name, or demo")
-    parser.add_argument("--engine", choices=["vllm", "transformers"], help="default: the best one installed")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="demo", help="checkpoint directory, hub name, or demo"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=["vllm", "transformers"],
+        help="default: the best one installed",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     return parser
@@ -27,7 +35,11 @@ def in_chunks(work: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield work in chunks, and say on the error stream how much is done."""
     for start in range(0, len(work), size):
         yield work[start : start + size]
-        print(f"{min(start + size, len(work))} of {len(work)}", file=sys.stderr, flush=True)
+        print(
+            f"{min(start + size, len(work))} of {len(work)}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def area(truth: Sequence[bool], scores: Sequence[float], seed: int) -> Estimate:

@@ -23,9 +23,20 @@ from scripts.demo_model.demo_rows.mixture import LAST, STAGES, make
 @command
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with train/, corpus/ and intrinsics/")
-    parser.add_argument("--dgen", type=Path, help="folder that critic augment wrote (make_dgen.py: OUT/rows)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with train/, corpus/ and intrinsics/",
+    )
+    parser.add_argument(
+        "--dgen",
+        type=Path,
+        help="folder that critic augment wrote (make_dgen.py: OUT/rows)",
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -35,10 +46,23 @@ def main() -> int:
     arguments = parser.parse_args()
     for stage, mixture in (*enumerate(STAGES, 1), *enumerate(LAST, len(STAGES) + 2)):
         manifest = make(arguments.data, arguments.out / str(stage), mixture)
-        print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
+        print(
+            json.dumps(
+                {
+                    "stage": stage,
+                    **{name: manifest[name] for name in ("train", "heldout")},
+                },
+                indent=1,
+            )
+        )
     if arguments.dgen is not None:
-        annotated, last = arguments.out / str(len(STAGES)), arguments.out / str(len(STAGES) + 1)
-        manifest = distilled.make(arguments.dgen, annotated, last, distilled.Remembered())
+        annotated, last = (
+            arguments.out / str(len(STAGES)),
+            arguments.out / str(len(STAGES) + 1),
+        )
+        manifest = distilled.make(
+            arguments.dgen, annotated, last, distilled.Remembered()
+        )
         shown = {name: manifest[name] for name in ("written_by_critic", "train")}
         print(json.dumps({"stage": len(STAGES) + 1, **shown}, indent=1))
     return 0

@@ -16,16 +16,37 @@ from pathlib import Path
 # them, so these passages join the candidates. The labelled cases that the critic learned from always show an output, so
 # the first judgment sees it too (Algorithm 3). A fully supporting passage goes before a partly supporting one
 # of a better rank, as in the published code.
-SETTINGS = ("--gold", "join", "--initial", "output", "--choice", "graded", "--balance", "paper", "--seed", "20")
+SETTINGS = (
+    "--gold",
+    "join",
+    "--initial",
+    "output",
+    "--choice",
+    "graded",
+    "--balance",
+    "paper",
+    "--seed",
+    "20",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with train/ and corpus/")
-    parser.add_argument("--critic", required=True, help="folder of a trained critic, demo, or lexical")
-    parser.add_argument("--out", type=Path, required=True, help="index/ and rows/ go there")
-    parser.add_argument("options", nargs="*", help="after --: options of critic augment")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with train/ and corpus/"
+    )
+    parser.add_argument(
+        "--critic", required=True, help="folder of a trained critic, demo, or lexical"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="index/ and rows/ go there"
+    )
+    parser.add_argument(
+        "options", nargs="*", help="after --: options of critic augment"
+    )
     arguments = parser.parse_args(argv)
     index = arguments.out / "index"
     if not index.exists():
@@ -37,7 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     from critic.cli.main import main as critic
 
     pairs = str(arguments.data / "train" / "pairs.jsonl")
-    where = ["--critic", arguments.critic, "--index", str(index), "-o", str(arguments.out / "rows")]
+    where = [
+        "--critic",
+        arguments.critic,
+        "--index",
+        str(index),
+        "-o",
+        str(arguments.out / "rows"),
+    ]
     return critic(["augment", pairs, *where, *SETTINGS, *arguments.options])
 
 

@@ -20,7 +20,11 @@ from scripts.command import command
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl, write_jsonl
 
-LABELS = {"Fully supported": "faithful", "Partially supported": "partial", "No support / Contradictory": "unfaithful"}
+LABELS = {
+    "Fully supported": "faithful",
+    "Partially supported": "partial",
+    "No support / Contradictory": "unfaithful",
+}
 
 
 def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -32,7 +36,11 @@ def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
     if record.get("group") != "IsSup":
         return None
     try:
-        output, label, evidence = record["output"], LABELS[record["label"]], record["evidence"]
+        output, label, evidence = (
+            record["output"],
+            LABELS[record["label"]],
+            record["evidence"],
+        )
         turns = [
             {"role": "user", "content": record["instruction"]},
             {"role": "assistant", "content": output},
@@ -41,8 +49,12 @@ def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
             "id": record["id"],
             "dataset": record["dataset"],
             "conversation": turns,
-            "documents": [{"doc_id": "e", "title": evidence["title"], "text": evidence["text"]}],
-            "sentences": [{"begin": 0, "end": len(output), "text": output, "label": label}],
+            "documents": [
+                {"doc_id": "e", "title": evidence["title"], "text": evidence["text"]}
+            ],
+            "sentences": [
+                {"begin": 0, "end": len(output), "text": output, "label": label}
+            ],
             "label_level": "response",
         }
     except KeyError as error:
@@ -58,17 +70,29 @@ def rows(path: Path, without: Collection[str]) -> list[dict[str, Any]]:
     support = list(filter(None, read_jsonl(path, support_row)))
     datasets = {row["dataset"] for row in support}
     if unknown := sorted(set(without) - datasets):
-        raise UserError(f"--without {unknown[0]}: {path} has only {', '.join(sorted(datasets))}")
+        raise UserError(
+            f"--without {unknown[0]}: {path} has only {', '.join(sorted(datasets))}"
+        )
     return [row for row in support if row["dataset"] not in without]
 
 
 @command
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="rows of a critic")
-    parser.add_argument("--without", action="append", default=[], metavar="DATASET", help="leave out; repeatable")
-    parser.add_argument("--out", type=Path, required=True, help="folder for hallucination_dev.jsonl")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="DATASET",
+        help="leave out; repeatable",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for hallucination_dev.jsonl"
+    )
     arguments = parser.parse_args()
     every = rows(arguments.file, arguments.without)
     kept = [row for row in every if row["conversation"][1]["content"].strip()]

@@ -27,8 +27,12 @@ class Calibration:
     """What was moved, and what it changed on the rows it was chosen on."""
 
     shift: float  # taken off the log-odds of Relevant at the mean state; negative where a model was too strict
-    missed: tuple[float, float]  # shares of relevant passages called Irrelevant, before and after
-    taken: tuple[float, float]  # shares of irrelevant passages called Relevant, before and after
+    missed: tuple[
+        float, float
+    ]  # shares of relevant passages called Irrelevant, before and after
+    taken: tuple[
+        float, float
+    ]  # shares of irrelevant passages called Relevant, before and after
     rows: tuple[int, int]  # numbers of relevant and of irrelevant rows
 
 
@@ -43,14 +47,18 @@ def threshold_for(negatives: Sequence[float], most: float) -> float:
         ValueError: no values, or a share out of range.
     """
     if not negatives or not 0 <= most < 1:
-        raise ValueError(f"a threshold needs values and a share from 0 to below 1, not {len(negatives)} and {most}")
+        raise ValueError(
+            f"a threshold needs values and a share from 0 to below 1, not {len(negatives)} and {most}"
+        )
     values = sorted(negatives, reverse=True)
     allowed = int(most * len(values) + 1e-9)
     above = values[allowed - 1] if allowed else values[0] + 1.0
     return (above + values[allowed]) / 2
 
 
-def restrain_relevance(trainee: Trainee, examples: Iterable[TrainingExample], *, most_taken: float) -> Calibration:
+def restrain_relevance(
+    trainee: Trainee, examples: Iterable[TrainingExample], *, most_taken: float
+) -> Calibration:
     """Move the row of `[Relevant]` so that it is generated for at most a share `most_taken` of irrelevant passages.
 
     Args:
@@ -62,8 +70,13 @@ def restrain_relevance(trainee: Trainee, examples: Iterable[TrainingExample], *,
         UserError: no row with one of the two labels, or the model has no rows of its own to move.
     """
     if not trainee.rows:
-        raise UserError("the model has no trained reflection rows, so there is none to move")
-    relevant, irrelevant = (trainee.tokenizer.convert_tokens_to_ids(token) for token in (RELEVANT, IRRELEVANT))
+        raise UserError(
+            "the model has no trained reflection rows, so there is none to move"
+        )
+    relevant, irrelevant = (
+        trainee.tokenizer.convert_tokens_to_ids(token)
+        for token in (RELEVANT, IRRELEVANT)
+    )
     states: list[Tensor] = []
     truth: list[bool] = []
     for example in examples:
@@ -81,7 +94,9 @@ def restrain_relevance(trainee: Trainee, examples: Iterable[TrainingExample], *,
     with torch.no_grad():
         before = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])
         direction = hidden.mean(0) / hidden.mean(0).square().sum()
-        slope = (hidden @ direction).clamp_min(1e-6)  # near 1; where it is not above 0, no shift helps
+        slope = (hidden @ direction).clamp_min(
+            1e-6
+        )  # near 1; where it is not above 0, no shift helps
         shift = threshold_for((before / slope)[~good].tolist(), most_taken)
         rows[row] -= shift * direction
         after = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])
@@ -99,7 +114,9 @@ def _state(trainee: Trainee, ids: Sequence[int]) -> Tensor:
     causal = trainee.causal
     with torch.no_grad():
         inputs = torch.tensor([list(ids)], device=causal.device)
-        states: Tensor = causal.base_model(input_ids=inputs, use_cache=False, row_lengths=[len(ids)]).last_hidden_state
+        states: Tensor = causal.base_model(
+            input_ids=inputs, use_cache=False, row_lengths=[len(ids)]
+        ).last_hidden_state
     return states[0, -1].float()
 
 

@@ -45,7 +45,9 @@ INTRINSIC_DATA = {
 }
 
 
-def complete_card(path: Path, ending: str, data: str, measured: str, note: str | None) -> str:
+def complete_card(
+    path: Path, ending: str, data: str, measured: str, note: str | None
+) -> str:
     """Return a card of training with licences, figures and what they mean for use, in place of its end.
 
     Raises:
@@ -56,7 +58,9 @@ def complete_card(path: Path, ending: str, data: str, measured: str, note: str |
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not separator:
-        raise UserError(f"{path} is not as training wrote it; give the folder that training wrote to")
+        raise UserError(
+            f"{path} is not as training wrote it; give the folder that training wrote to"
+        )
     licences = f"Texts and annotations: {data}. The adapter holds no row of them; it is published under Apache-2.0."
     parts = [head.rstrip(), licences, f"## Measured\n\n{measured.strip()}"]
     if note:
@@ -64,9 +68,13 @@ def complete_card(path: Path, ending: str, data: str, measured: str, note: str |
     return "\n\n".join(parts) + "\n"
 
 
-def replace_weights(adapter: Path, target: Path, texts: dict[str, str], keep: Sequence[str] = ()) -> None:
+def replace_weights(
+    adapter: Path, target: Path, texts: dict[str, str], keep: Sequence[str] = ()
+) -> None:
     """Copy an adapter to a folder of the package, with some texts beside it; files of `keep` stay there."""
-    kept = {name: (target / name).read_bytes() for name in keep if (target / name).is_file()}
+    kept = {
+        name: (target / name).read_bytes() for name in keep if (target / name).is_file()
+    }
     shutil.rmtree(target, ignore_errors=True)
     with published(target) as draft:
         shutil.copytree(adapter, draft, dirs_exist_ok=True)
@@ -97,11 +105,15 @@ def ship_critic(run: Path, report: Path, target: Path, note: str | None) -> None
     if not (adapter / CARD).is_file():
         raise UserError(f"{adapter} holds no adapter of a critic")
     ending = "\n## Before you publish it"
-    card = complete_card(run / "model" / "README.md", ending, CRITIC_DATA, f"#{tables}", note)
+    card = complete_card(
+        run / "model" / "README.md", ending, CRITIC_DATA, f"#{tables}", note
+    )
     replace_weights(adapter, target, {"training.json": training, "README.md": card})
 
 
-def ship_intrinsics(runs: Path, report: Path, target: Path, notes: dict[str, str]) -> None:
+def ship_intrinsics(
+    runs: Path, report: Path, target: Path, notes: dict[str, str]
+) -> None:
     """Copy the adapters of intrinsics and complete their cards.
 
     Raises:
@@ -111,39 +123,80 @@ def ship_intrinsics(runs: Path, report: Path, target: Path, notes: dict[str, str
     if unknown := sorted(set(notes) - set(adapters)):
         raise UserError(f"--note {unknown[0]}: there is no such adapter in {runs}")
     try:
-        manifest = json.loads((report / "figures.json").read_text(encoding="utf-8"))["manifest"]
-        reports = {name: (report / f"{name}.md").read_text(encoding="utf-8") for name in adapters}
+        manifest = json.loads((report / "figures.json").read_text(encoding="utf-8"))[
+            "manifest"
+        ]
+        reports = {
+            name: (report / f"{name}.md").read_text(encoding="utf-8")
+            for name in adapters
+        }
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{report} does not measure all of {', '.join(sorted(adapters))}: {error}") from error
+        raise UserError(
+            f"{report} does not measure all of {', '.join(sorted(adapters))}: {error}"
+        ) from error
     limit = manifest["settings"]["limit"]
     rows = "all" if limit is None else f"{limit} at most of each kind"
     how = f"On development rows, {rows}, code at commit `{manifest['commit']}`. In brackets: 95% bootstrap intervals."
     cards = {}
     for name, folder in adapters.items():
         tables = re.split(r"(?m)^(?=### )", reports[name])
-        ours = [table for table in tables if table.strip() and not table.startswith("### Published")]
+        ours = [
+            table
+            for table in tables
+            if table.strip() and not table.startswith("### Published")
+        ]
         measured = "\n".join([f"{how}\n", *ours])
         ending = "\nWhat it is good for"
-        cards[name] = complete_card(folder / "README.md", ending, INTRINSIC_DATA[name], measured, notes.get(name))
+        cards[name] = complete_card(
+            folder / "README.md",
+            ending,
+            INTRINSIC_DATA[name],
+            measured,
+            notes.get(name),
+        )
     for name, folder in sorted(adapters.items()):
-        replace_weights(folder, target / name, {"README.md": cards[name]}, keep=(WEIGHTS, CALIBRATOR))
+        replace_weights(
+            folder,
+            target / name,
+            {"README.md": cards[name]},
+            keep=(WEIGHTS, CALIBRATOR),
+        )
 
 
 @command
 def main() -> int:
     """Read the command line, copy, print how large it is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     adapters = commands.add_parser("intrinsics", help="adapters of intrinsics")
-    adapters.add_argument("--runs", type=Path, required=True, help="folder of train_intrinsics.py")
-    adapters.add_argument("--note", action="append", default=[], metavar="NAME=TEXT", help="what it is good for")
-    adapters.add_argument("--to", type=Path, default=Path(intrinsics.__file__).parent, help="default: the package")
+    adapters.add_argument(
+        "--runs", type=Path, required=True, help="folder of train_intrinsics.py"
+    )
+    adapters.add_argument(
+        "--note",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="what it is good for",
+    )
+    adapters.add_argument(
+        "--to",
+        type=Path,
+        default=Path(intrinsics.__file__).parent,
+        help="default: the package",
+    )
     critic = commands.add_parser("critic", help="the critic")
-    critic.add_argument("--run", type=Path, required=True, help="folder of train_critic.py")
+    critic.add_argument(
+        "--run", type=Path, required=True, help="folder of train_critic.py"
+    )
     critic.add_argument("--note", help="what it is good for")
     critic.add_argument("--to", type=Path, default=ADAPTER, help="default: the package")
     for subparser in (adapters, critic):
-        subparser.add_argument("--report", type=Path, required=True, help="what was measured")
+        subparser.add_argument(
+            "--report", type=Path, required=True, help="what was measured"
+        )
     arguments = parser.parse_args()
     if arguments.command == "critic":
         ship_critic(arguments.run, arguments.report, arguments.to, arguments.note)
@@ -152,7 +205,9 @@ def main() -> int:
     for note in arguments.note:
         name, _, text = note.partition("=")
         if name not in STEMS or not text.strip():
-            raise UserError(f"--note {name!r}: write NAME=TEXT; known: {', '.join(STEMS)}")
+            raise UserError(
+                f"--note {name!r}: write NAME=TEXT; known: {', '.join(STEMS)}"
+            )
         notes[name] = text
     ship_intrinsics(arguments.runs, arguments.report, arguments.to, notes)
     return 0

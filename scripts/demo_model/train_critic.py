@@ -31,7 +31,9 @@ CONFIG = CriticConfig(
 """An hour on two cores."""
 FURTHER = CriticConfig(
     per_label={"Retrieve": 100, "IsRel": 1500, "IsSup": 250, "IsUse": 250},
-    training=replace(CONFIG.training, seed=31, learning_rate=5e-4, row_learning_rate=1e-3),
+    training=replace(
+        CONFIG.training, seed=31, learning_rate=5e-4, row_learning_rate=1e-3
+    ),
 )
 """Some fifty minutes."""
 
@@ -39,14 +41,38 @@ FURTHER = CriticConfig(
 @command
 def main() -> int:
     """Read the command line, train, export."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="file of labelled cases, or folder with train/")
-    parser.add_argument("--base", default="demo-base", help="base checkpoint; default: the demo's")
-    parser.add_argument("--start", type=Path, help="earlier run, or adapter, to continue from")
-    parser.add_argument("--out", type=Path, required=True, help="directory of the run, the adapter and the checkpoint")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="file of labelled cases, or folder with train/",
+    )
+    parser.add_argument(
+        "--base", default="demo-base", help="base checkpoint; default: the demo's"
+    )
+    parser.add_argument(
+        "--start", type=Path, help="earlier run, or adapter, to continue from"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="directory of the run, the adapter and the checkpoint",
+    )
     arguments = parser.parse_args()
     config = CONFIG if arguments.start is None else FURTHER
-    print(train_critic(arguments.data, resolve_model(arguments.base), arguments.out, config, start=arguments.start))
+    print(
+        train_critic(
+            arguments.data,
+            resolve_model(arguments.base),
+            arguments.out,
+            config,
+            start=arguments.start,
+        )
+    )
     return 0
 
 

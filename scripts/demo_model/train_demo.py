@@ -37,8 +37,20 @@ from selfrag.training.settings import TrainingConfig, Weighting
 # of its epoch; every stretch of it holds all kinds of rows in proportion: the cut changes how much is seen, not what.
 ANNOTATED = (
     TrainingConfig(seed=20, max_steps=470, max_length=900, max_passage=220),
-    TrainingConfig(seed=21, learning_rate=6e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
-    TrainingConfig(seed=22, learning_rate=5e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
+    TrainingConfig(
+        seed=21,
+        learning_rate=6e-4,
+        row_learning_rate=1e-3,
+        max_length=900,
+        max_passage=256,
+    ),
+    TrainingConfig(
+        seed=22,
+        learning_rate=5e-4,
+        row_learning_rate=1e-3,
+        max_length=900,
+        max_passage=256,
+    ),
 )
 # The critic's weak points count less: of IsRel, annotated rows know more; on people's IsUse tf-idf is as good.
 DISTILLED = TrainingConfig(
@@ -50,7 +62,9 @@ DISTILLED = TrainingConfig(
     weighting=Weighting(isrel=2.0, isuse=0.0),
 )
 # Rather more than half of an epoch of each; their weights are averaged.
-_AGAIN = TrainingConfig(seed=24, learning_rate=4e-4, row_learning_rate=5e-4, max_length=900, max_passage=256)
+_AGAIN = TrainingConfig(
+    seed=24, learning_rate=4e-4, row_learning_rate=5e-4, max_length=900, max_passage=256
+)
 AGAIN = tuple(replace(_AGAIN, max_steps=steps) for steps in (130, 200, 220))
 
 # The adapters; the stages that lead to each, one after the other; and the runs from the last of them that are averaged.
@@ -69,15 +83,35 @@ MADE = "training.json"
 @command
 def main() -> int:
     """Read the command line, train, export."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=Path, required=True, help="folder that make_demo_rows.py wrote")
-    parser.add_argument("--base", default="demo-base", help="demo-base (default), or directory of a checkpoint")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="directory of the runs, one a stage, and of the adapters"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--start", type=Path, help="adapter of the first stages, with its training.json")
+    parser.add_argument(
+        "--rows", type=Path, required=True, help="folder that make_demo_rows.py wrote"
+    )
+    parser.add_argument(
+        "--base",
+        default="demo-base",
+        help="demo-base (default), or directory of a checkpoint",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="directory of the runs, one a stage, and of the adapters",
+    )
+    parser.add_argument(
+        "--start", type=Path, help="adapter of the first stages, with its training.json"
+    )
     arguments = parser.parse_args()
-    print(trained(arguments.rows, resolve_model(arguments.base), arguments.out, arguments.start))
+    print(
+        trained(
+            arguments.rows,
+            resolve_model(arguments.base),
+            arguments.out,
+            arguments.start,
+        )
+    )
     return 0
 
 
@@ -95,7 +129,11 @@ def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
             number += 1
             prepare = rows_of(rows / str(folder) / "rows.jsonl", config)
             trainees.append(fit(prepare, base, out / str(number), config, start=start))
-            history.append(json.loads((out / str(number) / "manifest.json").read_text(encoding="utf-8")))
+            history.append(
+                json.loads(
+                    (out / str(number) / "manifest.json").read_text(encoding="utf-8")
+                )
+            )
             if len(trainees) <= len(stages):
                 start = out / str(number)
         trainee = mean(trainees[len(stages) :] or trainees[-1:])
@@ -112,7 +150,9 @@ def mean(trainees: Sequence[Trainee]) -> Trainee:
     with torch.no_grad():
         for name, parameter in parameters[0].items():
             if parameter.requires_grad:
-                parameter.copy_(torch.stack([each[name] for each in parameters]).mean(dim=0))
+                parameter.copy_(
+                    torch.stack([each[name] for each in parameters]).mean(dim=0)
+                )
     return trainees[0]
 
 
@@ -126,32 +166,51 @@ def stages_of(adapter: Path) -> list[dict[str, Any]]:
         made = json.loads((adapter / MADE).read_text(encoding="utf-8"))
         return [*made["stages"], {"calibration": made["calibration"]}]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{adapter / MADE} does not say how the adapter was made: {error}") from error
+        raise UserError(
+            f"{adapter / MADE} does not say how the adapter was made: {error}"
+        ) from error
 
 
-def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[TrainingExample]:
+def calibrating_examples(
+    files: list[Path], tokenizer: Any
+) -> Iterator[TrainingExample]:
     """Yield the held-out rows that count, laid out as in training."""
     from tqdm import tqdm
 
     from selfrag.training.rows import read_rows
 
     layout = layout_for(tokenizer, ANNOTATED[-1])
-    rows = [row for file in files for row in read_rows(file) if row.source.rpartition("/")[2] in CALIBRATING]
+    rows = [
+        row
+        for file in files
+        for row in read_rows(file)
+        if row.source.rpartition("/")[2] in CALIBRATING
+    ]
     for row in tqdm(rows, desc="calibrating", disable=None):
         yield layout.example(row)
 
 
-def _exported(trainee: Any, rows: Path, adapter: Path, stages: list[dict[str, Any]], most_taken: float) -> Path:
+def _exported(
+    trainee: Any,
+    rows: Path,
+    adapter: Path,
+    stages: list[dict[str, Any]],
+    most_taken: float,
+) -> Path:
     from scripts.demo_model.relevance_calibration import restrain_relevance
     from selfrag.training.export import save_adapter
 
     if adapter.exists():
         return adapter
-    held_out = [rows / str(folder) / "heldout.jsonl" for folder in range(1, 1 + len(ANNOTATED))]
+    held_out = [
+        rows / str(folder) / "heldout.jsonl" for folder in range(1, 1 + len(ANNOTATED))
+    ]
     examples = calibrating_examples(held_out, trainee.tokenizer)
     calibration = asdict(restrain_relevance(trainee, examples, most_taken=most_taken))
     print(calibration)
-    return save_adapter(trainee, adapter, beside={MADE: {"stages": stages, "calibration": calibration}})
+    return save_adapter(
+        trainee, adapter, beside={MADE: {"stages": stages, "calibration": calibration}}
+    )
 
 
 if __name__ == "__main__":

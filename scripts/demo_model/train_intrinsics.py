@@ -24,17 +24,46 @@ from selfrag.training.recipes import read_recipe
 @command
 def main() -> int:
     """Read the command line, train, print where the adapters are."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the rows of the intrinsics")
-    parser.add_argument("--base", default="demo", help="demo, directory of a checkpoint, or hub name")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the runs and the adapters")
-    parser.add_argument("--only", nargs="+", choices=tuple(STEMS), default=tuple(STEMS), help="default: all five")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with the rows of the intrinsics",
+    )
+    parser.add_argument(
+        "--base", default="demo", help="demo, directory of a checkpoint, or hub name"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the runs and the adapters"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=tuple(STEMS),
+        default=tuple(STEMS),
+        help="default: all five",
+    )
     parser.add_argument("--recipe", default="demo", help="demo, paper or a TOML file")
-    parser.add_argument("--activated", action="store_true", help="activated LoRA, for the transformers engine")
-    parser.add_argument("--seen", type=Path, help="rows that the base was trained on; uncertainty leaves them out")
+    parser.add_argument(
+        "--activated",
+        action="store_true",
+        help="activated LoRA, for the transformers engine",
+    )
+    parser.add_argument(
+        "--seen",
+        type=Path,
+        help="rows that the base was trained on; uncertainty leaves them out",
+    )
     parser.add_argument("--device")
-    parser.add_argument("--max-steps", type=int, help="optimiser steps of each adapter at most")
-    parser.add_argument("--start", type=Path, help="folder with an adapter of each name to begin with")
+    parser.add_argument(
+        "--max-steps", type=int, help="optimiser steps of each adapter at most"
+    )
+    parser.add_argument(
+        "--start", type=Path, help="folder with an adapter of each name to begin with"
+    )
     arguments = parser.parse_args()
     base = resolve_model(arguments.base)
     for name in arguments.only:

@@ -51,14 +51,20 @@ _PIECE = re.compile(f"{OPEN}(?P<passage>.*?){CLOSE}|(?P<token>{_TOKEN})", re.DOT
 @command
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    tail = commands.add_parser("long-tail", help="PopQA's questions about rare entities")
+    tail = commands.add_parser(
+        "long-tail", help="PopQA's questions about rare entities"
+    )
     release = commands.add_parser("release", help="the authors' training data")
     share = commands.add_parser("take", help="the first rows of one seeded order")
     for subparser in (tail, release, share):
         subparser.add_argument("file", type=Path, help="file to read")
-        subparser.add_argument("-o", "--out", type=Path, required=True, help="file to write")
+        subparser.add_argument(
+            "-o", "--out", type=Path, required=True, help="file to write"
+        )
     share.add_argument("count", type=int, help="rows to take")
     share.add_argument("--plain", action="store_true", help="keep the texts alone")
     share.add_argument("--seed", type=int, default=0, help="of the order")
@@ -110,7 +116,9 @@ def long_tail(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         try:
             views = float(row["s_pop"])
         except (KeyError, TypeError, ValueError):
-            raise UserError(f"row {number} has no number under 's_pop'; give PopQA as it was published") from None
+            raise UserError(
+                f"row {number} has no number under 's_pop'; give PopQA as it was published"
+            ) from None
         if views < LEAST_VIEWS:
             yield row
 
@@ -129,7 +137,9 @@ def read_release(path: Path) -> list[TrainingRow]:
         except UserError as error:
             faults.append(f"row {number}: {error}")
     if not rows:
-        raise UserError(f"{path} holds no row that can be read; {next(iter(faults), 'it is empty')}")
+        raise UserError(
+            f"{path} holds no row that can be read; {next(iter(faults), 'it is empty')}"
+        )
     if faults:
         print(f"left out: {len(faults)}; {faults[0]}")
     return rows
@@ -145,7 +155,12 @@ def row_of(record: Mapping[str, Any], number: int) -> TrainingRow:
     if record.get("input"):  # as the published prompt of training joins them
         instruction = f"{instruction}\n\n### Input:\n{record['input']}"
     source = str(record.get("dataset_name") or "selfrag_train_data")
-    return TrainingRow(f"{source}-{number}", source, instruction, tuple(parts_of(filled(record, "output"))))
+    return TrainingRow(
+        f"{source}-{number}",
+        source,
+        instruction,
+        tuple(parts_of(filled(record, "output"))),
+    )
 
 
 def parts_of(output: str) -> Iterator[TargetPart]:
@@ -185,7 +200,9 @@ def take(rows: list[TrainingRow], count: int, seed: int = 0) -> list[TrainingRow
         UserError: there are not so many.
     """
     if not 1 <= count <= len(rows):
-        raise UserError(f"{count} rows of {len(rows)}: give a number from 1 to {len(rows)}")
+        raise UserError(
+            f"{count} rows of {len(rows)}: give a number from 1 to {len(rows)}"
+        )
     random.Random(seed).shuffle(rows)  # noqa: S311 - a sample, no secret
     return rows[:count]
 

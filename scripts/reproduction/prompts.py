@@ -21,10 +21,14 @@ def byte_tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     names = ["</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    core = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
+    core = Tokenizer(
+        models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[])
+    )
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=names[0], clean_up_tokenization_spaces=False)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token=names[0], clean_up_tokenization_spaces=False
+    )
     tokenizer.add_tokens(list(TOKENS), special_tokens=True)
     return tokenizer
 
@@ -38,7 +42,9 @@ def prompt(row: Row, file: TaskFile) -> str:
     if row.is_endpoint:
         tokenizer.chat_template = "{{ messages[0]['content'] }}"
     name = "selfrag-always" if row.system == "selfrag" else row.system or "base"
-    system = system_of_task(name, tokenizer, file.task, decoding_settings(list(row.settings)))
+    system = system_of_task(
+        name, tokenizer, file.task, decoding_settings(list(row.settings))
+    )
     engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
     list(drive([system.decoder(file.items[0], file.task)], engine, None))
     return str(tokenizer.decode(engine.requests[0].prompt_ids))
@@ -62,13 +68,19 @@ def describe_row(row: Row, files: Sequence[TaskFile]) -> list[str]:
         if (row.is_endpoint or not row.system) and not figures:
             continue
         if row.system == "selfrag":
-            settings = [f"{key}={value}" for key, value in task.preset.settings(task.protocol).items()]
+            settings = [
+                f"{key}={value}"
+                for key, value in task.preset.settings(task.protocol).items()
+            ]
+            decoding = ", ".join(settings) or "the defaults"
             reads = (
-                f"documents: {protocol.passages}, one a candidate; decoding: {', '.join(settings) or 'the defaults'}"
+                f"documents: {protocol.passages}, one a candidate; decoding: {decoding}"
             )
         else:
             documents = protocol.documents if row.system.endswith("rag") else 0
-            reads = f"documents: {documents}; {', '.join(row.settings) or 'no settings'}"
+            reads = (
+                f"documents: {documents}; {', '.join(row.settings) or 'no settings'}"
+            )
         budget = f"new tokens: {protocol.new_tokens}; segments: {protocol.segments}"
         lines += [
             f"{file.task.preset}: {budget}; {reads}",

@@ -42,7 +42,9 @@ class PaperTable:
     name: str  # on the command line
     title: str
     steps: tuple[str, ...]  # command lines with variables in braces
-    reports: tuple[str, ...]  # files that hold published and measured figures, in the folder of the table
+    reports: tuple[
+        str, ...
+    ]  # files that hold published and measured figures, in the folder of the table
     variables: Mapping[str, str]  # of this table alone
     rehearsal: Mapping[str, str]  # stand-ins for them
 
@@ -56,12 +58,16 @@ class PaperTable:
 
 
 def _read() -> tuple[dict[str, str], dict[str, str], dict[str, PaperTable]]:
-    data: dict[str, Any] = tomllib.loads(files(__package__).joinpath("tables.toml").read_text(encoding="utf-8"))
+    data: dict[str, Any] = tomllib.loads(
+        files(__package__).joinpath("tables.toml").read_text(encoding="utf-8")
+    )
     tables = {}
     for name, values in data["tables"].items():
         steps, reports = tuple(values["steps"]), tuple(values["reports"])
         variables, standins = values.get("variables", {}), values.get("rehearsal", {})
-        tables[name] = PaperTable(name, values["title"], steps, reports, variables, standins)
+        tables[name] = PaperTable(
+            name, values["title"], steps, reports, variables, standins
+        )
     return data["variables"], data["rehearsal"], tables
 
 
@@ -78,7 +84,9 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         try:
             text = text.format_map(values)
         except KeyError as error:
-            raise UserError(f"no value of {error.args[0]!r}; give --set {error.args[0]}=VALUE") from None
+            raise UserError(
+                f"no value of {error.args[0]!r}; give --set {error.args[0]}=VALUE"
+            ) from None
         if "{" not in text:
             break
     return text
@@ -87,23 +95,38 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 @command
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the tables")
     shown = commands.add_parser("print", help="the commands of tables; all by default")
     shown.add_argument("tables", nargs="*", metavar="TABLE")
     run = commands.add_parser("run", help="one table")
     run.add_argument("tables", nargs=1, metavar="TABLE")
-    rehearse = commands.add_parser("rehearse", help="tables with stand-ins; all by default")
+    rehearse = commands.add_parser(
+        "rehearse", help="tables with stand-ins; all by default"
+    )
     rehearse.add_argument("tables", nargs="*", metavar="TABLE")
-    report = commands.add_parser("report", help="published and measured figures of all tables that were run")
+    report = commands.add_parser(
+        "report", help="published and measured figures of all tables that were run"
+    )
     for parser_of_table in (shown, run):
-        parser_of_table.add_argument("--files", default="data", help="folder of the data")
         parser_of_table.add_argument(
-            "--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="a variable"
+            "--files", default="data", help="folder of the data"
+        )
+        parser_of_table.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            dest="settings",
+            metavar="NAME=VALUE",
+            help="a variable",
         )
     for parser_of_runs in (run, rehearse, report):
-        parser_of_runs.add_argument("--out", type=Path, required=True, help="folder of the runs")
+        parser_of_runs.add_argument(
+            "--out", type=Path, required=True, help="folder of the runs"
+        )
     arguments = parser.parse_args()
     if arguments.command == "list":
         print("\n".join(f"{table.name:18} {table.title}" for table in TABLES.values()))
@@ -119,7 +142,9 @@ def main() -> int:
         values = chosen(table, arguments.files, out, arguments.settings)
         if arguments.command == "print":
             print(f"\n## {table.title} ({table.name})")
-            print("\n".join(f"$ {shlex.join(words)}" for words in table.commands(values)))
+            print(
+                "\n".join(f"$ {shlex.join(words)}" for words in table.commands(values))
+            )
         else:
             run_table(table, values, out)
             print(write_report(out))
@@ -133,17 +158,26 @@ def find_table(name: str) -> PaperTable:
         UserError: there is none.
     """
     if name not in TABLES:
-        raise unknown_name("table", name, TABLES, "`python -m scripts.reproduction.reproduce list`")
+        raise unknown_name(
+            "table", name, TABLES, "`python -m scripts.reproduction.reproduce list`"
+        )
     return TABLES[name]
 
 
-def chosen(table: PaperTable, data: str, out: Path, settings: Sequence[str]) -> dict[str, str]:
+def chosen(
+    table: PaperTable, data: str, out: Path, settings: Sequence[str]
+) -> dict[str, str]:
     """Return the variables of a table with those that `--set` changes.
 
     Raises:
         UserError: a setting is none, or there is no such variable.
     """
-    values = {**VARIABLES, **table.variables, "files": data, "out": str(out / table.name)}
+    values = {
+        **VARIABLES,
+        **table.variables,
+        "files": data,
+        "out": str(out / table.name),
+    }
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
@@ -171,7 +205,9 @@ def run_table(table: PaperTable, values: Mapping[str, str], out: Path) -> None:
         (folder / f"step-{number}.md").write_bytes(done.stdout)
         # 1 says that a published figure was not reproduced, which the report shows.
         if done.returncode not in (0, 1):
-            raise UserError(f"{table.name}: step {number} failed; the same command continues")
+            raise UserError(
+                f"{table.name}: step {number} failed; the same command continues"
+            )
 
 
 def write_report(out: Path) -> Path:
@@ -185,7 +221,11 @@ def write_report(out: Path) -> Path:
         parts.append(REHEARSAL)
     for table in TABLES.values():
         folder = out / table.name
-        texts = [path.read_text(encoding="utf-8") for name in table.reports for path in sorted(folder.glob(_any(name)))]
+        texts = [
+            path.read_text(encoding="utf-8")
+            for name in table.reports
+            for path in sorted(folder.glob(_any(name)))
+        ]
         if texts:
             parts += [f"## {table.title}\n", *texts]
     if len(parts) < 2 + (out / "standins").exists():

@@ -52,25 +52,58 @@ OTHER = "Another model than the paper's was run"
 @command
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dry-run", action="store_true", dest="plan", help="print prompts and commands of all rows")
-    parser.add_argument("--letter", action="store_true", help="Self-RAG's rows by the paper, not by the released code")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        dest="plan",
+        help="print prompts and commands of all rows",
+    )
+    parser.add_argument(
+        "--letter",
+        action="store_true",
+        help="Self-RAG's rows by the paper, not by the released code",
+    )
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("list", help="rows, and what they need")
     run = commands.add_parser("run", help="one row", allow_abbrev=False)
     run.add_argument("row", help=f"one of {', '.join(ROWS)}")
-    run.add_argument("--files", type=Path, required=True, help="folder of the published files")
-    run.add_argument("--task", action="append", choices=TASKS, help="this task only; repeatable")
+    run.add_argument(
+        "--files", type=Path, required=True, help="folder of the published files"
+    )
+    run.add_argument(
+        "--task", action="append", choices=TASKS, help="this task only; repeatable"
+    )
     run.add_argument("--model", help="another checkpoint than the published one")
     run.add_argument("--judge", default="true", help="of citations; else TRUE, T5-11B")
-    run.add_argument("--features", default=ALCE_FEATURES, help="model of MAUVE's features")
-    run.add_argument("--factscore", help="Python of the environment with the official FactScore tool; else left out")
-    run.add_argument("--facts-judge", help="of whole sentences of biographies, a figure of ours; else --judge")
-    run.add_argument("--knowledge", help="index of Wikipedia for these sentences; without it they are left out")
-    run.add_argument("--no-judges", action="store_true", help="leave out what needs a second model")
+    run.add_argument(
+        "--features", default=ALCE_FEATURES, help="model of MAUVE's features"
+    )
+    run.add_argument(
+        "--factscore",
+        help="Python of the environment with the official FactScore tool; else left out",
+    )
+    run.add_argument(
+        "--facts-judge",
+        help="of whole sentences of biographies, a figure of ours; else --judge",
+    )
+    run.add_argument(
+        "--knowledge",
+        help="index of Wikipedia for these sentences; without it they are left out",
+    )
+    run.add_argument(
+        "--no-judges", action="store_true", help="leave out what needs a second model"
+    )
     run.add_argument("--out", type=Path, required=True, help="directory of the runs")
-    run.add_argument("--engine", help="vllm, transformers or http://HOST:PORT; else the best one here")
-    run.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
+    run.add_argument(
+        "--engine",
+        help="vllm, transformers or http://HOST:PORT; else the best one here",
+    )
+    run.add_argument(
+        "--limit", type=int, help="a seeded sample of this many items of each file"
+    )
     arguments = parser.parse_args()
     if arguments.command is None:
         if not arguments.plan:
@@ -88,10 +121,15 @@ def _plan(*, letter: bool) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         samples = write_samples(Path(scratch))
         for table_row in ROWS.values():
-            print(f"\n## {table_row.title} ({table_row.name})\n{table_row.note or table_row.checkpoint}")
+            print(
+                f"\n## {table_row.title} ({table_row.name})\n{table_row.note or table_row.checkpoint}"
+            )
             if table_row.system:
                 model = table_row.checkpoint or "CHECKPOINT"
-                for words in (answering(table_row, place, model), *judging(table_row, place, judges)):
+                for words in (
+                    answering(table_row, place, model),
+                    *judging(table_row, place, judges),
+                ):
                     print(f"$ {shlex.join(words)}")
             if table_row.note != CITED:
                 files = replace(place, files=samples).task_files(table_row)
@@ -104,7 +142,9 @@ def _list() -> int:
         needs = "cannot be run"
         if table_row.system:
             needs = table_row.checkpoint or "--model"
-        print(f"{table_row.name:20} {table_row.title:26} {needs:32} {table_row.note}".rstrip())
+        print(
+            f"{table_row.name:20} {table_row.title:26} {needs:32} {table_row.note}".rstrip()
+        )
     return 0
 
 
@@ -118,7 +158,13 @@ def _run(arguments: argparse.Namespace) -> int:
     judges = Judges(None, None, None)
     if not arguments.no_judges:
         facts = arguments.facts_judge or arguments.judge
-        judges = Judges(arguments.judge, arguments.features, arguments.factscore, facts, arguments.knowledge)
+        judges = Judges(
+            arguments.judge,
+            arguments.features,
+            arguments.factscore,
+            facts,
+            arguments.knowledge,
+        )
     options = []
     if arguments.engine is not None:
         options.append(f"--engine={arguments.engine}")
@@ -131,9 +177,13 @@ def _run(arguments: argparse.Namespace) -> int:
         # A process a step: the memory of one model is free before the next is loaded.
         done = subprocess.run(python_line(words), check=False)  # noqa: S603 - our own arguments
         if done.returncode and number == 0:
-            raise UserError(f"{chosen.name}: the answers are not complete; the same command continues")
+            raise UserError(
+                f"{chosen.name}: the answers are not complete; the same command continues"
+            )
         if done.returncode:
-            print("this judge could not be asked; its columns stay empty", file=sys.stderr)
+            print(
+                "this judge could not be asked; its columns stay empty", file=sys.stderr
+            )
     cells = check(chosen, arguments.out / chosen.name, letter=arguments.letter)
     about = "" if model == chosen.checkpoint else OTHER
     text = markdown(chosen, cells, about)

@@ -12,7 +12,13 @@ from critic.cases import GROUPS, Case, LabelledCase
 from retrieval.passage import Passage
 from scripts.reproduction.steps import PUBLIC_FILES
 from selfrag.common.jsonl import write_jsonl
-from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
+from selfrag.training.rows import (
+    TargetEvidence,
+    TargetText,
+    TargetToken,
+    TrainingRow,
+    write_rows,
+)
 
 ASQA_ITEMS = 20
 """Items of ASQA in a rehearsal; MAUVE needs as many."""
@@ -39,7 +45,11 @@ def write_standins(folder: Path) -> None:
             write_model(folder / name, reflects=reflects)
 
 
-CITIES = (("Paris", "France", "Seine"), ("Rome", "Italy", "Tiber"), ("Prague", "Czechia", "Vltava"))
+CITIES = (
+    ("Paris", "France", "Seine"),
+    ("Rome", "Italy", "Tiber"),
+    ("Prague", "Czechia", "Vltava"),
+)
 
 
 def write_samples(folder: Path, asqa_items: int = len(CITIES)) -> dict[str, Path]:
@@ -72,7 +82,10 @@ def _passages(city: str, country: str, river: str) -> list[dict[str, Any]]:
         "Bread is baked.": "Bread",
         "Rye bread is dark.": "Bread",
     }
-    return [{"id": f"{city}-{i}", "title": title, "text": text} for i, (text, title) in enumerate(texts.items())]
+    return [
+        {"id": f"{city}-{i}", "title": title, "text": text}
+        for i, (text, title) in enumerate(texts.items())
+    ]
 
 
 def _popqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
@@ -89,17 +102,29 @@ def _popqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
 def _triviaqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
     question = f"Which river flows through {city}?"
     passages = _passages(city, country, river)
-    return {"q_id": f"tqa-{number}", "question": question, "answers": [river, f"River {river}"], "ctxs": passages}
+    return {
+        "q_id": f"tqa-{number}",
+        "question": question,
+        "answers": [river, f"River {river}"],
+        "ctxs": passages,
+    }
 
 
 def _claim(number: int, city: str, country: str, river: str) -> dict[str, Any]:
     true = number % 2 == 0
     claim = f"{city} is the capital of {country if true else 'Peru'}."
     passages = _passages(city, country, river)
-    return {"claim_id": str(number), "question": claim, "answers": ["true" if true else "false"], "ctxs": passages}
+    return {
+        "claim_id": str(number),
+        "question": claim,
+        "answers": ["true" if true else "false"],
+        "ctxs": passages,
+    }
 
 
-def _multiple_choice(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+def _multiple_choice(
+    number: int, city: str, country: str, river: str
+) -> dict[str, Any]:
     texts = [city, "Lima", "Quito", "Cusco"]
     return {
         "id": f"arc-{number}",
@@ -112,7 +137,12 @@ def _multiple_choice(number: int, city: str, country: str, river: str) -> dict[s
 
 def _biography(number: int, city: str, country: str, river: str) -> dict[str, Any]:
     passages = _passages(city, country, river)
-    return {"topic": city, "input": f"Question: Tell me a bio of {city}.", "output": "", "ctxs": passages}
+    return {
+        "topic": city,
+        "input": f"Question: Tell me a bio of {city}.",
+        "output": "",
+        "ctxs": passages,
+    }
 
 
 def _asqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
@@ -135,39 +165,95 @@ def write_intrinsics(data: Path) -> None:
     """Write the benchmarks of the intrinsics: SQuAD 2, MT-RAG, RAGTruth, MMLU, ALCE's ELI5 and LongBench-Cite."""
     mtrag = data / "mtrag"
     questions = [_squad(number) for number in range(3)]
-    articles = [{"title": "Goethe", "paragraphs": [{"context": "Goethe went to Rome in 1786.", "qas": questions}]}]
+    articles = [
+        {
+            "title": "Goethe",
+            "paragraphs": [
+                {"context": "Goethe went to Rome in 1786.", "qas": questions}
+            ],
+        }
+    ]
     _json(data / "dev-v2.0.json", {"version": "v2.0", "data": articles})
     labels = ("ANSWERABLE", "UNANSWERABLE", "PARTIAL", "ANSWERABLE")
     tasks = [_task(number, label) for number, label in enumerate(labels)]
     for name in ("reference+RAG", "reference"):
         _lines(mtrag / "generation_tasks" / f"{name}.jsonl", tasks)
-    rewrites = ({"_id": task["task_id"], "text": "|user|: Who wrote Faust?"} for task in tasks)
+    rewrites = (
+        {"_id": task["task_id"], "text": "|user|: Who wrote Faust?"} for task in tasks
+    )
     _lines(mtrag / "retrieval_tasks" / "clapnq" / "clapnq_rewrite.jsonl", rewrites)
     judged = "".join(f"{task['task_id']}\td1\t1\n" for task in tasks)
     qrels = mtrag / "retrieval_tasks" / "clapnq" / "qrels" / "dev.tsv"
     qrels.parent.mkdir(parents=True)
     qrels.write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
-    texts = ("Goethe wrote Faust.", "Rome is a city.", "The Spree flows through Berlin.")
-    _lines(mtrag / "corpus.jsonl", ({"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts, 1)))
-    source = {"question": "who wrote faust", "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n"}
-    _lines(data / "ragtruth" / "source_info.jsonl", [{"source_id": "9", "task_type": "QA", "source_info": source}])
-    _lines(data / "ragtruth" / "response.jsonl", (_response(number) for number in range(4)))
+    texts = (
+        "Goethe wrote Faust.",
+        "Rome is a city.",
+        "The Spree flows through Berlin.",
+    )
+    _lines(
+        mtrag / "corpus.jsonl",
+        (
+            {"_id": f"d{n}", "title": "", "text": text}
+            for n, text in enumerate(texts, 1)
+        ),
+    )
+    source = {
+        "question": "who wrote faust",
+        "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n",
+    }
+    _lines(
+        data / "ragtruth" / "source_info.jsonl",
+        [{"source_id": "9", "task_type": "QA", "source_info": source}],
+    )
+    _lines(
+        data / "ragtruth" / "response.jsonl", (_response(number) for number in range(4))
+    )
     _lines(data / "mmlu_test.jsonl", (_choice(number) for number in range(12)))
-    documents = [{"title": "Faust", "text": "By Goethe."}, {"title": "Rome", "text": "A city."}]
-    cited = {"question": "Who wrote Faust?", "output": "Goethe did [1]. It is long [1][2].", "docs": documents}
+    documents = [
+        {"title": "Faust", "text": "By Goethe."},
+        {"title": "Rome", "text": "A city."},
+    ]
+    cited = {
+        "question": "Who wrote Faust?",
+        "output": "Goethe did [1]. It is long [1][2].",
+        "docs": documents,
+    }
     _json(data / "alce" / "run.json", {"args": {}, "data": [cited]})
-    context = {"idx": 3, "language": "en", "dataset": "hotpotqa", "query": "Who?", "answer": ""}
-    _json(data / "longbench" / "LongBench-Cite.json", [{**context, "context": "Faust. By Goethe. 1808."}])
+    context = {
+        "idx": 3,
+        "language": "en",
+        "dataset": "hotpotqa",
+        "query": "Who?",
+        "answer": "",
+    }
+    _json(
+        data / "longbench" / "LongBench-Cite.json",
+        [{**context, "context": "Faust. By Goethe. 1808."}],
+    )
     cite = [{"st_sent_idx": 1, "end_sent_idx": 1, "cite": "By Goethe."}]
-    statements = [{"statement": "Goethe did.", "citation": cite}, {"statement": "Who knows.", "citation": []}]
-    predicted = {"idx": 3, "dataset": "hotpotqa", "query": "Who?", "statements": statements}
+    statements = [
+        {"statement": "Goethe did.", "citation": cite},
+        {"statement": "Who knows.", "citation": []},
+    ]
+    predicted = {
+        "idx": 3,
+        "dataset": "hotpotqa",
+        "query": "Who?",
+        "statements": statements,
+    }
     _json(data / "longbench" / "preds.json", [predicted])
 
 
 def _squad(number: int) -> dict[str, Any]:
     impossible = number == 1
     answers = [] if impossible else [{"text": "1786", "answer_start": 23}]
-    return {"id": f"5{number}", "question": "When?", "is_impossible": impossible, "answers": answers}
+    return {
+        "id": f"5{number}",
+        "question": "When?",
+        "is_impossible": impossible,
+        "answers": answers,
+    }
 
 
 def _task(number: int, label: str) -> dict[str, Any]:
@@ -175,15 +261,30 @@ def _task(number: int, label: str) -> dict[str, Any]:
     return {
         "task_id": f"c1<::>{number}",
         "Answerability": [label],
-        "contexts": [{"document_id": "d1", "title": "Faust", "text": "Goethe wrote it.", "score": 27.7}],
-        "input": [{"speaker": speaker, "text": text, "metadata": {}} for speaker, text in TURNS],
+        "contexts": [
+            {
+                "document_id": "d1",
+                "title": "Faust",
+                "text": "Goethe wrote it.",
+                "score": 27.7,
+            }
+        ],
+        "input": [
+            {"speaker": speaker, "text": text, "metadata": {}}
+            for speaker, text in TURNS
+        ],
         "targets": [{"speaker": "agent", "text": "Goethe."}],
     }
 
 
 def _response(number: int) -> dict[str, Any]:
     """Return a response of RAGTruth; every other one has a conflict."""
-    conflict = {"start": 12, "end": 23, "text": "It is long.", "label_type": "Evident Conflict"}
+    conflict = {
+        "start": 12,
+        "end": 23,
+        "text": "It is long.",
+        "label_type": "Evident Conflict",
+    }
     return {
         "id": str(number),
         "source_id": "9",
@@ -198,7 +299,12 @@ def _choice(number: int) -> dict[str, Any]:
     """Return a question of MMLU, of one of two subjects."""
     subject = ("abstract_algebra", "anatomy")[number % 2]
     choices = [str(value) for value in range(number, number + 4)]
-    return {"question": f"1+{number}?", "subject": subject, "choices": choices, "answer": 1}
+    return {
+        "question": f"1+{number}?",
+        "subject": subject,
+        "choices": choices,
+        "answer": 1,
+    }
 
 
 def write_training(data: Path) -> None:
@@ -208,12 +314,23 @@ def write_training(data: Path) -> None:
     for number in range(LABELS_EACH):
         city, country, river = CITIES[number % len(CITIES)]
         passage = Passage(f"p{number}", f"{city} is the capital of {country}.", city)
-        question, answer = f"What is capital number {number} of {country}?", f"It is {city} on the {river}."
+        question, answer = (
+            f"What is capital number {number} of {country}?",
+            f"It is {city} on the {river}.",
+        )
         for group, labels in GROUPS.items():
-            case = Case(group, question, "", answer, None if group in ("Retrieve", "IsUse") else passage)
+            case = Case(
+                group,
+                question,
+                "",
+                answer,
+                None if group in ("Retrieve", "IsUse") else passage,
+            )
             label = labels.names[number % len(labels.names)]
             if group == "Retrieve":
-                label = labels.names[number % 2]  # without evidence, nothing can be continued
+                label = labels.names[
+                    number % 2
+                ]  # without evidence, nothing can be continued
             labelled.append(LabelledCase(f"{group}-{number}", case, label))
         supported = (
             TargetToken("[Relevant]"),
@@ -240,7 +357,9 @@ def write_model(folder: Path, *, reflects: bool) -> None:
 
     items = []
     for city, country, river in CITIES:
-        passage = Passage(city, f"The {river} flows through {city}, the capital of {country}.", city)
+        passage = Passage(
+            city, f"The {river} flows through {city}, the capital of {country}.", city
+        )
         items.append(Item(f"Which river flows through {city}?", (passage,)))
     tokenizer = make_tokenizer(items)
     if reflects:
@@ -258,4 +377,6 @@ def _json(path: Path, value: Any) -> None:
 
 def _lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in records), encoding="utf-8"
+    )

@@ -36,10 +36,16 @@ PUBLIC_FILES: Mapping[str, str] = {
 class Judges:
     """Who judges the columns that need a second model; None leaves the column out."""
 
-    entailment: str | None = "true"  # of citations; `true` is T5-11B of TRUE, as in the paper
+    entailment: str | None = (
+        "true"  # of citations; `true` is T5-11B of TRUE, as in the paper
+    )
     features: str | None = ALCE_FEATURES  # model of MAUVE's features
-    factscore: str | None = "python"  # of the environment with the official FactScore tool, or `stand-in`
-    facts: str | None = None  # judge of whole sentences of biographies, a figure of ours
+    factscore: str | None = (
+        "python"  # of the environment with the official FactScore tool, or `stand-in`
+    )
+    facts: str | None = (
+        None  # judge of whole sentences of biographies, a figure of ours
+    )
     knowledge: str | None = None  # index in which sentences are looked up
 
 
@@ -49,12 +55,17 @@ class Place:
 
     files: Mapping[str, Path]  # task to file
     out: Path  # directory of runs; a row's is `out/ROW`
-    options: tuple[str, ...] = ()  # further words of `selfrag eval run`, such as `--engine=vllm`
+    options: tuple[
+        str, ...
+    ] = ()  # further words of `selfrag eval run`, such as `--engine=vllm`
     letter: bool = False  # Self-RAG's rows in the words and with the policy of the paper, not of the released code
 
     def arguments(self, row: Row) -> list[str]:
         """Return the files with task and protocol, as `selfrag eval run` takes them."""
-        return [f"{task}/{row.protocol(task, letter=self.letter)}={path}" for task, path in self.files.items()]
+        return [
+            f"{task}/{row.protocol(task, letter=self.letter)}={path}"
+            for task, path in self.files.items()
+        ]
 
     def task_files(self, row: Row) -> list[TaskFile]:
         """Return the files, read."""
@@ -62,8 +73,14 @@ class Place:
 
 
 ROWS_OF_FILES: Mapping[str, tuple[int, str]] = {
-    "popqa": (1_399, "the long tail, of entities with fewer than 100 views a month (s_pop < 100)"),
-    "triviaqa": (11_313, "the test split of Min et al. (2019); the authors' own file has 7,313"),
+    "popqa": (
+        1_399,
+        "the long tail, of entities with fewer than 100 views a month (s_pop < 100)",
+    ),
+    "triviaqa": (
+        11_313,
+        "the test split of Min et al. (2019); the authors' own file has 7,313",
+    ),
     "arc-challenge": (1_172, "the test set"),
     "biographies": (500, "the unlabelled names of FActScore"),
     "asqa": (948, "the development set, as in ALCE"),
@@ -83,10 +100,16 @@ def check_counts(files: Mapping[str, Path]) -> None:
         if task not in ROWS_OF_FILES:
             continue
         text = path.read_text(encoding="utf-8")
-        rows = json.loads(text) if path.suffix == ".json" else list(filter(str.strip, text.splitlines()))
+        rows = (
+            json.loads(text)
+            if path.suffix == ".json"
+            else list(filter(str.strip, text.splitlines()))
+        )
         expected, which = ROWS_OF_FILES[task]
         if len(rows) not in (expected, ALSO.get(task)):
-            raise UserError(f"{path} has {len(rows):,} rows, and {task} is measured on {expected:,}: {which}")
+            raise UserError(
+                f"{path} has {len(rows):,} rows, and {task} is measured on {expected:,}: {which}"
+            )
 
 
 def public_files(folder: Path, tasks: tuple[str, ...] = TASKS) -> dict[str, Path]:
@@ -110,7 +133,13 @@ def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
     Raises:
         UserError: the row cannot be run.
     """
-    words = ["selfrag", "eval", "run", *place.arguments(row), f"--model={row.runnable(model)}"]
+    words = [
+        "selfrag",
+        "eval",
+        "run",
+        *place.arguments(row),
+        f"--model={row.runnable(model)}",
+    ]
     words += [f"--system={row.system}", f"--name={row.name}"]
     words += [f"--set={setting}" for setting in row.settings]
     words.append(f"--out={place.out}")
@@ -130,7 +159,18 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
     steps: list[list[str]] = []
 
     def judge(task: str, metric: str, *options: str) -> None:
-        steps.append(["selfrag", "eval", "judge", run, f"--only={task}", f"--metric={metric}", *options, data])
+        steps.append(
+            [
+                "selfrag",
+                "eval",
+                "judge",
+                run,
+                f"--only={task}",
+                f"--metric={metric}",
+                *options,
+                data,
+            ]
+        )
 
     if "asqa" in place.files:
         if judges.entailment and row.figures[-1] is not None:
@@ -140,14 +180,38 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
     if "biographies" in place.files:
         if judges.factscore and row.figures[FACTSCORE] is not None:
             facts = ["selfrag", "eval", "facts", run, "biographies", data]
-            facts_file, decisions = f"{run}-facts.jsonl", f"{run}-facts_factscore_output.json"
-            tool = [judges.factscore, "-m", "factscore.factscorer", "--input_path", facts_file]
+            facts_file, decisions = (
+                f"{run}-facts.jsonl",
+                f"{run}-facts_factscore_output.json",
+            )
+            tool = [
+                judges.factscore,
+                "-m",
+                "factscore.factscorer",
+                "--input_path",
+                facts_file,
+            ]
             tool += ["--model_name", "retrieval+ChatGPT", "--openai_key", "KEYFILE"]
             if judges.factscore == STAND_IN:
-                tool = ["python", "-m", "scripts.reproduction.decide_facts", facts_file, decisions]
-            steps += [[*facts, f"--write={facts_file}"], tool, [*facts, f"--read={decisions}"]]
+                tool = [
+                    "python",
+                    "-m",
+                    "scripts.reproduction.decide_facts",
+                    facts_file,
+                    decisions,
+                ]
+            steps += [
+                [*facts, f"--write={facts_file}"],
+                tool,
+                [*facts, f"--read={decisions}"],
+            ]
         if judges.facts and judges.knowledge:
-            judge("biographies", "facts", f"--judge={judges.facts}", f"--knowledge={judges.knowledge}")
+            judge(
+                "biographies",
+                "facts",
+                f"--judge={judges.facts}",
+                f"--knowledge={judges.knowledge}",
+            )
     return steps
 
 
@@ -180,10 +244,14 @@ class Check:
     task: str  # of the column
     metric: str  # of the column, with its judge if it has one
     published: float | None  # in percent; None where the paper has none
-    ours: Estimate | None  # in percent, with its 95% interval; None where nothing was measured
+    ours: (
+        Estimate | None
+    )  # in percent, with its 95% interval; None where nothing was measured
     tolerance: float  # percentage points
     sampled: bool  # whether only some items of the file were run; the half width of the interval is added then
-    undecided: int = 0  # items that the figure leaves out, as a judge gave no verdict on them
+    undecided: int = (
+        0  # items that the figure leaves out, as a judge gave no verdict on them
+    )
 
     @property
     def difference(self) -> float | None:
@@ -195,7 +263,9 @@ class Check:
     @property
     def slack(self) -> float:
         """Return how large the difference may be."""
-        if self.ours is None or not self.sampled or math.isnan(self.ours.low):  # one item has no interval
+        if (
+            self.ours is None or not self.sampled or math.isnan(self.ours.low)
+        ):  # one item has no interval
             return self.tolerance
         return self.tolerance + (self.ours.high - self.ours.low) / 2
 
@@ -209,7 +279,9 @@ class Check:
         return "within" if abs(self.difference) <= self.slack else "outside"
 
 
-def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> list[Check]:
+def check(
+    row: Row, folder: Path, *, letter: bool = False, seed: int = 0
+) -> list[Check]:
     """Compare every cell of a row with a run directory.
 
     Args:
@@ -228,11 +300,15 @@ def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> lis
     columns = zip(row.columns(letter=letter), row.figures, row.tolerances, strict=True)
     for (task, metric), published, tolerance in columns:
         if task not in tables:
-            checks.append(Check(task, metric, published, None, tolerance, sampled=False))
+            checks.append(
+                Check(task, metric, published, None, tolerance, sampled=False)
+            )
             continue
         figures = tables[task].rows[0].figures
         names = [name for name in figures if name.partition(" (")[0] == metric]
-        if metric == "factscore":  # sentences that another judge checked are another figure
+        if (
+            metric == "factscore"
+        ):  # sentences that another judge checked are another figure
             names = [name for name in names if OFFICIAL in name]
         name = next(iter(names), metric)
         estimate = figures.get(name)
@@ -242,7 +318,9 @@ def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> lis
         settings = entries[task]["settings"]
         sampled = settings["items"] < settings["rows"]
         undecided = run.files[task].undecided.get(name, 0)
-        checks.append(Check(task, name, published, estimate, tolerance, sampled, undecided))
+        checks.append(
+            Check(task, name, published, estimate, tolerance, sampled, undecided)
+        )
     return checks
 
 
@@ -261,11 +339,25 @@ def markdown(row: Row, checks: Sequence[Check], about: str = "") -> str:
         if cell.difference is not None:
             difference = f"{cell.difference:+.1f}"
         metric = escape(cell.metric)
-        rows.append((cell.task, metric, published, ours, difference, f"{cell.slack:.1f}", cell.verdict))
+        rows.append(
+            (
+                cell.task,
+                metric,
+                published,
+                ours,
+                difference,
+                f"{cell.slack:.1f}",
+                cell.verdict,
+            )
+        )
         if cell.undecided:
             undecided.append(
                 f"{cell.task}: {cell.undecided} items are not in {metric}, as the judge gave no verdict on them"
             )
     notes = [note for note in (about, row.note) if note]
-    lines = [f"## {row.title}, Table 2\n", *(f"{note}.\n" for note in notes), compact(HEAD, rows)]
+    lines = [
+        f"## {row.title}, Table 2\n",
+        *(f"{note}.\n" for note in notes),
+        compact(HEAD, rows),
+    ]
     return "\n".join([*lines, *(f"{note}.\n" for note in undecided)])

@@ -41,12 +41,16 @@ class Row:
 
     name: str  # on the command line
     title: str  # in the paper
-    figures: tuple[Cell, ...]  # in percent, in the order of `COLUMNS`; None where the paper has none
+    figures: tuple[
+        Cell, ...
+    ]  # in percent, in the order of `COLUMNS`; None where the paper has none
     system: str = ""  # of ours that stands for it; empty if it cannot be run
     checkpoint: str = ""  # public weights; empty if whoever runs it has to name some
     settings: tuple[str, ...] = ()  # of the system, KEY=VALUE
     note: str = ""  # what a reader must know, or why it cannot be run
-    is_endpoint: bool = False  # whether an OpenAI-compatible endpoint answers, `--model MODEL@URL`
+    is_endpoint: bool = (
+        False  # whether an OpenAI-compatible endpoint answers, `--model MODEL@URL`
+    )
 
     def protocol(self, task: str, *, letter: bool = False) -> str:
         """Return the baselines' protocol; for Self-RAG's rows the released code's, or the paper's by the letter."""

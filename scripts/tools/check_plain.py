@@ -31,7 +31,9 @@ NO_VERB = re.compile(
     r"(A|All|Also|An|And|Any|As|At|Both|By|Each|Every|For|From|How|If|In|Its|No|Not|None|Nothing|Of|On|One|Only|Or|That"
     r"|The|Their|These|This|Those|Three|To|Two|Up|What|When|Where|Whether|Who|Why|With|Without)\b"
 )
-VAGUE = re.compile("found|one|other|given|own|whole|plain|named|rest|asked|wanted|held|settled|begun")
+VAGUE = re.compile(
+    "found|one|other|given|own|whole|plain|named|rest|asked|wanted|held|settled|begun"
+)
 TYPE_NAME = re.compile("([A-Z]+[a-z0-9]+)+")
 EXPRESSIONS = (ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -49,10 +51,18 @@ def findings_in(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):
             count = sum(isinstance(child, EXPRESSIONS) for child in ast.walk(node))
             if count > 2:
-                yield "packed", node.lineno, f"{count} conditional expressions and comprehensions in one statement"
+                yield (
+                    "packed",
+                    node.lineno,
+                    f"{count} conditional expressions and comprehensions in one statement",
+                )
         elif isinstance(node, FUNCTIONS):
             if first := NO_VERB.match(ast.get_docstring(node) or ""):
-                yield "no verb", node.lineno, f"the docstring of {node.name} begins with {first[0]!r}"
+                yield (
+                    "no verb",
+                    node.lineno,
+                    f"the docstring of {node.name} begins with {first[0]!r}",
+                )
         elif isinstance(node, ast.Name) and VAGUE.fullmatch(node.id):
             yield "vague", node.lineno, f"the name {node.id!r}"
         elif isinstance(node, ast.arg) and VAGUE.fullmatch(node.arg):
@@ -89,15 +99,21 @@ def collect() -> dict[tuple[str, str], list[str]]:
                     types[name].append((path, line))
     for name, definitions in types.items():
         for path, line in definitions[1:]:
-            places[room_of(path), "twice"].append(f"{path}:{line}: {definitions[0][0]} defines {name}, too")
+            places[room_of(path), "twice"].append(
+                f"{path}:{line}: {definitions[0][0]} defines {name}, too"
+            )
     return places
 
 
 def main() -> int:
     """Compare the counts with their ceilings, and print them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--places", action="store_true", help="print each place")
-    parser.add_argument("--refresh", action="store_true", help="lower the ceilings to the counts")
+    parser.add_argument(
+        "--refresh", action="store_true", help="lower the ceilings to the counts"
+    )
     arguments = parser.parse_args()
     places = collect()
     ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))
@@ -107,7 +123,10 @@ def main() -> int:
     for room in sorted(ceilings.keys() | {room for room, _ in places}):
         row, kept = f"{room:22}", []
         for check in CHECKS:
-            count, ceiling = len(places[room, check]), ceilings.get(room, {}).get(check, 0)
+            count, ceiling = (
+                len(places[room, check]),
+                ceilings.get(room, {}).get(check, 0),
+            )
             above |= count > ceiling
             row += f"{f'{count}/{ceiling}':>13}{'!' if count > ceiling else ' '}"
             kept.append(f'"{check}" = {min(count, ceiling)}')

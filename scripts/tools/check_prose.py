@@ -29,15 +29,33 @@ PATTERNS = (
 
 def replaced_words() -> list[str]:
     """Return the left column of the table *Names* of the style page."""
-    names = STYLE.read_text(encoding="utf-8").partition("## Names")[2].partition("\n## ")[0]
+    names = (
+        STYLE.read_text(encoding="utf-8").partition("## Names")[2].partition("\n## ")[0]
+    )
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", names, flags=re.M)
-    return [re.sub(r" \(.*\)", "", row) for row in rows if row != "instead of" and not row.startswith("---")]
+    return [
+        re.sub(r" \(.*\)", "", row)
+        for row in rows
+        if row != "instead of" and not row.startswith("---")
+    ]
 
 
 def prose(text: str) -> str:
     """Return a page without code, tables, comments and links' targets; line numbers stay."""
-    for pattern in (r"^```.*?^```$", r"<!--.*?-->", r"`[^`\n]+`", r"^\|[^\n]*$", r"(?<=\])\([^)\s]+\)", r"<[^>\n]+>"):
-        text = re.sub(pattern, lambda match: "x" + "\n" * match[0].count("\n"), text, flags=re.M | re.S)
+    for pattern in (
+        r"^```.*?^```$",
+        r"<!--.*?-->",
+        r"`[^`\n]+`",
+        r"^\|[^\n]*$",
+        r"(?<=\])\([^)\s]+\)",
+        r"<[^>\n]+>",
+    ):
+        text = re.sub(
+            pattern,
+            lambda match: "x" + "\n" * match[0].count("\n"),
+            text,
+            flags=re.M | re.S,
+        )
     return text
 
 

@@ -49,8 +49,13 @@ def arrows_between_rooms() -> networkx.DiGraph:
 def levels_of(graph: networkx.DiGraph) -> list[list[str]]:
     """Return the rooms by level, those that nobody imports first; each stands near the rooms that import it."""
     level: dict[str, int] = {}
-    for name in sorted(networkx.topological_sort(graph), key=lambda name: len(networkx.ancestors(graph, name))):
-        level[name] = max((level[above] + 1 for above in graph.predecessors(name)), default=0)
+    for name in sorted(
+        networkx.topological_sort(graph),
+        key=lambda name: len(networkx.ancestors(graph, name)),
+    ):
+        level[name] = max(
+            (level[above] + 1 for above in graph.predecessors(name)), default=0
+        )
     rows: list[list[str]] = [[] for _ in range(max(level.values()) + 1)]
     for name in sorted(level):
         rows[level[name]].append(name)
@@ -62,7 +67,9 @@ def levels_of(graph: networkx.DiGraph) -> list[list[str]]:
 
     for row in rows:
         row.sort(key=middle)
-        place.update({name: (number + 0.5) / len(row) for number, name in enumerate(row)})
+        place.update(
+            {name: (number + 0.5) / len(row) for number, name in enumerate(row)}
+        )
     return rows
 
 
@@ -75,28 +82,46 @@ def picture() -> str:
     corner: dict[str, tuple[float, float]] = {}
     for number, row in enumerate(rows):
         for index, name in enumerate(row):
-            corner[name] = ((index + 0.5) * width / len(row) - BOX_WIDTH / 2, number * (BOX_HEIGHT + GAP_Y) + GAP_Y / 2)
+            corner[name] = (
+                (index + 0.5) * width / len(row) - BOX_WIDTH / 2,
+                number * (BOX_HEIGHT + GAP_Y) + GAP_Y / 2,
+            )
     parts = []
     for here, there in sorted(graph.edges):
         x1, y1 = corner[here][0] + BOX_WIDTH / 2, corner[here][1] + BOX_HEIGHT
         x2, y2 = corner[there][0] + BOX_WIDTH / 2, corner[there][1]
         middle = (y1 + y2) / 2
         line = f"M{x1:.0f} {y1:.0f} C{x1:.0f} {middle:.0f} {x2:.0f} {middle:.0f} {x2:.0f} {y2 - 2:.0f}"
-        parts.append(f'<path d="{line}" marker-end="url(#end)"><title>{here} imports {there}</title></path>')
+        parts.append(
+            f'<path d="{line}" marker-end="url(#end)"><title>{here} imports {there}</title></path>'
+        )
     for name, (x, y) in sorted(corner.items()):
-        parts.append(f'<rect x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>')
-        parts.append(f'<text x="{x + BOX_WIDTH / 2:.0f}" y="{y + 20:.0f}">{name}</text>')
+        parts.append(
+            f'<rect x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>'
+        )
+        parts.append(
+            f'<text x="{x + BOX_WIDTH / 2:.0f}" y="{y + 20:.0f}">{name}</text>'
+        )
     arrow = '<marker id="end" markerWidth="8" markerHeight="8" refX="6" refY="4" orient="auto">'
     arrow += '<path d="M1 1 L7 4 L1 7" stroke="currentColor"/></marker>'
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><title>Which room imports which</title>'
-    return "\n".join([head, f"<style>{STYLE}</style><defs>{arrow}</defs>", *parts, "</svg>"]) + "\n"
+    return (
+        "\n".join(
+            [head, f"<style>{STYLE}</style><defs>{arrow}</defs>", *parts, "</svg>"]
+        )
+        + "\n"
+    )
 
 
 def main() -> int:
     """Write the picture, or compare it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the page is out of date")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit code 1 where the page is out of date",
+    )
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     drawn = picture()

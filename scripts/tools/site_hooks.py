@@ -15,16 +15,29 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[2]
-PICTURE = re.compile(r"""<(?:img|source|embed)\b[^>]*?\bsrc=["']?(?!data:)([^"'\s>]+)""")
+PICTURE = re.compile(
+    r"""<(?:img|source|embed)\b[^>]*?\bsrc=["']?(?!data:)([^"'\s>]+)"""
+)
 OUTPUT = re.compile(r'<span class="gp">(\s*#[^<]*)</span>')
 MARK = re.compile(r"^::: command (\w+)$", flags=re.M)
 
 
 def help_of(program: str) -> str:
     """Return the commands and options of `selfrag` or `critic` as Markdown, by typer; headings a level lower."""
-    words = [sys.executable, "-m", "typer", f"{program}.cli.main", "utils", "docs", "--name", program]
+    words = [
+        sys.executable,
+        "-m",
+        "typer",
+        f"{program}.cli.main",
+        "utils",
+        "docs",
+        "--name",
+        program,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        words, capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+    )
     return re.sub(r"^#", "##", done.stdout, flags=re.M)
 
 
@@ -40,9 +53,14 @@ def routes() -> str:
         for method, route in methods.items():
             parts.append(f"## {method.upper()} {path}\n\n{route['description']}")
             if body := route.get("requestBody"):
-                name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+                name = body["content"]["application/json"]["schema"]["$ref"].rpartition(
+                    "/"
+                )[2]
                 parts.append(_fields(schemas[name]))
-    for name, title in (("Controls", "The `selfrag` object"), ("EvidencePassage", "A passage as evidence")):
+    for name, title in (
+        ("Controls", "The `selfrag` object"),
+        ("EvidencePassage", "A passage as evidence"),
+    ):
         parts.append(f"## {title}\n\n{_fields(schemas[name])}")
     return "\n\n".join(parts)
 
@@ -58,7 +76,9 @@ def _fields(schema: dict[str, Any]) -> str:
 def _kind(field: dict[str, Any]) -> str:
     """Return the type of a field in a few words, with its largest value."""
     if "enum" in field or "const" in field:
-        return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
+        return ", ".join(
+            f"`{value}`" for value in field.get("enum", [field.get("const")])
+        )
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(map(_kind, field["anyOf"])))
     if "$ref" in field:

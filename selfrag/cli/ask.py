@@ -35,16 +35,26 @@ def ask(
     *,
     ctx: typer.Context,
     question: Annotated[
-        str | None, typer.Argument(help="the question; - reads it from the standard input", show_default=False)
+        str | None,
+        typer.Argument(
+            help="the question; - reads it from the standard input", show_default=False
+        ),
     ] = None,
     conversation: Annotated[
         Path | None,
-        typer.Option(help="in place of a question: JSON file with a list of turns, or an object with messages"),
+        typer.Option(
+            help="in place of a question: JSON file with a list of turns, or an object with messages"
+        ),
     ] = None,
     flow: options.Flow = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object")
+    ] = False,
     trace: Annotated[
-        Path | None, typer.Option(help="write the trace, everything that was considered, to this JSON file")
+        Path | None,
+        typer.Option(
+            help="write the trace, everything that was considered, to this JSON file"
+        ),
     ] = None,
     model: options.Model = "demo",
     index: options.Index = None,
@@ -61,13 +71,17 @@ def ask(
     other_format = policy in names(options.FORMATS)
     decoding = Decoding() if other_format else options.decoding(policy, settings)
     if other_format and (flow is not None or not isinstance(question_or_turns, str)):
-        raise UserError(f"--policy {policy} takes a question; --conversation and --flow are for models with reflection")
+        raise UserError(
+            f"--policy {policy} takes a question; --conversation and --flow are for models with reflection"
+        )
     if trace is not None:
         trace = trace.resolve()  # a link keeps leading to what is written
         if trace.is_dir():
             raise UserError(f"--trace {trace} is a folder; name a file")
         if not trace.parent.is_dir():
-            raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
+            raise UserError(
+                f"--trace {trace}: there is no folder {trace.parent}; make it first"
+            )
 
     if other_format:
         with options.load_format(model, index, engine, policy, settings) as answering:
@@ -75,8 +89,12 @@ def ask(
     else:
         judges = options.judge_names(model, decoding, flow, load_judge or ())
         with options.load(model, index, quick_engine(engine, model), judges) as rag:
-            answer = rag.generate(question_or_turns, evidence=evidence, flow=flow, decoding=decoding)
-    _show(answer, as_json=as_json, quiet=is_quiet(ctx))  # first, so that a full disk does not cost the answer
+            answer = rag.generate(
+                question_or_turns, evidence=evidence, flow=flow, decoding=decoding
+            )
+    _show(
+        answer, as_json=as_json, quiet=is_quiet(ctx)
+    )  # first, so that a full disk does not cost the answer
     if trace is not None:
         from selfrag.common.atomic import write_text
 
@@ -96,10 +114,14 @@ def _given(
         return messages, passages or None
     try:
         text = (
-            replace_surrogates(sys.stdin.read() if sys.stdin is not None else "") if question == "-" else str(question)
+            replace_surrogates(sys.stdin.read() if sys.stdin is not None else "")
+            if question == "-"
+            else str(question)
         )
     except UnicodeDecodeError as error:
-        raise UserError(f"the question on the standard input is not {error.encoding.upper()}; convert it") from error
+        raise UserError(
+            f"the question on the standard input is not {error.encoding.upper()}; convert it"
+        ) from error
     if not text.strip():
         raise UserError("the question is empty; write one in quotes")
     return text, None
@@ -107,7 +129,9 @@ def _given(
 
 def _show(answer: Answer, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        sys.stdout.write(replace_surrogates(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
+        sys.stdout.write(
+            replace_surrogates(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n"
+        )
         return
     Console().print(terminal_text(spoken(answer)) if quiet else render(answer))
 
@@ -140,7 +164,8 @@ def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
         score = "" if passage.score is None else f", score {passage.score:.3f}"
         heading = Text.assemble(
-            (f"[{number}] ", "cyan"), terminal_text(named(passage) if passage.title else "", "cyan")
+            (f"[{number}] ", "cyan"),
+            terminal_text(named(passage) if passage.title else "", "cyan"),
         )
         source = file_of(passage) or cut(passage.id, NAME)
         yield heading.append_text(terminal_text(f"  ({source}{score})", "dim"))
@@ -150,9 +175,19 @@ def _passages(answer: Answer) -> Iterator[RenderableType]:
 def _judgments(answer: Answer) -> Table:
     numbers = answer.numbers
     # Narrow enough for 80 columns with the usual labels.
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
-    names = list(dict.fromkeys(name for segment in answer.segments for name in segment.judges))
-    for name in ("#", "cites", *(str(labels.role) for labels in GROUPS), *names, "score"):
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True
+    )
+    names = list(
+        dict.fromkeys(name for segment in answer.segments for name in segment.judges)
+    )
+    for name in (
+        "#",
+        "cites",
+        *(str(labels.role) for labels in GROUPS),
+        *names,
+        "score",
+    ):
         table.add_column(name)
     for number, segment in enumerate(answer.segments, 1):
         cells = [Text(judged(segment.judgments.get(labels.role))) for labels in GROUPS]
@@ -184,16 +219,23 @@ def chat(
             turns = rag.recent_turns(said, decoding)
             if len(turns) < len(said):
                 console.print(
-                    terminal_text(f"the model no longer sees the first {len(said) - len(turns)} turns", "dim")
+                    terminal_text(
+                        f"the model no longer sees the first {len(said) - len(turns)} turns",
+                        "dim",
+                    )
                 )
             try:
                 answer = rag.generate(turns, flow=flow, decoding=decoding)
-            except UserError as error:  # such as a search that failed; the next line may do better
+            except (
+                UserError
+            ) as error:  # such as a search that failed; the next line may do better
                 console.print(terminal_text(f"no answer: {error}", "red"))
                 said.pop()
                 continue
             console.print(render(answer))
-            said.append({"role": "assistant", "content": answer.text.strip() or spoken(answer)})
+            said.append(
+                {"role": "assistant", "content": answer.text.strip() or spoken(answer)}
+            )
 
 
 def _lines() -> Iterator[str]:
@@ -205,6 +247,8 @@ def _lines() -> Iterator[str]:
         except EOFError:
             return
         except UnicodeDecodeError as error:
-            raise UserError(f"the standard input is not {error.encoding.upper()}; convert it") from error
+            raise UserError(
+                f"the standard input is not {error.encoding.upper()}; convert it"
+            ) from error
         if line.strip():
             yield replace_surrogates(line)

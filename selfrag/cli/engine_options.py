@@ -29,7 +29,14 @@ class EngineOptions:
 
 EngineChoice = Annotated[
     FieldValues,
-    Fields(EngineOptions, "What answers", "name=--engine", "dtype", "deterministic", "settings=--engine-set"),
+    Fields(
+        EngineOptions,
+        "What answers",
+        "name=--engine",
+        "dtype",
+        "deterministic",
+        "settings=--engine-set",
+    ),
 ]
 
 

@@ -48,9 +48,16 @@ def run(
     *,
     files: Files,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="folder of the runs; the same command continues interrupted ones")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="folder of the runs; the same command continues interrupted ones",
+        ),
     ],
-    system: Annotated[list[str] | None, WHAT(help=f"by name, else {DEFAULT}; repeatable")] = None,
+    system: Annotated[
+        list[str] | None, WHAT(help=f"by name, else {DEFAULT}; repeatable")
+    ] = None,
     model: Annotated[
         str,
         WHAT(
@@ -59,24 +66,36 @@ def run(
         ),
     ] = "demo",
     name: Annotated[
-        str | None, WHAT(help="name of the run, with one system only; by default the system's name")
+        str | None,
+        WHAT(
+            help="name of the run, with one system only; by default the system's name"
+        ),
     ] = None,
     changes: Annotated[
-        list[str] | None, WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5")
+        list[str] | None,
+        WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5"),
     ] = None,
     engine: EngineChoice,
     index: IndexName = None,
     retriever: Annotated[
         str | None,
-        ASKED(help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME"),
+        ASKED(
+            help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME"
+        ),
     ] = None,
     found: Annotated[int, ASKED(min=1, help="passages per search")] = 10,
     limit: Limit = None,
     seed: Annotated[int, ASKED(help="seed of the sample and of the intervals")] = 0,
-    traces: Annotated[bool, typer.Option("--traces", help="keep the trace of every answer")] = False,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="keep the trace of every answer")
+    ] = False,
     retry_failed: RetryFailed = False,
-    against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
-    ray: Annotated[str | None, WHERE(help="'local', 'auto' or the address of a Ray cluster")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="run to compare the others with")
+    ] = None,
+    ray: Annotated[
+        str | None, WHERE(help="'local', 'auto' or the address of a Ray cluster")
+    ] = None,
     workers: Annotated[int, WHERE(min=1, help="number of Ray actors")] = 1,
     gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
 ) -> None:
@@ -103,7 +122,9 @@ def run(
     quiet()
     settings = decoding_settings(changes or [])
     engine_name, engine_settings = engine_options(engine)
-    source = Source([Given.parse(one) for one in files], limit, seed, index, found, retriever)
+    source = Source(
+        [Given.parse(one) for one in files], limit, seed, index, found, retriever
+    )
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,
@@ -121,7 +142,10 @@ def run(
 
 
 def _show_runs(
-    folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], against: str | None, seed: int
+    folders: list[Path],
+    results: dict[str, dict[str, dict[str, Any]]],
+    against: str | None,
+    seed: int,
 ) -> None:
     """Print the table over what was run now; a folder may hold files of earlier runs too."""
     from selfrag.evaluation.records import failures
@@ -136,7 +160,10 @@ def _show_runs(
 
 @app.command()
 def tasks(
-    name: Annotated[str | None, typer.Argument(help="show this task in full: wordings, budgets, settings")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="show this task in full: wordings, budgets, settings"),
+    ] = None,
 ) -> None:
     """List the published tasks and what their files look like, or show one task in full."""
     from rich.console import Console
@@ -158,11 +185,15 @@ def systems(as_json: Json = False) -> None:
     _print_names(("system", "what it is"), known_systems().items(), as_json=as_json)
 
 
-def _print_names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, as_json: bool) -> None:
+def _print_names(
+    header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, as_json: bool
+) -> None:
     """Print what can be named, a row each; names are never broken, so that they can be copied."""
     if as_json:
         listed = [dict(zip(header, row, strict=True)) for row in rows]
-        sys.stdout.write(replace_surrogates(json.dumps(listed, ensure_ascii=False)) + "\n")
+        sys.stdout.write(
+            replace_surrogates(json.dumps(listed, ensure_ascii=False)) + "\n"
+        )
         return
     from rich.console import Console
     from rich.table import Table
@@ -178,7 +209,9 @@ def _print_names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, as
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="run folders, or a folder of them")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="run folders, or a folder of them")
+    ],
     out: Annotated[
         list[Path] | None,
         typer.Option(
@@ -188,11 +221,20 @@ def report(
             " .png, .svg or .pdf the plots; repeatable",
         ),
     ] = None,
-    against: Annotated[str | None, typer.Option(help="system to compare the others with, paired")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="compare on this file only; repeatable")] = None,
-    items: Annotated[int, typer.Option(min=0, help="items of each file on the page, failed ones first")] = 50,
+    against: Annotated[
+        str | None, typer.Option(help="system to compare the others with, paired")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="compare on this file only; repeatable")
+    ] = None,
+    items: Annotated[
+        int,
+        typer.Option(min=0, help="items of each file on the page, failed ones first"),
+    ] = 50,
     data: DataFolder = None,
-    seed: Annotated[int, typer.Option(help="seed of the intervals and of the sample of items")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="seed of the intervals and of the sample of items")
+    ] = 0,
 ) -> None:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
     from rich.console import Console
@@ -204,46 +246,76 @@ def report(
     files = [check_ending(file) for file in out or ()]
     page = any(file.suffix == ".html" for file in files)
     folders, shown = run_folders(runs), items if page else 0
-    report_of_runs = read_report(folders, against=against, only=only, items=shown, data=data, seed=seed)
+    report_of_runs = read_report(
+        folders, against=against, only=only, items=shown, data=data, seed=seed
+    )
     console = Console()
     console.print(Terminal(report_of_runs.comparison))
     for file in files:
         sys.stdout.write(printable(f"written: {write(report_of_runs, file)}\n"))
 
 
-def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str | None = None, seed: int = 0) -> None:
+def show(
+    runs: Sequence[Path],
+    only: Sequence[str] | None = None,
+    against: str | None = None,
+    seed: int = 0,
+) -> None:
     """Print the comparison of runs, as commands on runs do at their end; arguments as `read_runs` and `compare`."""
     from rich.console import Console
 
     from selfrag.evaluation.comparison import compare, read_runs
     from selfrag.evaluation.tables import Terminal
 
-    Console().print(Terminal(compare(read_runs(runs, only), against=against, seed=seed)))
+    Console().print(
+        Terminal(compare(read_runs(runs, only), against=against, seed=seed))
+    )
 
 
 @app.command()
 def judge(
-    runs: Annotated[list[Path], typer.Argument(help="run folders of the same files, or a folder of them")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="run folders of the same files, or a folder of them"),
+    ],
     by: Annotated[
         str | None,
         typer.Option(
-            "--judge", help="judge: true, nli:MODEL, judge:MODEL[@URL], INTRINSIC:MODEL, critic:DIR, MODULE:NAME"
+            "--judge",
+            help="judge: true, nli:MODEL, judge:MODEL[@URL], INTRINSIC:MODEL, critic:DIR, MODULE:NAME",
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="citations (default), claims, facts, judgments or mauve; repeatable")
+        list[str] | None,
+        typer.Option(
+            help="citations (default), claims, facts, judgments or mauve; repeatable"
+        ),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="judge this file only; repeatable")
+    ] = None,
     data: DataFolder = None,
-    index: Annotated[str | None, typer.Option(help="index of the runs: a folder, or demo")] = None,
-    features: Annotated[
-        str | None, typer.Option(help="model of MAUVE's features; gpt2-large by default, as in ALCE")
+    index: Annotated[
+        str | None, typer.Option(help="index of the runs: a folder, or demo")
     ] = None,
-    knowledge: Annotated[str | None, typer.Option(help="index to check facts against: a folder, or demo")] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="model of MAUVE's features; gpt2-large by default, as in ALCE"
+        ),
+    ] = None,
+    knowledge: Annotated[
+        str | None, typer.Option(help="index to check facts against: a folder, or demo")
+    ] = None,
     facts: Annotated[
-        str, typer.Option(help="what splits an answer into facts: sentences, or a prompted MODEL or MODEL@URL")
+        str,
+        typer.Option(
+            help="what splits an answer into facts: sentences, or a prompted MODEL or MODEL@URL"
+        ),
     ] = "sentences",
-    against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="run to compare the others with")
+    ] = None,
 ) -> None:
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
     from selfrag.evaluation.comparison import run_folders
@@ -263,20 +335,31 @@ def judge(
 @app.command()
 def facts(
     run: Annotated[Path, typer.Argument(help="run folder")],
-    file: Annotated[str, typer.Argument(help="name of a file of the run, whose items have a topic")],
-    write: Annotated[Path | None, typer.Option(help="write the tool's input here")] = None,
-    read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,
+    file: Annotated[
+        str, typer.Argument(help="name of a file of the run, whose items have a topic")
+    ],
+    write: Annotated[
+        Path | None, typer.Option(help="write the tool's input here")
+    ] = None,
+    read: Annotated[
+        Path | None,
+        typer.Option(help="read its decisions from here: .._factscore_output.json"),
+    ] = None,
     data: DataFolder = None,
 ) -> None:
     """Write the input of the official FactScore tool for a run, or read its decisions."""
     from selfrag.evaluation.judging import official_input, official_output
 
     if (write is None) == (read is None):
-        raise UserError("give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it")
+        raise UserError(
+            "give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it"
+        )
     load = _items_loader(data, None)
     if write is not None:
         lines = official_input(run, file, load, write)
-        typer.echo(f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name ..")
+        typer.echo(
+            f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name .."
+        )
     if read is not None:
         official_output(run, file, load, read)
         show([run], [file])
@@ -305,7 +388,13 @@ def _check(
             items_of(run.folder, name, data)
 
 
-def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
+def _judges(
+    wanted: Sequence[str],
+    by: str | None,
+    features: str | None,
+    knowledge: str | None,
+    facts: str,
+) -> Judges:
     """Loads what is needed, and refuses what is missing before it does."""
     from selfrag.evaluation.judging import Judges
     from selfrag.evaluation.metrics.factscore import load_splitter
@@ -314,9 +403,13 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     from selfrag.loading import load_index_or_address
 
     if by is None and set(wanted) - {"mauve"}:
-        raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
+        raise UserError(
+            "who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR"
+        )
     if "facts" in wanted and knowledge is None:
-        raise UserError("facts need a knowledge source; give its index with --knowledge, or demo")
+        raise UserError(
+            "facts need a knowledge source; give its index with --knowledge, or demo"
+        )
     splitter = load_splitter(facts)
     made = None
     if "mauve" in wanted:
@@ -333,7 +426,9 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     )
 
 
-def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
+def _items_loader(
+    data: Path | None, index: str | None
+) -> Callable[[Path, str], Mapping[str, Item]]:
     """Reads the items of a file of a run, and searches for those without passages as the run did."""
     from selfrag.evaluation.records import items_of, read_manifest
     from selfrag.evaluation.task_files import searched
@@ -346,7 +441,10 @@ def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str],
         if index is None:
             return items
         found = int(read_manifest(folder)["files"][name]["settings"].get("found", 10))
-        return {item.id: item for item in searched(list(items.values()), open_once(index), found)}
+        return {
+            item.id: item
+            for item in searched(list(items.values()), open_once(index), found)
+        }
 
     return load
 
@@ -356,21 +454,51 @@ def metrics(as_json: Json = False) -> None:
     """List the metrics, those that need a second model, and the source of each."""
     from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
 
-    rows = [(metric.name, metric.about, metric.source) for metric in (*known().values(), *PARAMETRIC.values())]
+    rows = [
+        (metric.name, metric.about, metric.source)
+        for metric in (*known().values(), *PARAMETRIC.values())
+    ]
     for name, judged in JUDGED.items():
-        rows.append((name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source))
+        rows.append(
+            (
+                name,
+                f"{judged.about}; needs {judged.needs}: selfrag eval judge",
+                judged.source,
+            )
+        )
     _print_names(("metric", "what it is", "source"), rows, as_json=as_json)
 
 
 @app.command()
 def calibration(
-    rows: Annotated[list[Path], typer.Argument(help="training rows that the model was not trained on, JSONL")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of calibration.json, tables and diagrams")],
-    model: Annotated[str, typer.Option(help="demo, a folder with a checkpoint, or a hub name")] = "demo",
-    engine: Annotated[str | None, typer.Option(help="vllm or transformers; by default the best one installed")] = None,
-    biased: Annotated[bool, typer.Option("--biases", help="fit a bias for each label beside the temperature")] = False,
+    rows: Annotated[
+        list[Path],
+        typer.Argument(help="training rows that the model was not trained on, JSONL"),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="folder of calibration.json, tables and diagrams"
+        ),
+    ],
+    model: Annotated[
+        str, typer.Option(help="demo, a folder with a checkpoint, or a hub name")
+    ] = "demo",
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vllm or transformers; by default the best one installed"),
+    ] = None,
+    biased: Annotated[
+        bool,
+        typer.Option(
+            "--biases", help="fit a bias for each label beside the temperature"
+        ),
+    ] = False,
     store: Annotated[
-        list[Path] | None, typer.Option(help="checkpoint or adapter that is to bring the result; repeatable")
+        list[Path] | None,
+        typer.Option(
+            help="checkpoint or adapter that is to bring the result; repeatable"
+        ),
     ] = None,
 ) -> None:
     """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams."""
@@ -385,7 +513,9 @@ def calibration(
     read = [row for path in rows for row in read_rows(path)]
     if not read:
         raise UserError(f"{', '.join(map(str, rows))}: no rows")
-    with SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine) as rag:
+    with SelfRAG.from_pretrained(
+        model, retriever=nothing_searched, engine=engine
+    ) as rag:
         observed = calibrating.observe(read, rag.prompting, rag.engine)
     scalings = calibrating.calibrate(observed, biased=biased)
     calibrating.write(observed, scalings, out)
@@ -395,7 +525,9 @@ def calibration(
 
 
 data_app = Commands(
-    name="data", help="Make the public development files that figures are measured on.", no_args_is_help=True
+    name="data",
+    help="Make the public development files that figures are measured on.",
+    no_args_is_help=True,
 )
 
 
@@ -412,11 +544,16 @@ def list_sets() -> None:
 
 @data_app.command("make")
 def make_sets(
-    names: Annotated[list[str], typer.Argument(help="files to make, of `selfrag data list`")],
+    names: Annotated[
+        list[str], typer.Argument(help="files to make, of `selfrag data list`")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for them")],
     *,
     originals: Annotated[
-        Path | None, typer.Option("--from", help="folder with the originals; else they are downloaded")
+        Path | None,
+        typer.Option(
+            "--from", help="folder with the originals; else they are downloaded"
+        ),
     ] = None,
 ) -> None:
     """Make files in our schema, equal byte for byte to those that were measured."""

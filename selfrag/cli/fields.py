@@ -13,7 +13,16 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
@@ -33,7 +42,9 @@ class Fields:
         default: shown in place of the default of each field, such as "the recipe's".
     """
 
-    def __init__(self, config: type, heading: str, *options: str, default: str = "") -> None:
+    def __init__(
+        self, config: type, heading: str, *options: str, default: str = ""
+    ) -> None:
         self.config, self.heading = config, heading
         self._default = default
         self._options = [option.partition("=") for option in options]
@@ -44,12 +55,22 @@ class Fields:
             field = find_field(self.config, name)
             flag = option or "--" + name.rpartition(".")[2].replace("_", "-")
             default = self._default or field.default
-            info = typer.Option(flag, help=field.help, rich_help_panel=self.heading, show_default=default)
+            info = typer.Option(
+                flag,
+                help=field.help,
+                rich_help_panel=self.heading,
+                show_default=default,
+            )
             annotation: Any = Annotated[field.kind | None, info]
             parameter = flag.removeprefix("--").replace("-", "_")
             yield (
                 name,
-                inspect.Parameter(parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation),
+                inspect.Parameter(
+                    parameter,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=None,
+                    annotation=annotation,
+                ),
             )
 
     def by_option(self, values: FieldValues, table: str) -> dict[str, dict[str, Any]]:
@@ -106,13 +127,21 @@ def _option_type(hint: Any) -> Any:
     return hint if plain else list[str]
 
 
-def with_field_options(command: Callable[..., Any], common: Sequence[inspect.Parameter] = ()) -> Callable[..., Any]:
+def with_field_options(
+    command: Callable[..., Any], common: Sequence[inspect.Parameter] = ()
+) -> Callable[..., Any]:
     """Return a command that takes each parameter with `Fields` as one option per field, and has the common options."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    groups: dict[str, dict[str, str]] = {}  # parameter of the command -> option -> field
+    groups: dict[
+        str, dict[str, str]
+    ] = {}  # parameter of the command -> option -> field
     for parameter in signature.parameters.values():
-        options = [note for note in getattr(parameter.annotation, "__metadata__", ()) if isinstance(note, Fields)]
+        options = [
+            note
+            for note in getattr(parameter.annotation, "__metadata__", ())
+            if isinstance(note, Fields)
+        ]
         if not options:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         for group in options:
@@ -126,10 +155,18 @@ def with_field_options(command: Callable[..., Any], common: Sequence[inspect.Par
             values.pop(parameter.name, None)
         for name, options in groups.items():
             given = {field: values.pop(option) for option, field in options.items()}
-            values[name] = {field: value for field, value in given.items() if value is not None}
+            values[name] = {
+                field: value for field, value in given.items() if value is not None
+            }
         return command(**values)
 
-    grouped.__name__, grouped.__doc__, grouped.__module__ = command.__name__, command.__doc__, command.__module__
+    grouped.__name__, grouped.__doc__, grouped.__module__ = (
+        command.__name__,
+        command.__doc__,
+        command.__module__,
+    )
     grouped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    grouped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    grouped.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return grouped

@@ -25,7 +25,13 @@ from retrieval.remote import RemoteCard
 from retrieval.reports import ReadReport
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
-from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
+from retrieval.sync import (
+    SyncReport,
+    add_files,
+    index_splitting,
+    remove_files,
+    sync_index,
+)
 from retrieval.words import ANALYZER
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.lazy_encoder import LazyEncoder
@@ -59,7 +65,11 @@ _WAVE = 256  # blocks of passages that are handed to Ray at once, some 200 MB of
 
 EncoderOption = Annotated[
     str | None,
-    typer.Option("--encoder", help="Directory or hub name of a text encoder.", show_default="packaged MiniLM"),
+    typer.Option(
+        "--encoder",
+        help="Directory or hub name of a text encoder.",
+        show_default="packaged MiniLM",
+    ),
 ]
 FilesArgument = Annotated[
     list[Path],
@@ -70,7 +80,9 @@ FilesArgument = Annotated[
 DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
 IndexArgument = Annotated[
     Path,
-    typer.Argument(help="Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME."),
+    typer.Argument(
+        help="Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME."
+    ),
 ]
 CUTTING = ("words", "overlap", "row_words", "sentences", "ocr")
 Cutting = Annotated[
@@ -78,11 +90,15 @@ Cutting = Annotated[
     Fields(Splitting, "How documents are cut", *CUTTING),
 ]
 CuttingAsBefore = Annotated[
-    FieldValues, Fields(Splitting, "How documents are cut", *CUTTING, default="as the index has it")
+    FieldValues,
+    Fields(Splitting, "How documents are cut", *CUTTING, default="as the index has it"),
 ]
 SkipOption = Annotated[
     bool,
-    typer.Option("--skip-unreadable", help="Go on past files that cannot be read. Their passages stay as they were."),
+    typer.Option(
+        "--skip-unreadable",
+        help="Go on past files that cannot be read. Their passages stay as they were.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 EngineOption = Annotated[
@@ -95,7 +111,8 @@ EngineOption = Annotated[
 ENCODER_FIELDS = ("device", "precision", "batch_tokens")
 Encoding = Annotated[FieldValues, Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS)]
 EncodingAsBefore = Annotated[
-    FieldValues, Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS, default="as the index has it")
+    FieldValues,
+    Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS, default="as the index has it"),
 ]
 KindOption = Annotated[
     str | None,
@@ -158,7 +175,10 @@ def build(
     storage: StorageOption = None,
     language: LanguageOption = None,
     ray: Annotated[
-        str | None, typer.Option(help="'local', 'auto' or the address of a Ray cluster that encodes the passages.")
+        str | None,
+        typer.Option(
+            help="'local', 'auto' or the address of a Ray cluster that encodes the passages."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of Ray actors.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor.")] = 0,
@@ -177,8 +197,12 @@ def build(
     with ExitStack() as stack:
         if ray is not None:
             stack.enter_context(connect(ray))
-            opening = partial(_open_encoder, name, {**encoding, "precision": loaded.card.precision})
-            loaded = RayEncoder(loaded, opening, Actors(workers, num_gpus=gpus, wave=_WAVE))
+            opening = partial(
+                _open_encoder, name, {**encoding, "precision": loaded.card.precision}
+            )
+            loaded = RayEncoder(
+                loaded, opening, Actors(workers, num_gpus=gpus, wave=_WAVE)
+            )
         retriever = build_index(
             files,
             out,
@@ -194,7 +218,12 @@ def build(
     passages = len(retriever.corpus)
     if as_json:
         read = report.as_dict() if report.files else None
-        built = {"index": str(out), "passages": passages, "encoder": loaded.card.name, "read": read}
+        built = {
+            "index": str(out),
+            "passages": passages,
+            "encoder": loaded.card.name,
+            "read": read,
+        }
         typer.echo(replace_surrogates(json.dumps(built, ensure_ascii=False)))
     else:
         _print_report(report)
@@ -206,7 +235,9 @@ def _given_vectors(files: list[str]) -> GivenVectors:
     """Return the vectors in files, as the extension that reads them gives them."""
     read = load_present(VECTORS, "files")
     if read is None:
-        raise UserError("--vectors: the extension that reads files of vectors is not installed; install selfrag again")
+        raise UserError(
+            "--vectors: the extension that reads files of vectors is not installed; install selfrag again"
+        )
     vectors: GivenVectors = read(files)
     return vectors
 
@@ -232,7 +263,11 @@ def _open_encoder(name: str, options: FieldValues) -> Encoder:
 
 def _matching(patterns: list[str]) -> list[str]:
     """Return the files that patterns such as `passages_*` name, each pattern's in the order of their names."""
-    return [path for pattern in patterns for path in sorted(glob.glob(pattern)) or [pattern]]  # noqa: PTH207
+    return [
+        path
+        for pattern in patterns
+        for path in sorted(glob.glob(pattern)) or [pattern]  # noqa: PTH207
+    ]
 
 
 @app.command()
@@ -263,7 +298,12 @@ def add(
         added = remote.add_passages(directory, rows, encoder=loaded)
         if as_json:
             typer.echo(
-                replace_surrogates(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False))
+                replace_surrogates(
+                    json.dumps(
+                        {"passages_added": added, "read": read.as_dict()},
+                        ensure_ascii=False,
+                    )
+                )
             )
         else:
             _print_report(read)
@@ -272,12 +312,20 @@ def add(
         return
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, encoding)
-    report = add_files(directory, files, encoder=opened, splitting=splitting, skip_unreadable=skip_unreadable)
+    report = add_files(
+        directory,
+        files,
+        encoder=opened,
+        splitting=splitting,
+        skip_unreadable=skip_unreadable,
+    )
     if as_json:
         typer.echo(replace_surrogates(json.dumps(report.as_dict(), ensure_ascii=False)))
     else:
         _print_report(report.read)
-        removed = f", {report.passages_removed} removed" if report.passages_removed else ""
+        removed = (
+            f", {report.passages_removed} removed" if report.passages_removed else ""
+        )
         typer.echo(f"{report.passages_added} passages added to {directory}{removed}")
     _exit_if_unreadable(report.read)
 
@@ -292,7 +340,10 @@ def sync(
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay, and do it again whenever a file changes.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Stay, and do it again whenever a file changes."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
@@ -301,10 +352,19 @@ def sync(
     before, and the same command continues.
     """
     if remote_indexes(directory) is not None:
-        raise UserError("a remote index cannot be synced; sync the folder of an index and push it")
+        raise UserError(
+            "a remote index cannot be synced; sync the folder of an index and push it"
+        )
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder_source(encoder, encoder_engine), encoding)
-    run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, skip_unreadable=skip_unreadable)
+    run = partial(
+        sync_index,
+        directory,
+        files,
+        encoder=opened,
+        splitting=splitting,
+        skip_unreadable=skip_unreadable,
+    )
     if not watch:
         report = run()
         _print_sync(report, as_json)
@@ -313,7 +373,14 @@ def sync(
     from retrieval.watching import watch_files
 
     done = partial(_print_sync, as_json=as_json)
-    watch_files(files, directory, run, done, lambda error: typer.echo(f"not synced: {error}", err=True), Event())
+    watch_files(
+        files,
+        directory,
+        run,
+        done,
+        lambda error: typer.echo(f"not synced: {error}", err=True),
+        Event(),
+    )
 
 
 _LISTED = 20  # files of a kind that a sync names on the terminal
@@ -325,7 +392,12 @@ def _print_sync(report: SyncReport, as_json: bool) -> None:
         return
     counts = f"{len(report.added)} files added, {len(report.changed)} changed, {len(report.removed)} removed"
     typer.echo(f"{counts}, {report.unchanged} unchanged")
-    listed = {"added": report.added, "changed": report.changed, "removed": report.removed, "link": report.links}
+    listed = {
+        "added": report.added,
+        "changed": report.changed,
+        "removed": report.removed,
+        "link": report.links,
+    }
     for what, names in listed.items():
         for name in names[:_LISTED]:
             typer.echo(f"  {what:<8} {cut(name, NAME)}")
@@ -333,8 +405,12 @@ def _print_sync(report: SyncReport, as_json: bool) -> None:
             typer.echo(f"  {what:<8} and {len(names) - _LISTED} more")
     for line in report.read.lines()[1:]:
         typer.echo(f"  {printable(line)}")
-    changes = f"{report.passages_added} passages added, {report.passages_removed} removed"
-    typer.echo(f"{changes}, {report.passages_encoded} encoded; {report.passages} in the index")
+    changes = (
+        f"{report.passages_added} passages added, {report.passages_removed} removed"
+    )
+    typer.echo(
+        f"{changes}, {report.passages_encoded} encoded; {report.passages} in the index"
+    )
     if report.compacted:
         typer.echo("compacted: the index is one segment without removed passages")
 
@@ -342,10 +418,14 @@ def _print_sync(report: SyncReport, as_json: bool) -> None:
 @app.command()
 def remove(
     directory: IndexArgument,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of the passages.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of the passages.")
+    ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."),
+        typer.Option(
+            help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -357,10 +437,16 @@ def remove(
     remote = remote_indexes(directory)
     if remote is not None:
         if file:
-            raise UserError("a remote index does not know files; give the ids of the passages")
+            raise UserError(
+                "a remote index does not know files; give the ids of the passages"
+            )
         removed = remote.remove_passages(directory, ids or [])
     else:
-        removed = remove_files(directory, file) if file else remove_passages(directory, ids or [])
+        removed = (
+            remove_files(directory, file)
+            if file
+            else remove_passages(directory, ids or [])
+        )
     if as_json:
         typer.echo(json.dumps({"passages_removed": removed}))
     else:
@@ -383,7 +469,10 @@ def compact(
 @app.command()
 def info(
     directory: IndexArgument,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare their checksums.")] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Read all files and compare their checksums."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what an index holds, how it is searched, and the recall that was measured."""
@@ -411,7 +500,11 @@ def _encoder_line(encoder: EncoderCard) -> str:
 def _words_line(language: str, analyzer: int) -> str:
     if not language:
         return "none"
-    older = "" if analyzer == ANALYZER else ", by an older version; selfrag index compact renews them"
+    older = (
+        ""
+        if analyzer == ANALYZER
+        else ", by an older version; selfrag index compact renews them"
+    )
     return f"BM25, {language}{older}"
 
 
@@ -429,7 +522,9 @@ def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
     }
     if (dense := manifest.dense) is not None:
         lists = f"{dense.nprobe} lists and " if dense.nprobe else ""
-        rows["search"] = f"{manifest.kind} ({dense.factory}); a query visits {lists}{dense.candidates} candidates"
+        rows["search"] = (
+            f"{manifest.kind} ({dense.factory}); a query visits {lists}{dense.candidates} candidates"
+        )
         bound = f"lower 95% bound {dense.recall_low:.3f}, {dense.queries} queries"
         rows["recall@10"] = f"{dense.recall:.3f} of exact search ({bound})"
     return rows
@@ -454,24 +549,36 @@ def search(
     encoder_engine: EngineOption = None,
     mode: Annotated[
         str | None,
-        typer.Option(help="dense, words, or hybrid for both.", show_default="hybrid where the index has words"),
+        typer.Option(
+            help="dense, words, or hybrid for both.",
+            show_default="hybrid where the index has words",
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Condition on the columns of the passages, such as year>=2020; may be repeated."),
+        typer.Option(
+            help="Condition on the columns of the passages, such as year>=2020; may be repeated."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    retriever = load_index(str(directory), encoder_source(encoder, encoder_engine), mode).where(*where or ())
+    retriever = load_index(
+        str(directory), encoder_source(encoder, encoder_engine), mode
+    ).where(*where or ())
     passages = retriever([query], k)[0]
-    notice = retriever.notice(query) or ("" if passages else "no passage matches the query")
+    notice = retriever.notice(query) or (
+        "" if passages else "no passage matches the query"
+    )
     if notice:
         typer.echo(notice, err=True)
     if as_json:
-        result = {"query": query, "passages": [passage.as_dict() for passage in passages]}
+        result = {
+            "query": query,
+            "passages": [passage.as_dict() for passage in passages],
+        }
         typer.echo(replace_surrogates(json.dumps(result, ensure_ascii=False)))
         return
     for rank, passage in enumerate(passages, start=1):
@@ -481,5 +588,7 @@ def search(
 def _line(rank: int, passage: Passage) -> str:
     text = " ".join(passage.text.split())
     shown = text if len(text) <= _SHOWN else text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
-    title, text = (" ".join(part.split()) for part in (cut(passage.title, NAME), printable(shown)))
+    title, text = (
+        " ".join(part.split()) for part in (cut(passage.title, NAME), printable(shown))
+    )
     return f"{rank}. [{passage.score:.3f}] {cut(passage.id, NAME)}  {title}\n   {text}"

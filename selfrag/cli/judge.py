@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from selfrag.reflection.findings import Reflection
     from selfrag.reflection.inputs import Message
 
-WHAT, WITH = (partial(typer.Option, rich_help_panel=panel) for panel in ("What is judged", "What judges"))
+WHAT, WITH = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("What is judged", "What judges")
+)
 
 
 def judge(
@@ -36,29 +39,50 @@ def judge(
             " with a model of its own such as nli:MODEL; by default all are listed; published lists adapters"
         ),
     ] = None,
-    question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
-    conversation: Annotated[
-        Path | None, WHAT(help="JSON file with a list of turns, or an object with messages")
+    question: Annotated[
+        str | None, typer.Argument(help="the question, if there is no --conversation")
     ] = None,
-    response: Annotated[str | None, WHAT(help="the assistant's reply, after the question")] = None,
-    passage: Annotated[list[str] | None, WHAT(help="text of a passage; repeatable")] = None,
+    conversation: Annotated[
+        Path | None,
+        WHAT(help="JSON file with a list of turns, or an object with messages"),
+    ] = None,
+    response: Annotated[
+        str | None, WHAT(help="the assistant's reply, after the question")
+    ] = None,
+    passage: Annotated[
+        list[str] | None, WHAT(help="text of a passage; repeatable")
+    ] = None,
     passages: Annotated[
-        list[Path] | None, WHAT(help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable")
+        list[Path] | None,
+        WHAT(help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable"),
     ] = None,
     argument: Annotated[
-        list[str] | None, WHAT(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable")
+        list[str] | None,
+        WHAT(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable"),
     ] = None,
-    model: Annotated[str, WITH(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
+    model: Annotated[
+        str, WITH(help="demo, a folder with a checkpoint, or a name on the hub")
+    ] = "demo",
     engine: EngineChoice,
-    endpoint: Annotated[str | None, WITH(help="URL of an OpenAI-compatible server; --model is its name there")] = None,
+    endpoint: Annotated[
+        str | None,
+        WITH(help="URL of an OpenAI-compatible server; --model is its name there"),
+    ] = None,
     adapter: Annotated[
-        str | None, WITH(help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's")
+        str | None,
+        WITH(
+            help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's"
+        ),
     ] = None,
     dialect: Annotated[
         str | None,
-        WITH(help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here"),
+        WITH(
+            help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here"
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object")
+    ] = False,
 ) -> None:
     """Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more."""
     from retrieval.readers import read_files
@@ -94,19 +118,30 @@ def judge(
     evidence += tuple(row.passage for row in read_files(passages)) if passages else ()
     arguments = _arguments(argument or ())
     if kind is None:
-        _show(_reflection(name, model, engine, turns, evidence, arguments), as_json=as_json)
+        _show(
+            _reflection(name, model, engine, turns, evidence, arguments),
+            as_json=as_json,
+        )
         return
     state = kind.state(turns, evidence, **arguments)
-    adapters = None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
+    adapters = (
+        None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
+    )
     with _library(model, engine, endpoint, adapters, dialect) as library:
         result = library.get(kind, by)(state)
     for note in result.diagnostics:
         if note.code is Code.FAILED and note.site is None:
             raise UserError(f"{kind.name}: no result: {note.message}")
     if as_json:
-        sys.stdout.write(replace_surrogates(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
+        sys.stdout.write(
+            replace_surrogates(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n"
+        )
         return
-    for line in (*result.lines(), f"by {result.judge}", *(f"note: {note.message}" for note in result.diagnostics)):
+    for line in (
+        *result.lines(),
+        f"by {result.judge}",
+        *(f"note: {note.message}" for note in result.diagnostics),
+    ):
         sys.stdout.write(f"{line}\n")
 
 
@@ -123,7 +158,9 @@ def _list_judges(name: str | None) -> None:
         return
     for each in catalog():
         sys.stdout.write(f"{each.name:28} {each.summary}\n")
-    sys.stdout.write(f"judges: {', '.join((*JUDGES, *MODEL_JUDGES, *KINDS, *names(GROUP)))}\n")
+    sys.stdout.write(
+        f"judges: {', '.join((*JUDGES, *MODEL_JUDGES, *KINDS, *names(GROUP)))}\n"
+    )
     sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
     sys.stdout.write(f"published adapters: selfrag judge {PUBLISHED}\n")
 
@@ -143,18 +180,31 @@ def _reflection(
     if is_opened(name):
         return ask(open_judge(name), turns, passages, arguments)
     with _library(model, engine, None, {}, None) as library:
-        return ask(library.judge(name), turns, passages, arguments, engine=library.executor.engine)
+        return ask(
+            library.judge(name),
+            turns,
+            passages,
+            arguments,
+            engine=library.executor.engine,
+        )
 
 
 def _show(reflection: Reflection, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(replace_surrogates(json.dumps(reflection.as_dict(), ensure_ascii=False)) + "\n")
+        sys.stdout.write(
+            replace_surrogates(json.dumps(reflection.as_dict(), ensure_ascii=False))
+            + "\n"
+        )
         return
     sys.stdout.writelines(f"{printable(line)}\n" for line in reflection.lines())
 
 
 def _library(
-    model: str, engine: FieldValues, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
+    model: str,
+    engine: FieldValues,
+    endpoint: str | None,
+    adapters: dict[str, str] | None,
+    dialect: str | None,
 ) -> Library:
     """Return the intrinsics of a model, in an engine or at an endpoint."""
     from selfrag.intrinsics.model_library import Library
@@ -162,20 +212,28 @@ def _library(
 
     if endpoint is not None:
         if engine:
-            raise UserError("options of an engine are of no use with --endpoint; leave them out")
+            raise UserError(
+                "options of an engine are of no use with --endpoint; leave them out"
+            )
         if model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
-        return Library.at_endpoint(endpoint, model, adapters=adapters, dialect=dialect or DIALECT)
+        return Library.at_endpoint(
+            endpoint, model, adapters=adapters, dialect=dialect or DIALECT
+        )
     quiet()
     name, settings = engine_options(engine)
-    return Library.from_pretrained(model, engine=name, adapters=adapters, dialect=dialect, **settings)
+    return Library.from_pretrained(
+        model, engine=name, adapters=adapters, dialect=dialect, **settings
+    )
 
 
 def _arguments(pairs: Sequence[str]) -> dict[str, str]:
     """Return `["requirement=be short"]` as an object."""
     arguments: dict[str, str] = {}
     for pair in pairs:
-        name, value = split_pair("--argument", pair, "NAME=VALUE", "requirement='be polite'")
+        name, value = split_pair(
+            "--argument", pair, "NAME=VALUE", "requirement='be polite'"
+        )
         if name in arguments:
             raise UserError(f"--argument {name!r} is given twice")
         arguments[name] = value

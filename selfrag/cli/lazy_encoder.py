@@ -33,7 +33,11 @@ class LazyEncoder:
         self._loaded: Encoder | None = None
         if options:  # else there is nothing to check, and torch need not be loaded
             EncoderOptions(**options).resolve()
-        if name is not None and index.exists() and index_encoder(index, name) != index_encoder(index, None):
+        if (
+            name is not None
+            and index.exists()
+            and index_encoder(index, name) != index_encoder(index, None)
+        ):
             self._open()
 
     def _open(self) -> Encoder:
@@ -41,7 +45,9 @@ class LazyEncoder:
             default = resolve_encoder(self._name or DEMO)
             if self._index.exists():
                 source = index_encoder(self._index, self._name) or default
-                self._loaded = load_alike(source, load_manifest(self._index).encoder, **self._options)
+                self._loaded = load_alike(
+                    source, load_manifest(self._index).encoder, **self._options
+                )
             else:
                 self._loaded = load_encoder(default, **self._options)
         return self._loaded

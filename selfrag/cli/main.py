@@ -31,7 +31,10 @@ COMMANDS = {
 """Commands and groups of commands in the order of `--help`, with their lines there."""
 PLACES = {
     **{name: f"selfrag.cli.ask:{name}" for name in ("ask", "chat")},
-    **{name: f"selfrag.cli.{name}:{name}" for name in ("demo", "serve", "show", "doctor", "judge")},
+    **{
+        name: f"selfrag.cli.{name}:{name}"
+        for name in ("demo", "serve", "show", "doctor", "judge")
+    },
     **{name: f"selfrag.cli.{name}:app" for name in ("index", "train", "eval")},
     "data": "selfrag.cli.eval:data_app",
     **{name: f"selfrag.experiments.commands:{name}" for name in ("sweep", "ablate")},
@@ -56,7 +59,9 @@ def assembled(wanted: str | None = None) -> Commands:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            variables = {"auto_envvar_prefix": "SELFRAG_SERVE"} if name == "serve" else {}
+            variables = (
+                {"auto_envvar_prefix": "SELFRAG_SERVE"} if name == "serve" else {}
+            )
             app.command(name, context_settings=variables)(command)
     return app
 

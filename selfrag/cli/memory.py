@@ -58,36 +58,50 @@ def read_gpus() -> list[GPU]:
         return []
     command = [program, _QUERY, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=False, timeout=20
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     gpus = []
     for line in done.stdout.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 4 and parts[2].isdecimal() and parts[3].isdecimal():
-            gpus.append(GPU(parts[0], parts[1], int(parts[2]) * 2**20, int(parts[3]) * 2**20))
+            gpus.append(
+                GPU(parts[0], parts[1], int(parts[2]) * 2**20, int(parts[3]) * 2**20)
+            )
     return gpus
 
 
 def free_memory() -> int | None:
     """Return the free memory of the machine in bytes; None on systems other than Linux."""
     meminfo = Path("/proc/meminfo")
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text() if meminfo.exists() else "", re.MULTILINE)
+    available = re.search(
+        r"^MemAvailable:\s+(\d+) kB",
+        meminfo.read_text() if meminfo.exists() else "",
+        re.MULTILINE,
+    )
     return None if available is None else int(available[1]) * 1024
 
 
 def model_size(folder: Path, number_format: str) -> ModelSize:
     """Return the memory that a checkpoint takes, from the heads of its weight files and its configuration."""
     width = _BYTES.get(number_format)
-    weights = sum(_weight_bytes(file, width) for file in sorted(folder.glob("*.safetensors")))
+    weights = sum(
+        _weight_bytes(file, width) for file in sorted(folder.glob("*.safetensors"))
+    )
     if weights == 0:  # older files say no shapes, so that their own size must do
         weights = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
-    config: Any = pretrained.load("AutoConfig", str(folder), local_files_only=True).get_text_config()
+    config: Any = pretrained.load(
+        "AutoConfig", str(folder), local_files_only=True
+    ).get_text_config()
     heads = config.num_attention_heads
     key_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     token = 2 * config.num_hidden_layers * key_heads * head_size * (width or 2)
-    return ModelSize(weights, token, int(getattr(config, "max_position_embeddings", 0) or 0))
+    return ModelSize(
+        weights, token, int(getattr(config, "max_position_embeddings", 0) or 0)
+    )
 
 
 def _weight_bytes(file: Path, width: int | None) -> int:
@@ -100,7 +114,9 @@ def _weight_bytes(file: Path, width: int | None) -> int:
             part = tensors.get_slice(name)
             bits = int(re.sub(r"\D", "", part.get_dtype().partition("_")[0]) or 8)
             is_plain = part.get_dtype() in ("F32", "BF16", "F16")
-            size += math.prod(part.get_shape()) * (width if is_plain and width else bits // 8)
+            size += math.prod(part.get_shape()) * (
+                width if is_plain and width else bits // 8
+            )
     return size
 
 
@@ -108,7 +124,9 @@ def check_fit(size: ModelSize, gpus: list[GPU], free: int | None) -> Fit:
     """Compare a model with the largest GPU, or with the memory of a machine that has none."""
     needed = f"{size.weights / GB:.1f} GB of weights, {size.token / 1024:.0f} KB a token of context"
     if size.context:
-        needed += f" ({size.token * size.context / GB:.1f} GB for {size.context:,} tokens)"
+        needed += (
+            f" ({size.token * size.context / GB:.1f} GB for {size.context:,} tokens)"
+        )
     if gpus:
         gpu = max(gpus, key=lambda gpu: gpu.free)
         room = min(gpu.free, int(gpu.total * _SHARE)) - _BESIDE["cuda"]
@@ -120,15 +138,28 @@ def check_fit(size: ModelSize, gpus: list[GPU], free: int | None) -> Fit:
         return Fit(needed, fits=True)
     if size.weights + size.token * size.context <= room:
         return Fit(f"{needed}; {place}: it fits", fits=True)
-    tokens = (room - size.weights) // max(1, size.token) // _FEWEST_TOKENS * _FEWEST_TOKENS
+    tokens = (
+        (room - size.weights) // max(1, size.token) // _FEWEST_TOKENS * _FEWEST_TOKENS
+    )
     if tokens >= _FEWEST_TOKENS:
-        return Fit(f"{needed}; {place}: a shorter context fits", fits=True, fix=f"--engine-set max_model_len={tokens}")
-    return Fit(f"{needed}; {place}: it does not fit", fits=False, fix=_smaller(size, room, len(gpus)))
+        return Fit(
+            f"{needed}; {place}: a shorter context fits",
+            fits=True,
+            fix=f"--engine-set max_model_len={tokens}",
+        )
+    return Fit(
+        f"{needed}; {place}: it does not fit",
+        fits=False,
+        fix=_smaller(size, room, len(gpus)),
+    )
 
 
 def _smaller(size: ModelSize, room: int, gpus: int) -> str:
     """Return what makes a model fit whose weights are too large for one device."""
-    devices = next((count for count in (2, 4, 8) if count <= gpus and size.weights / count < room), None)
+    devices = next(
+        (count for count in (2, 4, 8) if count <= gpus and size.weights / count < room),
+        None,
+    )
     if devices is not None:
         return f"split it: --engine vllm --engine-set tensor_parallel_size={devices}"
     halves = "--dtype bfloat16 halves float32; else take" if gpus == 0 else "take"

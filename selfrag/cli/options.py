@@ -28,21 +28,39 @@ WHAT, WHEN, SCORE, ASKED = (
 """Options under a heading of the help."""
 
 Files = Annotated[
-    list[str], typer.Argument(help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task")
+    list[str],
+    typer.Argument(
+        help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task"
+    ),
 ]
 IndexName = Annotated[
     str | None,
     ASKED(
-        "--index", help="what is searched for items without passages: a folder, demo, an address; several with commas"
+        "--index",
+        help="what is searched for items without passages: a folder, demo, an address; several with commas",
     ),
 ]
-Limit = Annotated[int | None, ASKED(min=1, help="answer a seeded sample of this many items of each file")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run items again that failed")]
+Limit = Annotated[
+    int | None,
+    ASKED(min=1, help="answer a seeded sample of this many items of each file"),
+]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="run items again that failed")
+]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(exists=True, file_okay=False, help="folder of the data files, if they have moved"),
+    typer.Option(
+        exists=True,
+        file_okay=False,
+        help="folder of the data files, if they have moved",
+    ),
 ]
-Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server")]
+Model = Annotated[
+    str,
+    WHAT(
+        help="demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server"
+    ),
+]
 Index = Annotated[
     str | None,
     WHAT(
@@ -52,7 +70,15 @@ Index = Annotated[
     ),
 ]
 When = Annotated[
-    FieldValues, Fields(Decoding, "When to retrieve", "mode", "threshold", "without_evidence", "guardrails=--guardrail")
+    FieldValues,
+    Fields(
+        Decoding,
+        "When to retrieve",
+        "mode",
+        "threshold",
+        "without_evidence",
+        "guardrails=--guardrail",
+    ),
 ]
 Score = Annotated[
     FieldValues,
@@ -68,7 +94,12 @@ Score = Annotated[
         "judges=--judge",
     ),
 ]
-Search = Annotated[FieldValues, Fields(Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments")]
+Search = Annotated[
+    FieldValues,
+    Fields(
+        Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments"
+    ),
+]
 Policy = Annotated[
     str,
     SCORE(
@@ -99,9 +130,13 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
     make = PRESETS.get(policy) or load_registered(POLICIES, policy)
     if make is None:
         if policy in names(FORMATS):
-            raise UserError(f"Invalid value for '--policy': {policy!r} is for ask and serve alone.")
+            raise UserError(
+                f"Invalid value for '--policy': {policy!r} is for ask and serve alone."
+            )
         known = ", ".join(map(repr, (*PRESETS, *names(POLICIES), *names(FORMATS))))
-        raise UserError(f"Invalid value for '--policy': {policy!r} is not one of {known}.")
+        raise UserError(
+            f"Invalid value for '--policy': {policy!r} is not one of {known}."
+        )
     changes: dict[str, Any] = {}
     weights: dict[str, Any] = {}
     for name, value in settings.items():
@@ -114,14 +149,20 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
         else:
             changes[name] = value
     preset: Decoding = make(**changes)
-    return replace(preset, weights=replace(preset.weights, **weights)) if weights else preset
+    return (
+        replace(preset, weights=replace(preset.weights, **weights))
+        if weights
+        else preset
+    )
 
 
 def judge_weights(pairs: Sequence[str]) -> dict[str, float]:
     """Read weights such as `["citations=0.5"]`."""
     weights: dict[str, float] = {}
     for pair in pairs:
-        name, number = split_pair("--w-judge", pair, "NAME=NUMBER", "citation_generation=0.5")
+        name, number = split_pair(
+            "--w-judge", pair, "NAME=NUMBER", "citation_generation=0.5"
+        )
         try:
             weights[name] = float(number)
         except ValueError:
@@ -129,7 +170,9 @@ def judge_weights(pairs: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def judge_names(model: str, settings: Decoding, flow: str | None = None, loaded: Sequence[str] = ()) -> list[str]:
+def judge_names(
+    model: str, settings: Decoding, flow: str | None = None, loaded: Sequence[str] = ()
+) -> list[str]:
     """Return the judges to load: those of `--load-judge`, and others that a policy or a flow asks for, each once.
 
     Raises:
@@ -150,7 +193,9 @@ def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
     """Return the labels of each group: `["issup=Fully supported"]` as `{"issup": ["Fully supported"]}`."""
     result: dict[str, list[str]] = {}
     for pair in pairs:
-        group, label = split_pair(option, pair, "GROUP=LABEL", "issup='Fully supported'")
+        group, label = split_pair(
+            option, pair, "GROUP=LABEL", "issup='Fully supported'"
+        )
         result.setdefault(group, []).append(label)
     return result
 
@@ -191,27 +236,43 @@ LoadJudge = Annotated[
 ]
 
 
-def load(model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()) -> SelfRAG:
+def load(
+    model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()
+) -> SelfRAG:
     """Return a loaded `SelfRAG`: model, index and engine by name, and the judges that take part."""
     quiet()
     from selfrag.api import SelfRAG
 
     name, settings = engine_options(engine)
-    return SelfRAG.from_pretrained(model, retriever=index, engine=name, judges=judges, **settings)
+    return SelfRAG.from_pretrained(
+        model, retriever=index, engine=name, judges=judges, **settings
+    )
 
 
-def load_format(model: str, index: str | None, engine: FieldValues, name: str, decoding: Mapping[str, Any]) -> Any:
+def load_format(
+    model: str,
+    index: str | None,
+    engine: FieldValues,
+    name: str,
+    decoding: Mapping[str, Any],
+) -> Any:
     """Load a model of another format by the name of its entry point; it refuses settings that it does not have."""
     quiet()
     engine_name, settings = engine_options(engine)
-    return load_registered(FORMATS, name)(model, index, engine_name, decoding, **settings)
+    return load_registered(FORMATS, name)(
+        model, index, engine_name, decoding, **settings
+    )
 
 
 def quiet() -> None:
     """Keep what libraries say while they load off the error stream, where it would come before every answer."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
+    os.environ.setdefault(
+        "TORCH_CPP_LOG_LEVEL", "ERROR"
+    )  # read once, when torch is imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch
+    os.environ.setdefault(
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"
+    )  # that there is no torch
     from transformers import utils
 
     level = logging.getLogger().level
@@ -219,7 +280,9 @@ def quiet() -> None:
         logging.ERROR if level == logging.WARNING else level
     )  # other than by default: asked for
     utils.logging.disable_progress_bar()
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # PEFT imports it wherever it is installed
+    logging.getLogger("bitsandbytes").setLevel(
+        logging.ERROR
+    )  # PEFT imports it wherever it is installed
     # Else it imports scikit-learn, for a second, for a kind of generation that nothing here uses.
     utils.is_sklearn_available = lambda: False
 

@@ -47,11 +47,19 @@ _LONGEST = 600
 
 def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> int:
     """Run one command of a program, by default with the process's own arguments; returns the exit code."""
-    if sys.stdout is None or sys.stderr is None:  # closed by whoever started the program
-        return USER_ERROR if sys.stderr is None else _fail(program, "the standard output is closed; open it")
+    if (
+        sys.stdout is None or sys.stderr is None
+    ):  # closed by whoever started the program
+        return (
+            USER_ERROR
+            if sys.stderr is None
+            else _fail(program, "the standard output is closed; open it")
+        )
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal that cannot show a character is no reason to fail
     try:
         code = _code(app, program, sys.argv[1:] if argv is None else argv)
     except UserError as error:
@@ -65,7 +73,9 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
             raise
         return _fail(program, str(missing))
     except Exception as error:
-        message = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
+        message = getattr(
+            error, "format_message", None
+        )  # the parser's own errors have it, whatever their class
         if message is None:
             raise
         return _fail(program, message() or f"no command given; see {program} --help")
@@ -83,7 +93,9 @@ def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
         except (KeyboardInterrupt, typer.Abort):
             return INTERRUPTED
         except SystemExit as error:
-            if isinstance(error.__context__, BrokenPipeError):  # rich ends the program where a pipe is closed
+            if isinstance(
+                error.__context__, BrokenPipeError
+            ):  # rich ends the program where a pipe is closed
                 raise error.__context__ from None
             raise
         except Exception:
@@ -106,7 +118,10 @@ def _interrupts() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     # In another thread no handler can be set, and one that somebody else has set stays.
-    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+    if (
+        usual is not signal.default_int_handler
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield heard
         return
     signal.signal(signal.SIGINT, interrupted)
@@ -142,11 +157,15 @@ def _refused(program: str, error: OSError) -> int:
         sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError:
-        with suppress(OSError, ValueError):  # or Python tries once more at its end, and complains
+        with suppress(
+            OSError, ValueError
+        ):  # or Python tries once more at its end, and complains
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return UNREAD
-        return _fail(program, f"the standard output cannot be written: {error.strerror}")
+        return _fail(
+            program, f"the standard output cannot be written: {error.strerror}"
+        )
     return _fail(program, f"a file cannot be read or written: {error.strerror}")
 
 
@@ -235,7 +254,9 @@ def _common_options() -> list[inspect.Parameter]:
     options = []
     for name, annotation in _COMMON.items():
         default = False if name == "quiet" else None
-        option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        option = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
         options.append(option)
     return options
 
@@ -247,7 +268,9 @@ class Commands(typer.Typer):
     is a pipe, a device or a link to itself, or an output cannot be written. Halves of characters are replaced.
     """
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+    def command(
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """Register a command as `typer.Typer.command` does."""
         register = super().command(name, **settings)
 
@@ -261,7 +284,12 @@ class Commands(typer.Typer):
 
             @functools.wraps(expanded)
             def checked(**values: Any) -> Any:
-                return expanded(**{key: _checked(key.replace("_", "-"), value) for key, value in values.items()})
+                return expanded(
+                    **{
+                        key: _checked(key.replace("_", "-"), value)
+                        for key, value in values.items()
+                    }
+                )
 
             register(checked)
             return function
@@ -278,11 +306,19 @@ def _show_version(ctx: typer.Context, wanted: bool) -> None:
 
 
 _Version = Annotated[
-    bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    bool,
+    typer.Option(
+        "--version",
+        is_eager=True,
+        callback=_show_version,
+        help="Show the version and exit.",
+    ),
 ]
 
 
-def make_program(name: str, about: str, group: type[TyperGroup] = TyperGroup) -> Commands:
+def make_program(
+    name: str, about: str, group: type[TyperGroup] = TyperGroup
+) -> Commands:
     """Return an empty program with `--version`, `-h` and completion in shells."""
     program = Commands(
         name=name,
@@ -337,7 +373,9 @@ def _checked(name: str, value: Any) -> Any:
         try:
             os.fsencode(value)
         except UnicodeEncodeError as error:
-            raise UserError(f"this locale ({error.encoding}) cannot name {shown(value)}; set PYTHONUTF8=1") from error
+            raise UserError(
+                f"this locale ({error.encoding}) cannot name {shown(value)}; set PYTHONUTF8=1"
+            ) from error
         _check_text(name, str(value))
         if name in _WRITTEN:
             from selfrag.common.atomic import check_room
@@ -371,18 +409,24 @@ def _place(text: str) -> None:
         mode = Path(text).stat().st_mode if text else stat.S_IFREG
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise UserError(f"{shown(text)} is a link that leads to itself; name what it should lead to") from error
+            raise UserError(
+                f"{shown(text)} is a link that leads to itself; name what it should lead to"
+            ) from error
         return
     except UnicodeEncodeError:  # no name of a file in this locale
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UserError(f"{shown(text)} is neither a file nor a folder; name one of them")
+        raise UserError(
+            f"{shown(text)} is neither a file nor a folder; name one of them"
+        )
 
 
 def _writable(path: Path) -> None:
     """Try whether something can be made at a place, and leave nothing there."""
     try:
-        folder = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+        folder = next(
+            one for one in (path.absolute(), *path.absolute().parents) if one.exists()
+        )
         if path.is_file():
             folder = folder.parent
         elif not folder.is_dir():
@@ -396,4 +440,8 @@ def _writable(path: Path) -> None:
 def shown(value: object, most: int = 120) -> str:
     """Return a value as it was typed, cut where it is long."""
     text = str(value)
-    return repr(text) if len(text) <= most else f"{text[:most]!r} (of {len(text):,} characters)"
+    return (
+        repr(text)
+        if len(text) <= most
+        else f"{text[:most]!r} (of {len(text):,} characters)"
+    )

@@ -18,8 +18,27 @@ from selfrag.common.reading import read_whole
 
 SHARED = frozenset(
     {
-        *("model", "index", "engine", "dtype", "deterministic", "engine-set", "load-judge", "flow", "policy"),
-        *("mode", "threshold", "without-evidence", "guardrail", "w-rel", "w-sup", "w-use", "w-judge"),
+        *(
+            "model",
+            "index",
+            "engine",
+            "dtype",
+            "deterministic",
+            "engine-set",
+            "load-judge",
+            "flow",
+            "policy",
+        ),
+        *(
+            "mode",
+            "threshold",
+            "without-evidence",
+            "guardrail",
+            "w-rel",
+            "w-sup",
+            "w-use",
+            "w-judge",
+        ),
         *("require", "forbid", "judge", "beam", "passages", "shortlist", "segments"),
     }
 )
@@ -30,17 +49,27 @@ def take_settings(ctx: typer.Context, path: Path) -> None:
     """Make the values of the file the defaults of the command that runs."""
     commands = ctx.find_root().command.list_commands(ctx.find_root())  # type: ignore[attr-defined]
     options = {
-        option.opts[0].removeprefix("--"): option for option in ctx.command.params if option.param_type_name == "option"
+        option.opts[0].removeprefix("--"): option
+        for option in ctx.command.params
+        if option.param_type_name == "option"
     }
     defaults: dict[str, Any] = dict(ctx.default_map or {})
     for name, value in _read(path, ctx.command_path.split()[1:], commands).items():
         option = options.get(name)
         if option is not None and name != "config":
-            defaults[str(option.name)] = _texts(value, f"{path}: {name}", multiple=option.multiple)
+            defaults[str(option.name)] = _texts(
+                value, f"{path}: {name}", multiple=option.multiple
+            )
         elif name not in SHARED:
             near = get_close_matches(name[:80], options)
-            meant = f"; did you mean {near[0]}?" if near else f", see {ctx.command_path} --help"
-            raise UserError(f"{path}: {name!r:.80} is no option of {ctx.command_path}{meant}")
+            meant = (
+                f"; did you mean {near[0]}?"
+                if near
+                else f", see {ctx.command_path} --help"
+            )
+            raise UserError(
+                f"{path}: {name!r:.80} is no option of {ctx.command_path}{meant}"
+            )
     ctx.default_map = defaults
 
 
@@ -50,7 +79,11 @@ def _read(path: Path, words: Sequence[str], commands: Sequence[str]) -> dict[str
         table = tomllib.loads(read_whole(path))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{path} is no TOML: {error}") from error
-    settings = {name: value for name, value in table.items() if not (name in commands and isinstance(value, Mapping))}
+    settings = {
+        name: value
+        for name, value in table.items()
+        if not (name in commands and isinstance(value, Mapping))
+    }
     for word in words:
         table = table.get(word, {})
         if not isinstance(table, dict):
@@ -63,7 +96,11 @@ def _texts(value: object, where: str, *, multiple: bool) -> str | list[str]:
     if isinstance(value, Mapping):
         value = [f"{key}={_text(part, where)}" for key, part in value.items()]
     if multiple:
-        return [_text(part, where) for part in value] if isinstance(value, list) else [_text(value, where)]
+        return (
+            [_text(part, where) for part in value]
+            if isinstance(value, list)
+            else [_text(value, where)]
+        )
     return _text(value, where)
 
 

@@ -12,9 +12,14 @@ from selfrag.common.reading import read_whole
 
 
 def show(
-    file: Annotated[Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")],
+    file: Annotated[
+        Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")
+    ],
     *,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file; by default beside the trace")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="HTML file; by default beside the trace"),
+    ] = None,
 ) -> None:
     """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
     from selfrag.common.atomic import write_text
@@ -23,7 +28,9 @@ def show(
 
     page = out or file.with_suffix(".html")
     if page.is_dir() or page.resolve() == file.resolve():
-        raise UserError(f"--out {page} is a folder or the trace itself; name another file")
+        raise UserError(
+            f"--out {page} is a folder or the trace itself; name another file"
+        )
     text = read_whole(file)
     try:
         trace = Trace.from_json(text)

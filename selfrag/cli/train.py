@@ -21,11 +21,24 @@ if TYPE_CHECKING:
     from selfrag.training.recipes import Recipe
 
 What = Annotated[
-    str, typer.Argument(help="rows with reflection tokens (JSONL, .gz allowed), or an intrinsic such as answerability")
+    str,
+    typer.Argument(
+        help="rows with reflection tokens (JSONL, .gz allowed), or an intrinsic such as answerability"
+    ),
 ]
-Rows = Annotated[Path, typer.Argument(help="training rows, JSONL (see selfrag.training.rows); .gz allowed")]
-Base = Annotated[str, typer.Option(help="the base model: a checkpoint's folder, or a name on the hub")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the run and its results")]
+Rows = Annotated[
+    Path,
+    typer.Argument(
+        help="training rows, JSONL (see selfrag.training.rows); .gz allowed"
+    ),
+]
+Base = Annotated[
+    str,
+    typer.Option(help="the base model: a checkpoint's folder, or a name on the hub"),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="folder of the run and its results")
+]
 RecipeOption = Annotated[
     str | None,
     typer.Option(
@@ -35,16 +48,32 @@ RecipeOption = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="a setting of the recipe, such as training.precision=fp32; repeatable"),
+    typer.Option(
+        "--set",
+        help="a setting of the recipe, such as training.precision=fp32; repeatable",
+    ),
 ]
 PrintConfig = Annotated[
-    bool, typer.Option("--print-config", help="print all settings as a recipe, each with what set it, and stop")
+    bool,
+    typer.Option(
+        "--print-config",
+        help="print all settings as a recipe, each with what set it, and stop",
+    ),
 ]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="number of processes, for recipes of the Trainer; by default one per GPU")
+    int | None,
+    typer.Option(
+        min=1,
+        help="number of processes, for recipes of the Trainer; by default one per GPU",
+    ),
 ]
-Adapter = Annotated[Path, typer.Argument(help="folder of the adapter that `selfrag train adapter` wrote")]
-MergedOut = Annotated[Path, typer.Option("--out", "-o", help="new or empty folder of the checkpoint")]
+Adapter = Annotated[
+    Path,
+    typer.Argument(help="folder of the adapter that `selfrag train adapter` wrote"),
+]
+MergedOut = Annotated[
+    Path, typer.Option("--out", "-o", help="new or empty folder of the checkpoint")
+]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(help="number format of the checkpoint; auto is that of the base"),
@@ -52,24 +81,55 @@ Dtype = Annotated[
 Training = Fields(
     TrainingConfig,
     "How it is learned",
-    *("epochs", "max_steps", "learning_rate=--lr", "row_learning_rate=--row-lr", "max_length", "seed"),
+    *(
+        "epochs",
+        "max_steps",
+        "learning_rate=--lr",
+        "row_learning_rate=--row-lr",
+        "max_length",
+        "seed",
+    ),
     default="the recipe's",
 )
-Start = Annotated[Path | None, typer.Option(help="run or adapter of an earlier stage to begin with")]
-LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out and count rows whose target is too long")]
+Start = Annotated[
+    Path | None, typer.Option(help="run or adapter of an earlier stage to begin with")
+]
+LeaveLong = Annotated[
+    bool,
+    typer.Option(
+        "--leave-long", help="leave out and count rows whose target is too long"
+    ),
+]
 Dry = Annotated[bool, typer.Option("--dry-run", help="print the estimate and stop")]
 
 _INTRINSIC = functools.partial(typer.Option, rich_help_panel="Intrinsics")
-Data = Annotated[Path | None, _INTRINSIC(help="folder with the intrinsic's rows, or the file")]
-Activated = Annotated[bool, _INTRINSIC("--activated", help="train an activated LoRA, for the transformers engine")]
+Data = Annotated[
+    Path | None, _INTRINSIC(help="folder with the intrinsic's rows, or the file")
+]
+Activated = Annotated[
+    bool,
+    _INTRINSIC(
+        "--activated", help="train an activated LoRA, for the transformers engine"
+    ),
+]
 Dialect = Annotated[str | None, _INTRINSIC(help="wire format of the prompts")]
 Seen = Annotated[
-    Path | None, _INTRINSIC(help="rows that the base was trained on; uncertainty leaves out their questions")
+    Path | None,
+    _INTRINSIC(
+        help="rows that the base was trained on; uncertainty leaves out their questions"
+    ),
 ]
 MostRows = Annotated[int | None, _INTRINSIC(min=20, help="most rows")]
 Device = Annotated[str | None, _INTRINSIC(help="cpu or cuda")]
 
-OF_INTRINSICS = ("--data", "--activated", "--dialect", "--seen", "--most-rows", "--device")
+OF_INTRINSICS = (
+    "--data",
+    "--activated",
+    "--dialect",
+    "--seen",
+    "--most-rows",
+    "--device",
+)
 OF_ROWS = ("--processes", "--row-lr", "--leave-long")
 
 
@@ -110,7 +170,9 @@ def adapter(
     options = given(ctx)
     if Path(what).is_file() or "." in what or "/" in what:
         if wrong := [name for name in OF_INTRINSICS if name in options]:
-            raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
+            raise UserError(
+                f"{wrong[0]} is for an intrinsic, and {what} is a file of rows"
+            )
         _train("lora", Path(what), base, out, start, learning, options)
         return
     from selfrag.intrinsics.catalog import find
@@ -130,7 +192,11 @@ def adapter(
     by_option = Training.by_option(learning, "training")
     by_option["--device"] = {"training.device": device}
     by_option["--most-rows"] = {"rows.most_rows": most_rows}
-    chosen = read_recipe(recipe or "demo", ADAPTERS, name).changed(by_option).assigned(settings or ())
+    chosen = (
+        read_recipe(recipe or "demo", ADAPTERS, name)
+        .changed(by_option)
+        .assigned(settings or ())
+    )
     if print_config:
         typer.echo(chosen.text())
         return
@@ -152,7 +218,9 @@ def adapter(
         typer.echo(_intrinsic_estimate(job))
         return
     product = run(job)
-    typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
+    typer.echo(
+        f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}"
+    )
 
 
 @app.command()
@@ -189,8 +257,12 @@ def merge(adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = "auto") -
 @app.command()
 def track(
     folder: Annotated[Path, typer.Argument(help="folder of a run: what --out named")],
-    to: Annotated[Literal["tensorboard", "wandb"], typer.Option(help="where to send the figures")] = "tensorboard",
-    follow: Annotated[bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")] = False,
+    to: Annotated[
+        Literal["tensorboard", "wandb"], typer.Option(help="where to send the figures")
+    ] = "tensorboard",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")
+    ] = False,
 ) -> None:
     """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases."""
     from selfrag.training import reports
@@ -206,9 +278,15 @@ def track(
 def _moved(name: str, place: str) -> None:
     """Add a hidden command that says where another one went."""
 
-    @app.command(name, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    @app.command(
+        name,
+        hidden=True,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
     def tell() -> None:
-        raise UserError(f"`selfrag train {name}` is now `{place}`, with the same arguments")
+        raise UserError(
+            f"`selfrag train {name}` is now `{place}`, with the same arguments"
+        )
 
 
 for _name, _place in MOVED.items():
@@ -217,9 +295,17 @@ for _name, _place in MOVED.items():
 
 def given(ctx: typer.Context) -> dict[str, Any]:
     """The options of a command that were given, by name; paths as text."""
-    names = {one.name: one.opts[0] for one in ctx.command.params if one.param_type_name == "option"}
+    names = {
+        one.name: one.opts[0]
+        for one in ctx.command.params
+        if one.param_type_name == "option"
+    }
     found = {names[key]: value for key, value in ctx.params.items() if key in names}
-    return {name: value for name, value in found.items() if value is not None and value is not False}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and value is not False
+    }
 
 
 def _train(
@@ -238,17 +324,32 @@ def _train(
     from selfrag.training.recipes import read_recipe
 
     kind, default = ("adapter", "cpu") if method == "lora" else ("generator", "paper")
-    by_option = {f"train {kind}": {"training.method": method}} | Training.by_option(learning, "training")
-    recipe = read_recipe(options.get("--recipe", default)).changed(by_option).assigned(options.get("--set") or ())
+    by_option = {f"train {kind}": {"training.method": method}} | Training.by_option(
+        learning, "training"
+    )
+    recipe = (
+        read_recipe(options.get("--recipe", default))
+        .changed(by_option)
+        .assigned(options.get("--set") or ())
+    )
     config = recipe.config
     if config.method != method:
-        raise UserError(f"selfrag train {kind} trains by {method!r}, not {config.method!r}")
+        raise UserError(
+            f"selfrag train {kind} trains by {method!r}, not {config.method!r}"
+        )
     if "--print-config" in options:
         typer.echo(recipe.text())
         return
     check_processes(recipe, options)
     job = TrainingJob(
-        rows, resolve_base(base), out, config, recipe.scale, recipe.name, start, "--leave-long" in options
+        rows,
+        resolve_base(base),
+        out,
+        config,
+        recipe.scale,
+        recipe.name,
+        start,
+        "--leave-long" in options,
     )
     if "--dry-run" in options:
         typer.echo(_dry_run(job, options.get("--processes", 1)))
@@ -267,7 +368,9 @@ def check_processes(recipe: Recipe, options: Mapping[str, Any]) -> None:
         )
 
 
-def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mapping[str, Any]) -> None:
+def launch(
+    recipe: Recipe, program: str, command: Sequence[str], options: Mapping[str, Any]
+) -> None:
     """Run a command with its options in many processes, and exit, where its recipe asks for that."""
     from selfrag.training.job import launched, leave_processes
 
@@ -277,8 +380,14 @@ def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mappin
     for name, value in options.items():
         if name != "--processes":
             values = value if isinstance(value, list | tuple) else [value]
-            arguments += [name] if value is True else [part for one in values for part in (name, str(one))]
-    if (code := launched(recipe.scale, options.get("--processes"), program, arguments)) is not None:
+            arguments += (
+                [name]
+                if value is True
+                else [part for one in values for part in (name, str(one))]
+            )
+    if (
+        code := launched(recipe.scale, options.get("--processes"), program, arguments)
+    ) is not None:
         raise typer.Exit(code)
     atexit.register(leave_processes)
 
@@ -288,7 +397,9 @@ def _dry_run(job: TrainingJob, processes: int) -> str:
     from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
 
-    prepared = rows_of(job.rows, job.config, leave_long=job.leave_long)(expanded_tokenizer(job.base))
+    prepared = rows_of(job.rows, job.config, leave_long=job.leave_long)(
+        expanded_tokenizer(job.base)
+    )
     found = estimate(prepared, job.base, job.config, job.scale, processes=processes)
     facts = prepared.facts
     return "\n".join(
@@ -296,7 +407,10 @@ def _dry_run(job: TrainingJob, processes: int) -> str:
             f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
             f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened;"
             f" {facts['rows_left_out']} too long and left out",
-            *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
+            *(
+                f"            {count:>7} {source}"
+                for source, count in facts["sources"].items()
+            ),
             *found.lines(job.config.epochs),
         ]
     )
@@ -305,11 +419,19 @@ def _dry_run(job: TrainingJob, processes: int) -> str:
 def _report(job: TrainingJob, product: Path) -> None:
     from selfrag.training.reports import last_figures, read_log
 
-    typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
+    typer.echo(
+        f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}"
+    )
     if job.config.method == "lora":
-        typer.echo(f"to use it: selfrag train merge {product} --base {job.base} -o {job.out / 'model'}")
-    for group, count, loss, accuracy in last_figures(read_log(job.run_dir / "log.jsonl")):
-        typer.echo(f"  {group:<9} {count:>7} targets  loss {loss:.3f}  accuracy {accuracy:.3f}")
+        typer.echo(
+            f"to use it: selfrag train merge {product} --base {job.base} -o {job.out / 'model'}"
+        )
+    for group, count, loss, accuracy in last_figures(
+        read_log(job.run_dir / "log.jsonl")
+    ):
+        typer.echo(
+            f"  {group:<9} {count:>7} targets  loss {loss:.3f}  accuracy {accuracy:.3f}"
+        )
 
 
 def _intrinsic_estimate(job: Any) -> str:
@@ -325,8 +447,14 @@ def _intrinsic_estimate(job: Any) -> str:
     facts = made.facts
     lines = [
         f"rows        {facts['rows']}; {facts['examples']} examples to learn from, {facts['held_out']} held out",
-        *(f"            {count:>7} left out: {why}" for why, count in facts["skipped"].items()),
-        *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
+        *(
+            f"            {count:>7} left out: {why}"
+            for why, count in facts["skipped"].items()
+        ),
+        *(
+            f"            {count:>7} {source}"
+            for source, count in facts["sources"].items()
+        ),
         *found.lines(job.config.epochs),
     ]
     return "\n".join(lines)

@@ -19,9 +19,19 @@ from selfrag.common.finished import recover, set_aside
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP),
+    *(
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+        errno.EISDIR,
+        errno.ELOOP,
+    ),
 }
-_RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}  # a reader found nothing there, and put back what was set aside
+_RECOVERED = {
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+}  # a reader found nothing there, and put back what was set aside
 
 
 @contextmanager
@@ -41,11 +51,15 @@ def writing(path: Path) -> Iterator[None]:
 
 def check_room(target: Path, needs: int = 1) -> None:
     """Refuse to begin what cannot fit: `needs` bytes where `target` will be, whose folder need not exist yet."""
-    folder = next(one for one in (target.absolute(), *target.absolute().parents) if one.exists())
+    folder = next(
+        one for one in (target.absolute(), *target.absolute().parents) if one.exists()
+    )
     free = shutil.disk_usage(folder).free
     if free < needs:
         needed = f"{free:,} bytes free, at least {needs:,} needed"
-        raise UserError(f"no space left for {target} ({needed}); free some and run the same again")
+        raise UserError(
+            f"no space left for {target} ({needed}); free some and run the same again"
+        )
 
 
 def _sibling(target: Path, suffix: str) -> Path:
@@ -73,7 +87,9 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    if path.exists() and not path.is_file():  # a renamed file would take the place of /dev/null
+    if (
+        path.exists() and not path.is_file()
+    ):  # a renamed file would take the place of /dev/null
         raise UserError(f"cannot write {path}: it is no ordinary file")
     partial = _sibling(path, ".partial")
     with writing(path):
@@ -125,7 +141,9 @@ def publish(finished: Path, target: Path) -> None:
         discarded = _sibling(target, ".partial")  # what is called .old is whole
         with suppress(OSError):
             old.rename(discarded)
-            shutil.rmtree(discarded) if discarded.is_dir() and not discarded.is_symlink() else discarded.unlink()
+            shutil.rmtree(
+                discarded
+            ) if discarded.is_dir() and not discarded.is_symlink() else discarded.unlink()
 
 
 _held: set[int] = set()

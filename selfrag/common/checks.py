@@ -15,9 +15,16 @@ MOST_BYTES = 200
 """Of a name; file systems take 255, and endings are to fit."""
 
 
-def check_int(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+def check_int(
+    name: str, value: object, least: int = 1, most: int | None = None
+) -> None:
     """Refuse what is no whole number within the bounds: one line with name, value and bounds. A truth value is none."""
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least and (most is None or value <= most)
+    fits = (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= least
+        and (most is None or value <= most)
+    )
     if not fits:
         bounds = f"of at least {least}"
         if most is not None:
@@ -25,7 +32,14 @@ def check_int(name: str, value: object, least: int = 1, most: int | None = None)
         raise UserError(f"{name}={value!r:.80}: give a whole number {bounds}")
 
 
-def check_float(name: str, value: object, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> None:
+def check_float(
+    name: str,
+    value: object,
+    least: float = 0.0,
+    most: float = math.inf,
+    *,
+    above: bool = False,
+) -> None:
     """Refuse what is no finite number within the bounds, by a line with name, value and bounds; a truth value is none.
 
     With `above`, `least` itself will not do.
@@ -61,27 +75,48 @@ def unknown_name(what: str, name: str, known: Iterable[str], listed: str) -> Use
 
 def check_filename(name: str, value: object) -> None:
     """Refuse what is no plain name of one file or folder: a separator, a dot in front, too long, or not printable."""
-    fits = isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value.encode()) <= MOST_BYTES
+    fits = (
+        isinstance(value, str)
+        and value.isprintable()
+        and bool(value.strip())
+        and len(value.encode()) <= MOST_BYTES
+    )
     if not fits or str(value).startswith(".") or set(str(value)) & {"/", "\\"}:
-        raise UserError(f"{name}={value!r:.80}: give a name of at most {MOST_BYTES} bytes, without / or a dot in front")
+        raise UserError(
+            f"{name}={value!r:.80}: give a name of at most {MOST_BYTES} bytes, without / or a dot in front"
+        )
 
 
 def check_url(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
     """Return the parts of an address that requests can be sent to; anything else is refused."""
     try:
-        parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
+        parts = (
+            urlsplit(url)
+            if isinstance(url, str) and url.isprintable() and " " not in url
+            else None
+        )
         if parts is not None:
             # Both raise a ValueError: a port beyond 65535, and a name that no name server could know.
-            parts = parts if parts.port != 0 and (parts.hostname or "").encode("idna") else None
+            parts = (
+                parts
+                if parts.port != 0 and (parts.hostname or "").encode("idna")
+                else None
+            )
     except ValueError:
         parts = None
     if parts is None or parts.scheme not in ("http", "https"):
-        shown = url.rpartition("@")[2] if isinstance(url, str) else url  # a password is not printed
-        raise UserError(f"url {shown!r:.80} is not a web address; give one like {example}")
+        shown = (
+            url.rpartition("@")[2] if isinstance(url, str) else url
+        )  # a password is not printed
+        raise UserError(
+            f"url {shown!r:.80} is not a web address; give one like {example}"
+        )
     return parts
 
 
-def split_pair(option: str, text: str, form: str = "KEY=VALUE", example: str = "threshold=0.5") -> tuple[str, str]:
+def split_pair(
+    option: str, text: str, form: str = "KEY=VALUE", example: str = "threshold=0.5"
+) -> tuple[str, str]:
     """Return both sides of `KEY=VALUE`, without spaces around them.
 
     Raises:

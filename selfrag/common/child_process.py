@@ -29,7 +29,9 @@ except ModuleNotFoundError:  # Windows
 LENGTH = struct.Struct(">Q")
 """Stands before each reply, and before the bytes that belong to it: their length."""
 MEBIBYTE = 1 << 20
-_WALL_TIME = 10  # seconds that may pass for one of computing, on a machine that does other work
+_WALL_TIME = (
+    10  # seconds that may pass for one of computing, on a machine that does other work
+)
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # the other pools reserve more address space than a child may have
     "OPENBLAS_NUM_THREADS": "1",
@@ -69,14 +71,21 @@ class ChildProcess:
     def __init__(self, module: str, purpose: str) -> None:
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-                [sys.executable, "-c", _START.format(module=module), json.dumps(sys.path)],
+                [
+                    sys.executable,
+                    "-c",
+                    _START.format(module=module),
+                    json.dumps(sys.path),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=os.environ | _ENVIRONMENT,
             )
         except OSError as error:
-            raise UserError(f"no process for {purpose} can be started: {error.strerror or error}") from error
+            raise UserError(
+                f"no process for {purpose} can be started: {error.strerror or error}"
+            ) from error
         self._requests = cast(IO[bytes], self._process.stdin)
         self._replies = cast(IO[bytes], self._process.stdout)
         self._is_late = False
@@ -96,7 +105,9 @@ class ChildProcess:
             self._requests.close()
         self._replies.close()
 
-    def ask(self, request: Mapping[str, Any], limits: ChildLimits) -> Iterator[ChildReply]:
+    def ask(
+        self, request: Mapping[str, Any], limits: ChildLimits
+    ) -> Iterator[ChildReply]:
         """Send a request and yield the replies to it, the last one included.
 
         A process that goes beyond its limits is ended, and so is one whose replies are not taken to the end.
@@ -116,7 +127,11 @@ class ChildProcess:
                 if reply is None:
                     raise ChildEndedError(self._cause(limits))
                 if "error" in reply.values:
-                    kind = MissingExtraError if reply.values["is_missing_extra"] else UserError
+                    kind = (
+                        MissingExtraError
+                        if reply.values["is_missing_extra"]
+                        else UserError
+                    )
                     raise kind(reply.values["error"])
                 is_last = reply.values["is_last"]
                 yield reply

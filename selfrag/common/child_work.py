@@ -45,7 +45,9 @@ def answer_requests(answer: ChildAnswer) -> None:
 
     A request has the `name` of what is read, which begins the line of an error, and its limits.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the parent, which ends this process
     with os.fdopen(os.dup(1), "wb") as stream:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library may print
         replies, idle_size = Replies(stream), _address_space()
@@ -56,19 +58,29 @@ def answer_requests(answer: ChildAnswer) -> None:
             replies.send_text(_last_reply(answer, request, replies))
 
 
-def _last_reply(answer: ChildAnswer, request: Mapping[str, Any], replies: Replies) -> bytes:
+def _last_reply(
+    answer: ChildAnswer, request: Mapping[str, Any], replies: Replies
+) -> bytes:
     limits, name = request["limits"], request["name"]
     try:
         if request["folder"] is not None:
             os.chdir(request["folder"])
         reply = _encode({**answer(request, replies), "is_last": True})
         if len(reply) > limits["reply"]:
-            return _error(UserError(f"{name}: gives more than {limits['reply'] >> 20} MiB of text; split it"))
+            return _error(
+                UserError(
+                    f"{name}: gives more than {limits['reply'] >> 20} MiB of text; split it"
+                )
+            )
         return reply
     except UserError as error:
         return _error(error)
     except MemoryError:
-        return _error(UserError(f"{name}: cannot be read within {limits['memory'] >> 20} MiB of memory; split it"))
+        return _error(
+            UserError(
+                f"{name}: cannot be read within {limits['memory'] >> 20} MiB of memory; split it"
+            )
+        )
     except Exception as error:  # whatever a damaged file makes of a parser
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return _error(UserError(f"{name}: cannot be read: {reason:.200}"))
@@ -104,7 +116,9 @@ def _lower(kind: int, limit: int) -> None:
 
 
 def _error(error: UserError) -> bytes:
-    return _encode({"error": str(error), "is_missing_extra": isinstance(error, MissingExtraError)})
+    return _encode(
+        {"error": str(error), "is_missing_extra": isinstance(error, MissingExtraError)}
+    )
 
 
 def _encode(values: Mapping[str, Any]) -> bytes:

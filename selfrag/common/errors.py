@@ -64,7 +64,9 @@ TOO_LONG = "does not fit a context of"
 
 def generation_error(message: str) -> DecodingError:
     """Return the error of a generation that failed, by its reason."""
-    too_long = TOO_LONG in message or "maximum context length" in message  # the latter in the words of OpenAI
+    too_long = (
+        TOO_LONG in message or "maximum context length" in message
+    )  # the latter in the words of OpenAI
     return ContextLengthError(message) if too_long else DecodingError(message)
 
 
@@ -104,5 +106,7 @@ def installing(extra: str) -> str:
         for path in (Path(sys.executable), script, Path(sys.prefix))
     )
     if sys.prefix == sys.base_prefix:
-        return shlex.join([python, "-m", "pip", "install", "-e", f"{'.' if here else root}[{extra}]"])
+        return shlex.join(
+            [python, "-m", "pip", "install", "-e", f"{'.' if here else root}[{extra}]"]
+        )
     return shlex.join([python, script_path, "--venv", prefix, "--extras", extra])

@@ -22,7 +22,9 @@ def recover(target: Path) -> None:
     """
     if not os.path.lexists(target):
         for old in set_aside(target):
-            with suppress(OSError):  # another process was faster, or nothing can be written here
+            with suppress(
+                OSError
+            ):  # another process was faster, or nothing can be written here
                 old.rename(target)
 
 
@@ -61,7 +63,9 @@ def checksums(directory: Path, names: Iterable[str]) -> dict[str, str]:
     sums = {}
     for name in names:
         with (directory / name).open("rb") as file:
-            sums[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            sums[name] = hashlib.file_digest(
+                file, lambda: hashlib.blake2b(digest_size=16)
+            ).hexdigest()
     return sums
 
 
@@ -70,7 +74,13 @@ def damaged(what: str, directory: Path, why: object) -> UserError:
     return UserError(f"{what} {directory} is damaged: {why}; build it again")
 
 
-def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what: str, needed: Sequence[str]) -> T:
+def check_finished(
+    directory: Path,
+    kind: type[T],
+    formats: Sequence[str],
+    what: str,
+    needed: Sequence[str],
+) -> T:
     """Return the manifest of a finished directory, or raise UserError where it is not whole.
 
     `formats` are values of the manifest's `format` that can be read, the present one first; `needed` are files that it
@@ -78,11 +88,15 @@ def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what:
     """
     directory = user_path(directory)
     if not directory.exists():
-        raise UserError(f"no {what} at {directory}; build it first, for example: selfrag index build FILES -o DIR")
+        raise UserError(
+            f"no {what} at {directory}; build it first, for example: selfrag index build FILES -o DIR"
+        )
     if not directory.is_dir():
         raise UserError(f"{directory} is a file, not the directory of a {what}")
     if not (directory / MANIFEST).exists():
-        raise UserError(f"{what} {directory} is half-written: it has no {MANIFEST}; build it again")
+        raise UserError(
+            f"{what} {directory} is half-written: it has no {MANIFEST}; build it again"
+        )
     try:
         values = read_json(directory / MANIFEST)
         stated = values.pop("format", None) if isinstance(values, dict) else formats[0]
@@ -98,5 +112,7 @@ def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what:
             state = f"has {actual} bytes, {MANIFEST} says {size}"
             if actual is None:
                 state = "is missing"
-            raise UserError(f"{what} {directory} is half-written: {name:.80} {state}; build it again")
+            raise UserError(
+                f"{what} {directory} is half-written: {name:.80} {state}; build it again"
+            )
     return manifest

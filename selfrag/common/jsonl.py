@@ -28,7 +28,9 @@ class Identified(Protocol):
 IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 
 
-def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended: bool = False) -> Iterator[T]:
+def read_jsonl(
+    path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended: bool = False
+) -> Iterator[T]:
     """Parse every line of a file.
 
     Args:
@@ -51,7 +53,9 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended
         yield value
 
 
-def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], IdentifiedRow]) -> Iterator[IdentifiedRow]:
+def read_identified(
+    path: str | Path, parse: Callable[[dict[str, Any]], IdentifiedRow]
+) -> Iterator[IdentifiedRow]:
     """Like `read_jsonl`, for rows whose ids are unique in the file."""
     seen: set[str] = set()
 

@@ -36,7 +36,9 @@ def _is_taken(name: str) -> bool:
     else:
         spec = find_spec(name)
         file = None if spec is None else spec.origin
-    return file is None or Path(file).resolve() != (_ROOT / name / "__init__.py").resolve()
+    return (
+        file is None or Path(file).resolve() != (_ROOT / name / "__init__.py").resolve()
+    )
 
 
 def own_name(module: str) -> str:
@@ -54,7 +56,9 @@ class _OwnFinder:
     """Finds our modules; a package whose name is taken is found as if it lay below `selfrag`."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         parent, _, child = name.partition(".")
         if not child or parent not in {"selfrag", *PACKAGES} - taken_names():
             return None

@@ -35,7 +35,9 @@ def load_registered(group: str, name: str) -> Any:
     try:
         return registered(group, name)
     except Exception as error:  # whatever the other package raises
-        raise UserError(f"the entry point {name!r} of {group} cannot be loaded: {error!r:.200}") from error
+        raise UserError(
+            f"the entry point {name!r} of {group} cannot be loaded: {error!r:.200}"
+        ) from error
 
 
 def load_present(group: str, name: str) -> Any:
@@ -46,9 +48,15 @@ def load_present(group: str, name: str) -> Any:
     try:
         return load_registered(group, name)
     except UserError as error:
-        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        missing = (
+            error.__cause__.name
+            if isinstance(error.__cause__, ModuleNotFoundError)
+            else None
+        )
         modules = [point.module for point in entry_points(group=group, name=name)]
-        if missing is not None and any(f"{module}.".startswith(f"{missing}.") for module in modules):
+        if missing is not None and any(
+            f"{module}.".startswith(f"{missing}.") for module in modules
+        ):
             return None
         raise
 
@@ -70,7 +78,9 @@ def plugin(group: str, name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         known = ", ".join(names(group)) or "none"
-        raise UserError(f"no entry point {name!r} of {group}, which has {known}; give one of them, or MODULE:NAME")
+        raise UserError(
+            f"no entry point {name!r} of {group}, which has {known}; give one of them, or MODULE:NAME"
+        )
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     try:
@@ -79,6 +89,8 @@ def plugin(group: str, name: str) -> Any:
         raise UserError(f"{name}: the module cannot be imported: {error}") from error
     if not hasattr(imported, attribute):
         if module.partition(".")[0] in PACKAGES:
-            raise UserError(f"{name}: selfrag has a package of that name; call your module otherwise")
+            raise UserError(
+                f"{name}: selfrag has a package of that name; call your module otherwise"
+            )
         raise UserError(f"{name}: {module} has no {attribute!r}")
     return getattr(imported, attribute)

@@ -25,7 +25,15 @@ _INSTRUCTIONS = {
 # Values of these variables with which torch and oneDNN leave such instructions alone, whatever the CPU has.
 _CAPS = {
     "ATEN_CPU_CAPABILITY": ("DEFAULT", "AVX2"),
-    "ONEDNN_MAX_CPU_ISA": ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"),
+    "ONEDNN_MAX_CPU_ISA": (
+        "SSE41",
+        "AVX",
+        "AVX2",
+        "AVX2_VNNI",
+        "AVX2_VNNI_2",
+        "AVX512_CORE",
+        "AVX512_CORE_VNNI",
+    ),
 }
 
 _SAVED = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -42,19 +50,27 @@ class NumberFormat:
         return f"{self.name} ({self.reason})"
 
 
-def load(kind: str, source: str | Path, *, trust_remote_code: bool = False, **settings: Any) -> Any:
+def load(
+    kind: str, source: str | Path, *, trust_remote_code: bool = False, **settings: Any
+) -> Any:
     """Return what a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`."""
     import transformers
 
     check_config(source)
     try:
-        return getattr(transformers, kind).from_pretrained(source, trust_remote_code=trust_remote_code, **settings)
+        return getattr(transformers, kind).from_pretrained(
+            source, trust_remote_code=trust_remote_code, **settings
+        )
     except Exception as error:
         if wants_own_code(error):
             raise own_code_refused(source) from error
         # A family that does not know an attention says so by a KeyError, and its caller asks for another one.
-        unknown_attention = isinstance(error, KeyError) and "attn_implementation" in settings
-        if unknown_attention or isinstance(error, UserError | OSError | ValueError | ImportError):
+        unknown_attention = (
+            isinstance(error, KeyError) and "attn_implementation" in settings
+        )
+        if unknown_attention or isinstance(
+            error, UserError | OSError | ValueError | ImportError
+        ):
             raise
         raise unusable(source, error) from error
 
@@ -69,10 +85,32 @@ def unusable(source: str | Path, error: Exception) -> UserError:
 
 
 _COUNTS = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"),
-    *("max_position_embeddings", "n_embd", "n_head", "n_layer", "n_positions", "d_model", "num_heads", "num_layers"),
+    *(
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+    ),
+    *(
+        "max_position_embeddings",
+        "n_embd",
+        "n_head",
+        "n_layer",
+        "n_positions",
+        "d_model",
+        "num_heads",
+        "num_layers",
+    ),
 )
-_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "initializer_range")
+_NUMBERS = (
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "rope_theta",
+    "initializer_range",
+)
 _MOST = 2**31
 
 
@@ -89,24 +127,40 @@ def check_config(source: str | Path) -> None:
         return
     config = read_json(path)
     if not isinstance(config, dict):
-        raise UserError(f"{path} holds no object; copy or download the checkpoint again")
+        raise UserError(
+            f"{path} holds no object; copy or download the checkpoint again"
+        )
     tables = [("", config)]
     if "text_config" in config and config["text_config"] is not None:
         if not isinstance(config["text_config"], dict):
-            raise UserError(f"{path}: text_config={config['text_config']!r:.60} is no object")
+            raise UserError(
+                f"{path}: text_config={config['text_config']!r:.60} is no object"
+            )
         tables.append(("text_config.", config["text_config"]))
     for prefix, table in tables:
         for name in _COUNTS:
             value = table.get(name)
-            is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
+            is_count = (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and 1 <= value <= _MOST
+            )
             # Some families have a list, a number a layer; transformers checks it.
             if value is not None and not isinstance(value, list) and not is_count:
-                raise UserError(f"{path}: {prefix}{name}={value!r:.60}; a whole number from 1 is needed")
+                raise UserError(
+                    f"{path}: {prefix}{name}={value!r:.60}; a whole number from 1 is needed"
+                )
         for name in _NUMBERS:
             value = table.get(name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+            is_number = (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and 0 <= value < 1e12
+            )
             if value is not None and not is_number:
-                raise UserError(f"{path}: {prefix}{name}={value!r:.60}; a finite number from 0 is needed")
+                raise UserError(
+                    f"{path}: {prefix}{name}={value!r:.60}; a finite number from 0 is needed"
+                )
 
 
 def quantisation(source: str | Path) -> str | None:
@@ -119,7 +173,9 @@ def quantisation(source: str | Path) -> str | None:
     for table in (config, text if isinstance(text, dict) else {}):
         for name in ("quantization_config", "compression_config"):
             if settings := table.get(name):
-                kind = settings.get("quant_method") if isinstance(settings, dict) else None
+                kind = (
+                    settings.get("quant_method") if isinstance(settings, dict) else None
+                )
                 return str(kind or "an unnamed method")[:60]
     return None
 
@@ -138,8 +194,12 @@ def adapter_config(directory: str | Path) -> Any:
     from peft import PeftConfig
 
     config = PeftConfig.from_pretrained(directory)
-    if getattr(config, "megatron_config", None):  # PEFT would import whatever `megatron_core` names
-        raise UserError(f"adapter {directory} names a module to import (megatron_config); take that setting out")
+    if getattr(
+        config, "megatron_config", None
+    ):  # PEFT would import whatever `megatron_core` names
+        raise UserError(
+            f"adapter {directory} names a module to import (megatron_config); take that setting out"
+        )
     return config
 
 
@@ -170,10 +230,14 @@ def number_format(choice: str, source: str | Path, device: str) -> NumberFormat:
         return NumberFormat(choice, "as asked for")
     saved = saved_format(source)
     if saved is None:
-        return NumberFormat("auto", "the checkpoint does not say its format, or is quantised")
+        return NumberFormat(
+            "auto", "the checkpoint does not say its format, or is quantised"
+        )
     if saved == "float32" and not device.startswith("cpu"):
         fast = fast_format(device)
-        return NumberFormat(fast.name, f"saved in float32; {fast.reason}; dtype=float32 keeps it")
+        return NumberFormat(
+            fast.name, f"saved in float32; {fast.reason}; dtype=float32 keeps it"
+        )
     if saved == "float32" or not device.startswith("cpu"):
         return NumberFormat(saved, "as saved")
     is_fast, why = cpu_instructions(saved)
@@ -204,7 +268,9 @@ def best_device() -> str:
 
 
 def cpu_instructions(
-    name: str, capabilities: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+    name: str,
+    capabilities: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[bool, str]:
     """Return whether the CPU multiplies matrices in `bfloat16` or `float16`, and by what that is known.
 
@@ -221,7 +287,9 @@ def cpu_instructions(
     if capabilities is None:
         import torch
 
-        capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
+        capabilities = getattr(
+            torch.cpu, "get_capabilities", dict
+        )()  # an older torch does not tell
     for flag in _INSTRUCTIONS[name]:
         if capabilities.get(flag):
             return True, f"this CPU has {flag}"
@@ -238,14 +306,21 @@ def saved_format(source: str | Path) -> str | None:
         text = config.get("text_config") or {}
         if config.get("quantization_config") or text.get("quantization_config"):
             return None
-        stated = (config.get("dtype"), config.get("torch_dtype"), text.get("dtype"), text.get("torch_dtype"))
+        stated = (
+            config.get("dtype"),
+            config.get("torch_dtype"),
+            text.get("dtype"),
+            text.get("torch_dtype"),
+        )
         said = next(filter(None, stated), None)
         if said is not None:
             name = str(said).removeprefix("torch.")
             return name if name in _SAVED.values() else None
         for file in sorted(Path(source).glob("*.safetensors")):
             with safe_open(str(file), "pt") as weights:
-                return _SAVED.get(weights.get_slice(next(iter(weights.keys()))).get_dtype())
+                return _SAVED.get(
+                    weights.get_slice(next(iter(weights.keys()))).get_dtype()
+                )
     except Exception:  # loading says what is wrong with it
         return None
     return None

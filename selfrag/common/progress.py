@@ -29,8 +29,20 @@ class Progress:
     ) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, disable=None if show is None else not show)
-        self._what, self._unit, self._total, self._begun, self.done = what, unit, total, done, done
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            desc=what,
+            unit=unit,
+            disable=None if show is None else not show,
+        )
+        self._what, self._unit, self._total, self._begun, self.done = (
+            what,
+            unit,
+            total,
+            done,
+            done,
+        )
         self._plain, self._quiet = show is None and bool(self._bar.disable), quiet
         self._started, self._told = time.monotonic(), -EVERY
 
@@ -42,7 +54,9 @@ class Progress:
             self._bar.update(count)
             return
         passed = time.monotonic() - self._started
-        if passed < self._quiet or (passed - self._told < EVERY and self.done != self._total):
+        if passed < self._quiet or (
+            passed - self._told < EVERY and self.done != self._total
+        ):
             return
         self._told = passed
         said = [f"{self._what}: {self._unit} {self.done}", note]

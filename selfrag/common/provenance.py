@@ -22,7 +22,12 @@ def sha256(path: Path) -> str:
 def model_files(model: Path) -> dict[str, str]:
     """Checksums of a checkpoint's weights, configuration and tokenizer, by file name."""
     weights = sorted(
-        {*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")}
+        {
+            *model.glob("*.safetensors"),
+            *model.glob("*.json"),
+            *model.glob("*.bin"),
+            *model.glob("*.jinja"),
+        }
     )
     return {path.name: sha256(path) for path in weights}
 
@@ -32,7 +37,15 @@ def commit() -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    command = [git, "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty=+changes"]
+    command = [
+        git,
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--abbrev=40",
+        "--dirty=+changes",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
     return done.stdout.strip() or None
 
@@ -62,7 +75,9 @@ def machine() -> dict[str, Any]:
 
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory_gib": _memory_gib(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.platform(),
@@ -83,6 +98,8 @@ def _processor() -> str:
 
 def _memory_gib() -> float | None:
     try:
-        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+        return round(
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1
+        )
     except (ValueError, OSError):
         return None

@@ -32,13 +32,17 @@ class RowSchema:
     title: str  # of the set, with its paper
     licence: str  # of its texts
     source: str  # where to get it
-    fields: Mapping[str, Any]  # our name of a field -> its kind and its names there, or the fields of a list of objects
+    fields: Mapping[
+        str, Any
+    ]  # our name of a field -> its kind and its names there, or the fields of a list of objects
 
 
 @cache
 def row_schemas() -> Mapping[str, RowSchema]:
     """Return the sets of `rows.toml` by name."""
-    tables = tomllib.loads(files(__package__).joinpath("rows.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(
+        files(__package__).joinpath("rows.toml").read_text(encoding="utf-8")
+    )
     return {name: RowSchema(**table) for name, table in tables.items()}
 
 
@@ -61,7 +65,9 @@ class PublicRow:
     def __getitem__(self, name: str) -> Any:
         field = self._fields[name]
         if isinstance(field, Mapping):
-            return [PublicRow(field, row) for row in objects(self._record, field["each"])]
+            return [
+                PublicRow(field, row) for row in objects(self._record, field["each"])
+            ]
         kind, keys = field.split(" ")
         return _read(kind, tuple(keys.split("|")), self._record)
 
@@ -119,7 +125,11 @@ def identifier(record: PublicRecord, key: str, default: str | None = None) -> st
         UserError: it is something else, or missing without a default.
     """
     name = record.get(key, default) if default is not None else value(record, key)
-    if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
+    if (
+        isinstance(name, bool)
+        or not isinstance(name, str | int)
+        or not str(name).strip()
+    ):
         raise UserError(f"{key!r} must be a name or a whole number, not {name!r:.60}")
     return str(name).strip()
 
@@ -131,10 +141,17 @@ def objects(record: PublicRecord, key: str) -> list[PublicRecord]:
         UserError: it is something else.
     """
     rows = value(record, key)
-    if isinstance(rows, Mapping) and rows and all(isinstance(column, list) for column in rows.values()):
+    if (
+        isinstance(rows, Mapping)
+        and rows
+        and all(isinstance(column, list) for column in rows.values())
+    ):
         if len({len(column) for column in rows.values()}) > 1:
             raise UserError(f"{key!r} has lists of different lengths")
-        return [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+        return [
+            dict(zip(rows, row, strict=True))
+            for row in zip(*rows.values(), strict=True)
+        ]
     return list_of(rows, key, Mapping, "objects")
 
 
@@ -144,7 +161,9 @@ def list_of(values: Any, key: str, kind: type, what: str) -> list[Any]:
     Raises:
         UserError: it is something else.
     """
-    if not isinstance(values, list) or not all(isinstance(item, kind) for item in values):
+    if not isinstance(values, list) or not all(
+        isinstance(item, kind) for item in values
+    ):
         raise UserError(f"{key!r} must be a list of {what}, not {values!r:.60}")
     return values
 
@@ -183,7 +202,9 @@ def _answer_sets(record: PublicRecord, key: str) -> tuple[tuple[str, ...], ...]:
     sets = list_of(record[key], key, list, "lists of texts")
     if not sets:
         raise UserError(f"{key!r} is empty: nothing to score the answer by")
-    return tuple(_gold(list_of(forms, key, str, "lists of texts"), key) for forms in sets)
+    return tuple(
+        _gold(list_of(forms, key, str, "lists of texts"), key) for forms in sets
+    )
 
 
 def _gold(texts: list[str], key: str) -> tuple[str, ...]:
@@ -201,7 +222,9 @@ def _truth(record: PublicRecord, key: str) -> str:
         written = written[0]
     verdict = str(written).strip().casefold() if isinstance(written, str | bool) else ""
     if verdict not in TRUTH:
-        raise UserError(f"{key!r} must be true or false (or SUPPORTS, REFUTES), not {written!r:.60}")
+        raise UserError(
+            f"{key!r} must be true or false (or SUPPORTS, REFUTES), not {written!r:.60}"
+        )
     return TRUTH[verdict]
 
 

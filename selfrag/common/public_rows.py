@@ -29,7 +29,9 @@ class RawRow:
         try:
             yield
         except UserError as error:
-            raise UserError(f"{self.place}: {error}; fix this row, or choose the format it is in") from error
+            raise UserError(
+                f"{self.place}: {error}; fix this row, or choose the format it is in"
+            ) from error
 
 
 PublicRows: TypeAlias = Iterable[Mapping[str, Any]]
@@ -55,17 +57,24 @@ def raw_rows(source: RowSource, split: str = "train") -> Iterator[RawRow]:
     match Path(path.name.removesuffix(".gz")).suffix.lower(), path.suffix.lower():
         case ".jsonl", _:
             rows = enumerate(read_jsonl(path, dict))
-            return (RawRow(f"{path}:{number + 1}", str(number), record) for number, record in rows)
+            return (
+                RawRow(f"{path}:{number + 1}", str(number), record)
+                for number, record in rows
+            )
         case ".json", _:
             return _json(path, split)
         case _, ".parquet":
             return _parquet(path)
-    raise UserError(f"{path}: no reader for it; known: .jsonl .json .parquet (the first two also with .gz)")
+    raise UserError(
+        f"{path}: no reader for it; known: .jsonl .json .parquet (the first two also with .gz)"
+    )
 
 
 def _iterable(rows: PublicRows) -> Iterator[RawRow]:
     name = getattr(getattr(rows, "info", None), "dataset_name", None) or "data set"
-    return _numbered(unbroken(rows, name, "nothing was written, run the same again"), name)
+    return _numbered(
+        unbroken(rows, name, "nothing was written, run the same again"), name
+    )
 
 
 def _json(path: Path, split: str) -> Iterator[RawRow]:
@@ -73,7 +82,9 @@ def _json(path: Path, split: str) -> Iterator[RawRow]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             value = json.loads(file.read().decode("utf-8-sig"))
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}); JSON lines are named .jsonl") from error
+        raise UserError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); JSON lines are named .jsonl"
+        ) from error
     except (OSError, EOFError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if isinstance(value, list):
@@ -95,12 +106,18 @@ def _parquet(path: Path) -> Iterator[RawRow]:
     try:
         with parquet.ParquetFile(path) as file:
             batches = file.iter_batches(batch_size=256)
-            rows = (cast(dict[str, Any], record) for batch in batches for record in batch.to_pylist())
+            rows = (
+                cast(dict[str, Any], record)
+                for batch in batches
+                for record in batch.to_pylist()
+            )
             for raw in _numbered(rows, str(path)):
                 yield raw
                 number += 1
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file after row {number} ({error})") from error
+        raise UserError(
+            f"{path}: not a readable Parquet file after row {number} ({error})"
+        ) from error
 
 
 def _numbered(rows: PublicRows, name: str) -> Iterator[RawRow]:
@@ -111,13 +128,17 @@ def _numbered(rows: PublicRows, name: str) -> Iterator[RawRow]:
 
 def _object(record: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(record, Mapping):
-        raise UserError(f"{place}: a row must be an object, not {type(record).__name__}")
+        raise UserError(
+            f"{place}: a row must be an object, not {type(record).__name__}"
+        )
     return record
 
 
 def _part(parts: Mapping[str, Any], split: str, name: str) -> Any:
     if split not in parts or isinstance(parts[split], str | int | float | None):
-        raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(map(str, list(parts)[:12]))}")
+        raise UserError(
+            f"{name} has no split {split!r}; choose one of {', '.join(map(str, list(parts)[:12]))}"
+        )
     return parts[split]
 
 
@@ -132,6 +153,13 @@ def unbroken(rows: PublicRows, name: str, then: str) -> Iterator[Mapping[str, An
         for row in rows:
             yield row
             number += 1
-    except (OSError, httpx.HTTPError, pa.ArrowException, datasets.exceptions.DatasetsError) as error:
+    except (
+        OSError,
+        httpx.HTTPError,
+        pa.ArrowException,
+        datasets.exceptions.DatasetsError,
+    ) as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{name}: reading broke off after row {number} ({said:.200}); {then}") from error
+        raise UserError(
+            f"{name}: reading broke off after row {number} ({said:.200}); {then}"
+        ) from error

@@ -28,7 +28,10 @@ _UNPACKED, _RATIO = (
     200,
 )  # a compressed file may always give so many bytes, and beyond them so many a packed byte
 
-_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 """Of JSON; the group is half of a character without the other half."""
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 """A NUL, or half of a character, in decoded text."""
@@ -44,10 +47,14 @@ def user_path(path: str | Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except UnicodeEncodeError as error:
-        raise UserError(f"this locale ({error.encoding}) cannot name {str(path)!r:.120}; set PYTHONUTF8=1") from error
+        raise UserError(
+            f"this locale ({error.encoding}) cannot name {str(path)!r:.120}; set PYTHONUTF8=1"
+        ) from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: `~nobody`
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"no usable path {str(path)!r:.120}: {reason}; give another") from error
+        raise UserError(
+            f"no usable path {str(path)!r:.120}: {reason}; give another"
+        ) from error
     return file_path
 
 
@@ -73,12 +80,19 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file of bytes, unpacked where its name ends in `.gz`. Do nothing but read it in the block."""
     file_path = regular_file(path)
     try:
-        with cast(BinaryIO, gzip.open(file_path) if file_path.suffix == ".gz" else file_path.open("rb")) as file:
+        with cast(
+            BinaryIO,
+            gzip.open(file_path) if file_path.suffix == ".gz" else file_path.open("rb"),
+        ) as file:
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{file_path}: cannot be read: damaged gzip file ({error}); fetch or write it again") from error
+        raise UserError(
+            f"{file_path}: cannot be read: damaged gzip file ({error}); fetch or write it again"
+        ) from error
     except OSError as error:
-        raise UserError(f"{file_path}: cannot be read: {error.strerror or error}") from error
+        raise UserError(
+            f"{file_path}: cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -104,7 +118,10 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 def _is_utf16(head: bytes) -> bool:
     """Return whether a file begins with the byte order mark of UTF-16, which that of UTF-32 begins with, too."""
-    return head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[:4] != codecs.BOM_UTF32_LE
+    return (
+        head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        and head[:4] != codecs.BOM_UTF32_LE
+    )
 
 
 def _utf16_lines(file: BinaryIO, path: str | Path, most: int) -> Iterator[str]:
@@ -124,7 +141,9 @@ def _utf16_lines(file: BinaryIO, path: str | Path, most: int) -> Iterator[str]:
                 yield line
                 number += 1
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}:{number}: not UTF-16 ({error.reason}); save it again as UTF-8") from error
+            raise UserError(
+                f"{path}:{number}: not UTF-16 ({error.reason}); save it again as UTF-8"
+            ) from error
 
 
 def _check_characters(text: str, path: str | Path, number: int) -> None:
@@ -132,11 +151,15 @@ def _check_characters(text: str, path: str | Path, number: int) -> None:
     wrong = _NO_CHARACTER.search(text)
     if wrong:
         line = number + text.count("\n", 0, wrong.start())
-        raise UserError(f"{path}:{line}: not UTF-16 (U+{ord(wrong[0]):04X} is no character); save it again as UTF-8")
+        raise UserError(
+            f"{path}:{line}: not UTF-16 (U+{ord(wrong[0]):04X} is no character); save it again as UTF-8"
+        )
 
 
 def _long_line(path: str | Path, number: int) -> UserError:
-    return UserError(f"{path}:{number}: a line of more than {_MOST >> 20} MiB; cut it into several rows")
+    return UserError(
+        f"{path}:{number}: a line of more than {_MOST >> 20} MiB; cut it into several rows"
+    )
 
 
 def read_whole(path: str | Path) -> str:
@@ -147,7 +170,9 @@ def read_whole(path: str | Path) -> str:
     if len(data) > min(_MOST, most):
         if most < _MOST:
             raise UserError(f"{path}: {_bomb(most)}")
-        raise UserError(f"{path}: more than {_MOST >> 20} MiB; cut it into several files")
+        raise UserError(
+            f"{path}: more than {_MOST >> 20} MiB; cut it into several files"
+        )
     is_utf16 = _is_utf16(data[:4])
     text = _decode_utf16(data, path) if is_utf16 else _decode(data, path, 1, 0)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -157,7 +182,9 @@ def _decode_utf16(data: bytes, path: str | Path) -> str:
     try:
         text = data.decode("utf-16", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-16 ({error.reason}); save it again as UTF-8") from error
+        raise UserError(
+            f"{path}: not UTF-16 ({error.reason}); save it again as UTF-8"
+        ) from error
     _check_characters(text, path, 1)
     return text
 
@@ -172,7 +199,9 @@ def mended_json(text: str) -> str:
     return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
 
 
-def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False) -> Any:
+def parse_json(
+    text: str, where: str, *, nan: bool = False, mended: bool = False
+) -> Any:
     """Return the value of a JSON text, read strictly: no key twice, not nested deeply, no endless number.
 
     `where` names file and line in the error. `nan` takes NaN and infinity, which JSON does not have, as Python writes
@@ -186,7 +215,9 @@ def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False
         place = f"line {error.lineno} column {error.colno}".removeprefix("line 1 ")
         raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error
     except RecursionError as error:
-        raise UserError(f"{where}: JSON that cannot be read (it is nested too deeply)") from error
+        raise UserError(
+            f"{where}: JSON that cannot be read (it is nested too deeply)"
+        ) from error
     except ValueError as error:  # a constant, a key twice, too many digits
         raise UserError(f"{where}: JSON that cannot be read ({error})") from error
 
@@ -204,7 +235,11 @@ def filled(record: Any, key: str) -> str:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        twice = next(
+            name
+            for name, count in Counter(name for name, _ in pairs).items()
+            if count > 1
+        )
         raise ValueError(f"the key {twice[:60]!r} occurs twice")
     return values
 
@@ -249,4 +284,6 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
         encoding = "utf-32"
     elif offset == 0 and b"\0" in data[:2]:
         encoding = "utf-16"
-    raise UserError(f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example: iconv -f {encoding} -t utf-8")
+    raise UserError(
+        f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example: iconv -f {encoding} -t utf-8"
+    )

@@ -25,7 +25,10 @@ class OtherRunError(UserError):
 
 
 def check_same_run(
-    path: Path, recorded: object, identity: Mapping[str, Any], otherwise: str = "choose another directory"
+    path: Path,
+    recorded: object,
+    identity: Mapping[str, Any],
+    otherwise: str = "choose another directory",
 ) -> None:
     """Check that what is on disk belongs to the run that is to continue it.
 
@@ -38,7 +41,9 @@ def check_same_run(
     Raises:
         OtherRunError: they differ; names every setting that does.
     """
-    before, now = (json.loads(json.dumps(settings)) for settings in (recorded, identity))
+    before, now = (
+        json.loads(json.dumps(settings)) for settings in (recorded, identity)
+    )
     differing = ", ".join(_differences(before, now))
     if differing:
         raise OtherRunError(
@@ -46,7 +51,9 @@ def check_same_run(
         )
 
 
-def _differences(recorded: object, identity: object, name: str = "settings") -> Iterator[str]:
+def _differences(
+    recorded: object, identity: object, name: str = "settings"
+) -> Iterator[str]:
     """Yield the dotted names of values that differ."""
     if not isinstance(recorded, Mapping) or not isinstance(identity, Mapping):
         if recorded != identity:
@@ -142,7 +149,9 @@ class RunLog:
         """Leave the wanted records of a log without a header, and `take` these again."""
         self.close()
         with writing(self.path), self.path.open("rb") as lines:
-            write_jsonl(self.path, (line for line in map(json.loads, lines) if is_kept(line)))
+            write_jsonl(
+                self.path, (line for line in map(json.loads, lines) if is_kept(line))
+            )
         self._starts = []
         self._read(None)
 
@@ -150,7 +159,9 @@ class RunLog:
         if self._handle >= 0:
             return
         with writing(self.path):
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._handle = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644
+            )
         self._open.callback(os.close, self._handle)
         self._open.enter_context(held(self.path, self._busy))
 
@@ -181,15 +192,28 @@ class RunLog:
                 try:
                     record = json.loads(line)
                     if identity is not None and number == 1:
-                        check_same_run(self.path, record["identity"], identity, self._otherwise)
+                        check_same_run(
+                            self.path, record["identity"], identity, self._otherwise
+                        )
                     else:
                         self._take(record)
                         self._starts.append(intact)
                 except OtherRunError:
                     raise
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError) as error:
-                    raise UserError(f"{self.path}:{number}: damaged ({error}); {self._remedy}") from error
+                except (
+                    ValueError,
+                    KeyError,
+                    TypeError,
+                    AttributeError,
+                    RecursionError,
+                    UserError,
+                ) as error:
+                    raise UserError(
+                        f"{self.path}:{number}: damaged ({error}); {self._remedy}"
+                    ) from error
                 intact += len(line)
-        if intact != self.path.stat().st_size:  # not before: a file of something else stays as it is
+        if (
+            intact != self.path.stat().st_size
+        ):  # not before: a file of something else stays as it is
             with writing(self.path):
                 os.truncate(self.path, intact)

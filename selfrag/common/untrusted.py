@@ -95,7 +95,11 @@ def visible(text: str, longest: int = MOST_VISIBLE) -> str:
     """Plain text, every character of which can be seen; cut if it is longer than `longest`."""
     beginning = text[:longest].replace("\r\n", "\n")
     shown = UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", beginning)
-    return shown if len(text) <= longest else f"{shown} \u2026 ({len(text) - longest:,} more characters)"
+    return (
+        shown
+        if len(text) <= longest
+        else f"{shown} \u2026 ({len(text) - longest:,} more characters)"
+    )
 
 
 def inert(text: str, longest: int = MOST_VISIBLE) -> str:

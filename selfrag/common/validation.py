@@ -58,7 +58,9 @@ def validate(
     try:
         text = json.dumps([values], default=str)
         text = mended_json(text) if mended else text
-        checked: list[T] = _adapter(cast(Any, kind), others).validate_json(text, strict=True)
+        checked: list[T] = _adapter(cast(Any, kind), others).validate_json(
+            text, strict=True
+        )
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part)[:40] for part in details["loc"][1:])
@@ -105,7 +107,11 @@ def _fault(details: ErrorDetails, name: str, kind: type) -> str:
         message = message.replace(word, ours)
     if message.startswith("must have"):
         return f"{name} {message.replace(' after validation', '')}"
-    shown = f"a {type(value).__name__}" if isinstance(value, Mapping | list) else f"{value!r:.60}"
+    shown = (
+        f"a {type(value).__name__}"
+        if isinstance(value, Mapping | list)
+        else f"{value!r:.60}"
+    )
     return f"{name} {message}, not {shown}"
 
 
@@ -115,7 +121,14 @@ def _known(kind: Any, path: Iterable[str | int]) -> Iterable[str]:
         if isinstance(part, int):
             continue
         hint = get_type_hints(kind).get(part)
-        kind = next((inner for inner in (hint, *get_args(hint)) if hasattr(inner, "__annotations__")), None)
+        kind = next(
+            (
+                inner
+                for inner in (hint, *get_args(hint))
+                if hasattr(inner, "__annotations__")
+            ),
+            None,
+        )
         if kind is None:
             return ()
     return getattr(kind, "__annotations__", ())

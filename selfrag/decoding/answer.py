@@ -81,7 +81,9 @@ class Segment:
     @property
     def all_judgments(self) -> dict[str, Judgment | None]:
         """Judgments by the names of the groups and judges; None where undefined."""
-        return {str(labels.role): self.judgments.get(labels.role) for labels in GROUPS} | dict(self.judges)
+        return {
+            str(labels.role): self.judgments.get(labels.role) for labels in GROUPS
+        } | dict(self.judges)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -160,7 +162,14 @@ class Answer:
     @classmethod
     def failed(cls, question: str, decoding: Decoding, error: Exception) -> Answer:
         """Return the answer to a question that could not be answered, in a list of others."""
-        return cls(question, "", (), Usage(), Trace(question, decoding, (), (), None), error=str(error))
+        return cls(
+            question,
+            "",
+            (),
+            Usage(),
+            Trace(question, decoding, (), (), None),
+            error=str(error),
+        )
 
     @property
     def abstained(self) -> bool:
@@ -178,7 +187,11 @@ class Answer:
     @property
     def path_score(self) -> float | None:
         """Score of the path that ends with this answer; None for an abstention, or without an answer."""
-        return None if self.trace.best is None else self.trace.nodes[self.trace.best].path_score
+        return (
+            None
+            if self.trace.best is None
+            else self.trace.nodes[self.trace.best].path_score
+        )
 
     @property
     def without_evidence(self) -> bool:
@@ -227,7 +240,14 @@ class Answer:
         """Return the answer as plain values, `partial` and `steps` only where there is something to say."""
         retrieved = []
         for passage, number in self.retrieved:
-            retrieved.append({"id": passage.id, "title": passage.title, "score": passage.score, "segment": number})
+            retrieved.append(
+                {
+                    "id": passage.id,
+                    "title": passage.title,
+                    "score": passage.score,
+                    "segment": number,
+                }
+            )
         values: dict[str, Any] = {
             "question": self.question,
             "text": self.text,
@@ -255,19 +275,31 @@ class Answer:
         rows = []
         for segment in self.segments:
             passage = segment.citation
-            row: dict[str, Any] = {"text": segment.text, "start": segment.start, "end": segment.end}
+            row: dict[str, Any] = {
+                "text": segment.text,
+                "start": segment.start,
+                "end": segment.end,
+            }
             row |= dict.fromkeys(("citation", "title", "file", "page"))
             if passage is not None:
                 row |= {"citation": numbers[passage.key], "title": passage.title}
-                row |= {"file": passage.metadata.get("file"), "page": passage.metadata.get("page")}
+                row |= {
+                    "file": passage.metadata.get("file"),
+                    "page": passage.metadata.get("page"),
+                }
             for name, judgment in segment.all_judgments.items():
                 row[name] = row[f"{name}_p"] = None
                 if judgment is not None:
-                    row[name], row[f"{name}_p"] = judgment.label, max(judgment.distribution)
+                    row[name], row[f"{name}_p"] = (
+                        judgment.label,
+                        max(judgment.distribution),
+                    )
             rows.append(row | {"score": segment.score, "finish": segment.finish})
         return pandas.DataFrame(rows)
 
-    def rescore(self, weights: Weights | None = None, threshold: float | None = None) -> Answer:
+    def rescore(
+        self, weights: Weights | None = None, threshold: float | None = None
+    ) -> Answer:
         """Return the answer that other weights or another threshold would have given, without the model.
 
         `exact` of the result says whether the recorded tree was complete for that setting, and no stage of a flow
@@ -278,7 +310,9 @@ class Answer:
             DecodingError: nothing could be generated for that setting.
         """
         if self.error is not None:
-            raise UserError(f"this answer failed ({self.error}); there is nothing to rescore")
+            raise UserError(
+                f"this answer failed ({self.error}); there is nothing to rescore"
+            )
         from selfrag.decoding.rescore import rescore
 
         trace, exact = rescore(self.trace, weights, threshold)
@@ -315,7 +349,11 @@ class Answer:
             body = written.rstrip()
             marked += body
             if segment.citation is not None:
-                shown = mark(segment.citation) if mark else f"[{numbers[segment.citation.key]}]"
+                shown = (
+                    mark(segment.citation)
+                    if mark
+                    else f"[{numbers[segment.citation.key]}]"
+                )
                 marked += f" {shown}"
             marked += written[len(body) :]
             position = segment.end
@@ -324,7 +362,12 @@ class Answer:
 
 def segment_separator(before: str, segment: str) -> str:
     """Return the separator of two segments: empty next to white space or before closing punctuation, else one space."""
-    if not before or before[-1].isspace() or segment[0].isspace() or segment[0] in ".,;:!?)]}%":
+    if (
+        not before
+        or before[-1].isspace()
+        or segment[0].isspace()
+        or segment[0] in ".,;:!?)]}%"
+    ):
         return ""
     return " "
 
@@ -351,7 +394,11 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
         judgments = {Role.RETRIEVE: decisions[step.parent].judgment, **step.judgments}
         finish: FinishReason = "length" if step.cut else "stop"
         span = body, start, len(text)
-        segments.append(Segment(*span, citation, judgments, step.score, step.id, step.judges, finish))
+        segments.append(
+            Segment(
+                *span, citation, judgments, step.score, step.id, step.judges, finish
+            )
+        )
     return text, tuple(segments)
 
 

@@ -65,7 +65,11 @@ def decode(
     writer = writer_of(model, question, history, policy)
     policy = writer.policy
     tree = Tree(question, writer, policy, None if passages is None else tuple(passages))
-    tree.query, tree.history, tree.judges = query, tuple(history), _named(policy, [*writer.judges.values(), *judges])
+    tree.query, tree.history, tree.judges = (
+        query,
+        tuple(history),
+        _named(policy, [*writer.judges.values(), *judges]),
+    )
     if policy.prunes:
         from selfrag.decoding import pruning  # most calls need none of it
 
@@ -78,19 +82,25 @@ def decode(
         live = yield from read_boundaries(tree, live)
         candidates = yield from _expand(tree, live)
         if policy.prunes and len(candidates) > 1:
-            written = yield from pruning.write_promising(tree, candidates, depth, _score(tree, best))
+            written = yield from pruning.write_promising(
+                tree, candidates, depth, _score(tree, best)
+            )
         else:
             written = yield from write(tree, candidates, depth)
         usable, staying = yield from _judge(tree, written.usable)
         followed = {ROOT, *(tree.nodes[node].parent for node in written.bounded)}
         followed.update(tree.nodes[hypothesis.node].parent for hypothesis in usable)
-        stuck = [hypothesis for hypothesis in live if hypothesis.node not in followed]  # their answers end there
+        stuck = [
+            hypothesis for hypothesis in live if hypothesis.node not in followed
+        ]  # their answers end there
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
         best = _finish(tree, [*stuck, *finished], best)
         bounded |= written.bounded
         deferred: list[Hypothesis] = []
         if policy.prunes:
-            if best is not None and pruning.can_stop_early(tree, live, _score(tree, best)):
+            if best is not None and pruning.can_stop_early(
+                tree, live, _score(tree, best)
+            ):
                 live = []
             unresolved = pruning.unresolved_nodes(tree, bounded, _score(tree, best))
             deferred = [bounded[node].parent for node in unresolved]
@@ -100,7 +110,9 @@ def decode(
             break
     if policy.prunes:
         while unresolved := pruning.unresolved_nodes(tree, bounded, _score(tree, best)):
-            finished = yield from pruning.resume(tree, {node: bounded[node] for node in unresolved[: policy.beam]})
+            finished = yield from pruning.resume(
+                tree, {node: bounded[node] for node in unresolved[: policy.beam]}
+            )
             best = _finish(tree, finished, best)
         if best is not None:
             yield from _commit(tree, [best], committed)
@@ -118,9 +130,15 @@ class _BoundaryPlan:
     hypothesis: Hypothesis
     action: Action
     reason: str  # why, in a few words
-    retrieved: RetrievedEvidence = field(default_factory=lambda: RetrievedEvidence(None, ()))
-    evidence: EvidenceFilterResult = field(default_factory=lambda: EvidenceFilterResult(()))
-    judgments: list[tuple[str, Judgment]] = field(default_factory=list)  # of guardrails and of the shortlist
+    retrieved: RetrievedEvidence = field(
+        default_factory=lambda: RetrievedEvidence(None, ())
+    )
+    evidence: EvidenceFilterResult = field(
+        default_factory=lambda: EvidenceFilterResult(())
+    )
+    judgments: list[tuple[str, Judgment]] = field(
+        default_factory=list
+    )  # of guardrails and of the shortlist
 
 
 def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
@@ -129,19 +147,29 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
     first = live[0].node == ROOT
     plans = []
     for hypothesis in live:
-        action, reason = tree.policy.action(hypothesis.boundary, has_evidence=hypothesis.evidence is not None)
+        action, reason = tree.policy.action(
+            hypothesis.boundary, has_evidence=hypothesis.evidence is not None
+        )
         plans.append(_BoundaryPlan(hypothesis, action, reason))
     decided = (yield from _route(tree)) if first else None
     if decided is not None:
         plans[0].action, plans[0].reason, plans[0].judgments = decided
     # 2. Search, and leave out what the guardrails refuse.
     searching = [plan for plan in plans if plan.action == "retrieve"]
-    results = yield from find(tree, [plan.hypothesis.text for plan in searching], tree.query)
+    results = yield from find(
+        tree, [plan.hypothesis.text for plan in searching], tree.query
+    )
     for plan, result in zip(searching, results, strict=True):
         plan.retrieved = result
-    shortlists = yield from shortlisted(tree, [(plan.hypothesis, plan.retrieved.passages) for plan in searching])
-    filtered = yield from _admit(tree, [passages for passages, _ in shortlists], first=first)
-    for plan, (_, judged), evidence in zip(searching, shortlists, filtered, strict=True):
+    shortlists = yield from shortlisted(
+        tree, [(plan.hypothesis, plan.retrieved.passages) for plan in searching]
+    )
+    filtered = yield from _admit(
+        tree, [passages for passages, _ in shortlists], first=first
+    )
+    for plan, (_, judged), evidence in zip(
+        searching, shortlists, filtered, strict=True
+    ):
         plan.evidence = evidence
         plan.judgments += [*judged, *evidence.judged]
     # 3. Record the decisions, and lay out candidates.
@@ -153,7 +181,12 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
 
 def _lay_out(tree: Tree, plan: _BoundaryPlan, *, first: bool) -> list[Candidate]:
     """Record the decision at a boundary, and return the candidates after it; none where the answer ends there."""
-    hypothesis, action, evidence, retrieved = plan.hypothesis, plan.action, plan.evidence, plan.retrieved
+    hypothesis, action, evidence, retrieved = (
+        plan.hypothesis,
+        plan.action,
+        plan.evidence,
+        plan.retrieved,
+    )
     abstaining = tree.policy.without_evidence == "abstain"
     passages = evidence.passages
     reason = "; ".join([plan.reason, *evidence.reasons])
@@ -163,7 +196,11 @@ def _lay_out(tree: Tree, plan: _BoundaryPlan, *, first: bool) -> list[Candidate]
     elif retrieved.failure is not None:
         reason = f"{reason}; search failed: {retrieved.failure}"
     elif action == "retrieve" and not passages and not evidence.writes:
-        cause = AnswerReason.NOTHING_LEFT if retrieved.passages else AnswerReason.NOTHING_FOUND
+        cause = (
+            AnswerReason.NOTHING_LEFT
+            if retrieved.passages
+            else AnswerReason.NOTHING_FOUND
+        )
         reason = f"{reason}; {cause}"
         if first and abstaining:
             action = "abstain"
@@ -182,9 +219,13 @@ def _lay_out(tree: Tree, plan: _BoundaryPlan, *, first: bool) -> list[Candidate]
             cause,
         )
     )
-    if retrieved.failure is not None or (cause is not None and (action == "abstain" or abstaining)):
+    if retrieved.failure is not None or (
+        cause is not None and (action == "abstain" or abstaining)
+    ):
         return []
-    candidates = [tree.writer.candidate(hypothesis, action, passage) for passage in passages]
+    candidates = [
+        tree.writer.candidate(hypothesis, action, passage) for passage in passages
+    ]
     if not passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
         candidates.append(tree.writer.candidate(hypothesis, "write", None))
     return candidates
@@ -199,7 +240,9 @@ def _route(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, Judgment]]] |
     return (yield from guardrail_decision(tree))
 
 
-def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Steps[list[EvidenceFilterResult]]:
+def _admit(
+    tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool
+) -> Steps[list[EvidenceFilterResult]]:
     """Return what the guardrails leave of the passages of each search."""
     if not tree.judges:
         return [EvidenceFilterResult(passages) for passages in searches]
@@ -208,7 +251,9 @@ def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) 
     return (yield from filter_evidence(tree, searches, first=first))
 
 
-def _judge(tree: Tree, written: list[Hypothesis]) -> Steps[tuple[list[Hypothesis], list[Hypothesis]]]:
+def _judge(
+    tree: Tree, written: list[Hypothesis]
+) -> Steps[tuple[list[Hypothesis], list[Hypothesis]]]:
     """Return the hypotheses that no judge rejects, and of these the ones that pass the whole cascade."""
     nodes = [tree.nodes[hypothesis.node] for hypothesis in written]
     if tree.judges:
@@ -216,11 +261,17 @@ def _judge(tree: Tree, written: list[Hypothesis]) -> Steps[tuple[list[Hypothesis
 
         nodes = yield from judge_candidates(tree, nodes)
     staying = {node.id for node in nodes}
-    usable = [hypothesis for hypothesis in written if tree.nodes[hypothesis.node].status is not Status.FORBIDDEN]
+    usable = [
+        hypothesis
+        for hypothesis in written
+        if tree.nodes[hypothesis.node].status is not Status.FORBIDDEN
+    ]
     return usable, [hypothesis for hypothesis in usable if hypothesis.node in staying]
 
 
-def _select(tree: Tree, written: list[Hypothesis], *, last: bool) -> tuple[list[Hypothesis], list[Hypothesis]]:
+def _select(
+    tree: Tree, written: list[Hypothesis], *, last: bool
+) -> tuple[list[Hypothesis], list[Hypothesis]]:
     """Return the finished hypotheses, and the unfinished ones among the best `beam`, in tree order.
 
     Hypotheses with equal text merge into the best one if all of them end or none does. Every other finished hypothesis
@@ -241,15 +292,21 @@ def _select(tree: Tree, written: list[Hypothesis], *, last: bool) -> tuple[list[
     return finished, sorted(live, key=lambda h: h.node)
 
 
-def _finish(tree: Tree, finished: list[Hypothesis], best: Hypothesis | None) -> Hypothesis | None:
+def _finish(
+    tree: Tree, finished: list[Hypothesis], best: Hypothesis | None
+) -> Hypothesis | None:
     """Add hypotheses to the pool of finished ones, of which only the best so far can become the answer."""
     for hypothesis in finished:
         tree.nodes[hypothesis.node].status = Status.FINISHED
     pool = finished if best is None else [best, *finished]
-    return max(pool, key=lambda h: (tree.nodes[h.node].path_score, -h.node), default=None)
+    return max(
+        pool, key=lambda h: (tree.nodes[h.node].path_score, -h.node), default=None
+    )
 
 
-def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Commit, list[RequestResult], int]:
+def _commit(
+    tree: Tree, alive: list[Hypothesis], committed: int
+) -> Generator[Commit, list[RequestResult], int]:
     """Announce the segments that all hypotheses share, after the first `committed`; return how many are shared."""
     trace = tree.trace(None)
     paths = [[node.id for node in trace.path(hypothesis.node)] for hypothesis in alive]
@@ -278,13 +335,20 @@ def _named(policy: Decoding, judges: Sequence[Judge]) -> dict[str, Judge]:
     for part in parts:
         name = part.judge
         if name not in known:
-            raise UserError(f"no judge {name!r}; there is {', '.join(sorted(known)) or 'none'}: pass judges=[..]")
+            raise UserError(
+                f"no judge {name!r}; there is {', '.join(sorted(known)) or 'none'}: pass judges=[..]"
+            )
         check_taking_part(name, known[name].labels, known[name].scope)
         used[name] = known[name]
     for guardrail in policy.guardrails:
         judge = known[guardrail.judge]
-        if judge.role in (Role.SUPPORT, Role.CITATION) and judge.scope in (Scope.SEGMENT, Scope.ANSWER):
-            raise UserError(f"{judge.name} judges what is written, and a guardrail decides before anything is")
+        if judge.role in (Role.SUPPORT, Role.CITATION) and judge.scope in (
+            Scope.SEGMENT,
+            Scope.ANSWER,
+        ):
+            raise UserError(
+                f"{judge.name} judges what is written, and a guardrail decides before anything is"
+            )
     return used
 
 
@@ -294,4 +358,12 @@ def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)
     whole = tree.writer.whole_answers
-    return Answer(tree.question, text, segments, tree.usage, trace, exact=not whole, whole_answers=whole)
+    return Answer(
+        tree.question,
+        text,
+        segments,
+        tree.usage,
+        trace,
+        exact=not whole,
+        whole_answers=whole,
+    )

@@ -13,23 +13,40 @@ from selfrag.reflection.requests import Failed, Finish, Steps
 
 
 def grow(
-    tree: Tree, candidate: Candidate, reading: SegmentReading | Failed, number: int, depth: int
+    tree: Tree,
+    candidate: Candidate,
+    reading: SegmentReading | Failed,
+    number: int,
+    depth: int,
 ) -> tuple[Node, Hypothesis | None]:
     """Return the node `number` of a candidate, and its hypothesis if it can be used."""
-    node = Node(number, candidate.parent.node, depth, candidate.branch, candidate.passage)
+    node = Node(
+        number, candidate.parent.node, depth, candidate.branch, candidate.passage
+    )
     node.dropped_tokens = candidate.dropped_tokens
     if isinstance(reading, Failed):
         node.status, node.finish = Status.FAILED, reading.reason
         return node, None
     policy, parent = tree.policy, candidate.parent
     node.text = reading.text
-    node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(reading.finish)
+    node.token_ids, node.text_ids, node.finish = (
+        reading.ids,
+        reading.text_ids,
+        str(reading.finish),
+    )
     if reading.cut and not reading.ended:
         node.finish = CUT
     node.likelihood = reading.likelihood
-    node.judgments = {role: judgment for role, judgment in reading.judgments.items() if role in policy.own}
+    node.judgments = {
+        role: judgment
+        for role, judgment in reading.judgments.items()
+        if role in policy.own
+    }
     spent = parent.spent + reading.tokens
-    node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
+    node.boundary, node.ended = (
+        reading.boundary,
+        reading.ended or spent >= policy.answer_tokens,
+    )
     tree.score(node)
     blank = not node.text.strip()
     if blank and not (reading.finish is Finish.EOS and parent.texts):

@@ -62,7 +62,9 @@ def _passing(tree: Tree, levels: Sequence[_Level], most: int) -> Steps[list[Node
     return passed
 
 
-def _judge(tree: Tree, nodes: Sequence[Node], terms: Sequence[ScoreTerm]) -> Steps[list[Node]]:
+def _judge(
+    tree: Tree, nodes: Sequence[Node], terms: Sequence[ScoreTerm]
+) -> Steps[list[Node]]:
     """Return the candidates that no judge of the level rejects."""
     steps = [_reflections(tree, nodes, term) for term in terms]
     by_term = yield from gather(steps, partial(counted, tree))
@@ -79,7 +81,9 @@ def _judge(tree: Tree, nodes: Sequence[Node], terms: Sequence[ScoreTerm]) -> Ste
     return passed
 
 
-def _reflections(tree: Tree, nodes: Sequence[Node], term: ScoreTerm) -> Steps[list[Reflection | None]]:
+def _reflections(
+    tree: Tree, nodes: Sequence[Node], term: ScoreTerm
+) -> Steps[list[Reflection | None]]:
     """Return what the judge of a term says about each node; None where there is nothing to judge."""
     judge, trace = tree.judges[term.judge], tree.trace(None)
     keys: dict[int, JudgedEvidence | int] = {}
@@ -123,7 +127,9 @@ def _evidence_key(judge: Judge, passages: Sequence[Passage]) -> JudgedEvidence:
     return judge.name, tuple([passage.key for passage in passages])
 
 
-def _input(tree: Tree, passages: tuple[Passage, ...], before: str = "", text: str = "") -> JudgeInput:
+def _input(
+    tree: Tree, passages: tuple[Passage, ...], before: str = "", text: str = ""
+) -> JudgeInput:
     """Return the question with its passages, and the text under judgment with the answer before it."""
     turns = [Message(turn.role, turn.text) for turn in tree.history]
     turns.append(Message("user", tree.question))
@@ -140,18 +146,28 @@ def _applies(judge: Judge, term: ScoreTerm, node: Node) -> bool:
     needs_passage = judge.role in NEEDS_PASSAGE or judge.scope is Scope.PASSAGE
     if not node.text.strip() or (needs_passage and node.passage is None):
         return False
-    return term.replaces is None or term.replaces in {labels.role for labels in APPLICABLE[node.branch]}
+    return term.replaces is None or term.replaces in {
+        labels.role for labels in APPLICABLE[node.branch]
+    }
 
 
 def _record(node: Node, term: ScoreTerm, reflection: Reflection | None) -> None:
     evidence = None if node.passage is None else node.passage.id
     source = "no passage" if evidence is None else f"passage {evidence}"
-    judgment = None if reflection is None else reflection.mean(f"segment {node.depth}, {source}", evidence)
+    judgment = (
+        None
+        if reflection is None
+        else reflection.mean(f"segment {node.depth}, {source}", evidence)
+    )
     if term.replaces is None:
         node.judges[term.judge] = judgment
     else:
         known = node.judgments | {term.replaces: judgment}
-        node.judgments = {labels.role: known[labels.role] for labels in CRITIQUES if labels.role in known}
+        node.judgments = {
+            labels.role: known[labels.role]
+            for labels in CRITIQUES
+            if labels.role in known
+        }
     if reflection is None:
         return
     if len(reflection.scored) > 1:
@@ -160,7 +176,11 @@ def _record(node: Node, term: ScoreTerm, reflection: Reflection | None) -> None:
         node.undefined[term.judge] = reflection.reason
 
 
-def _rejected(policy: Decoding, node: Node, reflections: Sequence[tuple[ScoreTerm, Reflection | None]]) -> bool:
+def _rejected(
+    policy: Decoding,
+    node: Node,
+    reflections: Sequence[tuple[ScoreTerm, Reflection | None]],
+) -> bool:
     """Return whether a judgment is below its limit, or a critique judged just now violates a constraint."""
     for term, reflection in reflections:
         lowest = None if reflection is None else reflection.lowest
@@ -170,7 +190,9 @@ def _rejected(policy: Decoding, node: Node, reflections: Sequence[tuple[ScoreTer
     return not policy.allows(node.judgments, roles)
 
 
-def guardrail_decision(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
+def guardrail_decision(
+    tree: Tree,
+) -> Steps[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
     """Return whether to search, by the guardrails on the question alone; None without a defined judgment."""
     guardrails = _of(tree, "retrieve")
     if not guardrails or tree.policy.mode != "adaptive":
@@ -184,7 +206,9 @@ def guardrail_decision(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, J
         return None
     if searches:
         return "retrieve", "; ".join(result.reasons), result.judged
-    reasons = [f"{name} {judgment.score:.3f}, no search" for name, judgment in result.judged]
+    reasons = [
+        f"{name} {judgment.score:.3f}, no search" for name, judgment in result.judged
+    ]
     return "write", "; ".join(reasons), result.judged
 
 
@@ -200,7 +224,9 @@ def filter_evidence(
     if not guardrails or not remaining:
         return admitted
     evidence = [search.passages for search in remaining]
-    rows = yield from _judge_guardrails(tree, guardrails, evidence, "question and passages")
+    rows = yield from _judge_guardrails(
+        tree, guardrails, evidence, "question and passages"
+    )
     for position, search in enumerate(remaining):
         for guardrail, row in zip(guardrails, rows, strict=True):
             outcome = "abstain" if guardrail.effect == "abstain" else "no evidence"
@@ -214,23 +240,33 @@ def filter_evidence(
 def _drop(tree: Tree, searches: Sequence[EvidenceFilterResult]) -> Steps[None]:
     """Leave out the passages that a guardrail refuses one by one."""
     guardrails = _of(tree, "drop")
-    passages = {passage.key: passage for search in searches for passage in search.passages}
+    passages = {
+        passage.key: passage for search in searches for passage in search.passages
+    }
     if not guardrails or not passages:
         return
-    rows = yield from _judge_guardrails(tree, guardrails, [(passage,) for passage in passages.values()], "passage")
+    rows = yield from _judge_guardrails(
+        tree, guardrails, [(passage,) for passage in passages.values()], "passage"
+    )
     judgments = dict(zip(passages, zip(*rows, strict=True), strict=True))
     for search in searches:
         kept = []
         for passage in search.passages:
             outcome = f"passage {passage.id} left out"
-            below = [search.note(*pair, outcome) for pair in zip(guardrails, judgments[passage.key], strict=True)]
+            below = [
+                search.note(*pair, outcome)
+                for pair in zip(guardrails, judgments[passage.key], strict=True)
+            ]
             if not any(below):
                 kept.append(passage)
         search.passages = tuple(kept)
 
 
 def _judge_guardrails(
-    tree: Tree, guardrails: Sequence[Guardrail], evidence: Sequence[tuple[Passage, ...]], site: str
+    tree: Tree,
+    guardrails: Sequence[Guardrail],
+    evidence: Sequence[tuple[Passage, ...]],
+    site: str,
 ) -> Steps[list[list[Judgment | None]]]:
     """Return a row for each guardrail with a judgment for each evidence."""
     judges = [tree.judges[guardrail.judge] for guardrail in guardrails]
@@ -248,12 +284,18 @@ def _judge_guardrails(
     return rows
 
 
-def _ask_about_evidence(tree: Tree, judge: Judge, evidence: Sequence[tuple[Passage, ...]]) -> Steps[list[Reflection]]:
+def _ask_about_evidence(
+    tree: Tree, judge: Judge, evidence: Sequence[tuple[Passage, ...]]
+) -> Steps[list[Reflection]]:
     """Return what a judge says of the question with each evidence."""
     keys = [_evidence_key(judge, passages) for passages in evidence]
-    reflections = yield from _ask(tree, judge, dict(zip(keys, map(partial(_input, tree), evidence), strict=True)))
+    reflections = yield from _ask(
+        tree, judge, dict(zip(keys, map(partial(_input, tree), evidence), strict=True))
+    )
     return [reflections[key] for key in keys]
 
 
 def _of(tree: Tree, effect: Effect) -> list[Guardrail]:
-    return [guardrail for guardrail in tree.policy.guardrails if guardrail.effect == effect]
+    return [
+        guardrail for guardrail in tree.policy.guardrails if guardrail.effect == effect
+    ]

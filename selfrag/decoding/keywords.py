@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict
 
-from selfrag.decoding.policy import Decoding, LikelihoodKind, SegmentEnd, WithoutEvidence
+from selfrag.decoding.policy import (
+    Decoding,
+    LikelihoodKind,
+    SegmentEnd,
+    WithoutEvidence,
+)
 from selfrag.decoding.terms import Guardrail, ScoreTerm
 from selfrag.reflection.weights import Weights
 

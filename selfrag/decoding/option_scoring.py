@@ -37,7 +37,9 @@ def option_requests(
             watch = (*watch, *enders)
         for begin in range(0, len(watch), most_watched):
             watched = watch[begin : begin + most_watched]
-            requests.append(Generate((*prefix, *path), 1, watch_ids=watched, adapter=adapter))
+            requests.append(
+                Generate((*prefix, *path), 1, watch_ids=watched, adapter=adapter)
+            )
     return requests
 
 
@@ -60,7 +62,10 @@ def option_logprobs(
 
 
 def normalised(
-    logprobs: Sequence[float], texts: Sequence[str], options: Sequence[TokenIds], length: Length = "none"
+    logprobs: Sequence[float],
+    texts: Sequence[str],
+    options: Sequence[TokenIds],
+    length: Length = "none",
 ) -> list[float]:
     """Return probabilities over the options, with length normalisation if `length` asks for it.
 
@@ -71,7 +76,9 @@ def normalised(
     values = np.array(logprobs)
     if length != "none":
         # A text of no token is possible: the codec leaves out what the tokenizer does not know.
-        lengths = np.maximum(1, list(map(len, options if length == "tokens" else texts)))
+        lengths = np.maximum(
+            1, list(map(len, options if length == "tokens" else texts))
+        )
         values = values / lengths * lengths.mean()
     weights = np.exp(values - values.max())
     probabilities: list[float] = (weights / weights.sum()).tolist()
@@ -87,9 +94,13 @@ def _trie(options: Sequence[TokenIds]) -> dict[TokenIds, TokenIds]:
     return {path: tuple(tokens) for path, tokens in following.items()}
 
 
-def _logprob(rows: dict[TokenIds, dict[int, float]], ids: TokenIds, enders: TokenIds) -> float:
+def _logprob(
+    rows: dict[TokenIds, dict[int, float]], ids: TokenIds, enders: TokenIds
+) -> float:
     total = math.fsum(rows[ids[:i]][token] for i, token in enumerate(ids))
     end = rows.get(ids)
     if end is not None:
-        total += math.log(max(math.fsum(math.exp(end[token]) for token in enders), 1e-38))
+        total += math.log(
+            max(math.fsum(math.exp(end[token]) for token in enders), 1e-38)
+        )
     return total

@@ -16,8 +16,23 @@ from selfrag.decoding.option_scoring import MOST_WATCHED, Length, normalised
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.token_writer import DecodingModel, writer_of
-from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
-from selfrag.decoding.tree import Decoder, RetrievedEvidence, Tree, find, read_boundaries, shortlisted, with_usage
+from selfrag.decoding.trace import (
+    ROOT,
+    UNUSABLE,
+    Decision,
+    Node,
+    Status,
+    check_generated,
+)
+from selfrag.decoding.tree import (
+    Decoder,
+    RetrievedEvidence,
+    Tree,
+    find,
+    read_boundaries,
+    shortlisted,
+    with_usage,
+)
 from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Failed, Steps
@@ -52,9 +67,14 @@ def decode_options(
         raise UserError(
             "other judges and guardrails need written answers, not multiple choice; leave them out of choose()"
         )
-    question, options = replace_surrogates(question), [replace_surrogates(option) for option in options]
+    question, options = (
+        replace_surrogates(question),
+        [replace_surrogates(option) for option in options],
+    )
     writer = writer_of(model, question, (), policy)
-    tree = Tree(question, writer, writer.policy, None if passages is None else tuple(passages))
+    tree = Tree(
+        question, writer, writer.policy, None if passages is None else tuple(passages)
+    )
     tree.judges = writer.judges
     (start,) = yield from read_boundaries(tree, [writer.start()])
     boundary = start.boundary
@@ -63,7 +83,9 @@ def decode_options(
     cause: AnswerReason | None = None
     if action == "retrieve":
         (evidence,) = yield from find(tree, [""])
-        ((passages, judged),) = yield from shortlisted(tree, [(start, evidence.passages)])
+        ((passages, judged),) = yield from shortlisted(
+            tree, [(start, evidence.passages)]
+        )
         evidence = replace(evidence, passages=passages)
         if not evidence.passages:
             cause = AnswerReason.NOTHING_FOUND
@@ -72,21 +94,37 @@ def decode_options(
     if abstains:
         action = "abstain"
     at = ROOT, action, reason, boundary
-    tree.decisions.append(Decision(*at, evidence.query, evidence.passages, judged, cause=cause))
+    tree.decisions.append(
+        Decision(*at, evidence.query, evidence.passages, judged, cause=cause)
+    )
     if abstains:
         return _answer(tree, tuple(options))
     if policy.aggregate == "vote":
         return (yield from _vote(tree, start, evidence.passages))
     candidates = _candidates(tree, start, evidence.passages)
-    tables = yield from with_usage(tree, writer.choose(candidates, options, most_watched))
-    scored = [(c, table) for c, table in zip(candidates, tables, strict=True) if isinstance(table, ScoredOptions)]
+    tables = yield from with_usage(
+        tree, writer.choose(candidates, options, most_watched)
+    )
+    scored = [
+        (c, table)
+        for c, table in zip(candidates, tables, strict=True)
+        if isinstance(table, ScoredOptions)
+    ]
     if not scored:
         reasons = [table.reason for table in tables if isinstance(table, Failed)]
         raise generation_error(f"no option could be scored: {reasons[0]}")
     for candidate, table in scored:
         probabilities = normalised(table.logprobs, options, table.ids, length)
         for number, option in enumerate(options):
-            node = Node(len(tree.nodes), ROOT, 1, candidate.branch, candidate.passage, text=option, finish="option")
+            node = Node(
+                len(tree.nodes),
+                ROOT,
+                1,
+                candidate.branch,
+                candidate.passage,
+                text=option,
+                finish="option",
+            )
             node.token_ids, node.text_ids = table.ids[number], table.ids[number]
             node.likelihood, node.ended = probabilities[number], True
             node.judgments = table.judgments[number]
@@ -94,9 +132,13 @@ def decode_options(
     return _answer(tree, tuple(options))
 
 
-def _candidates(tree: Tree, start: Hypothesis, passages: Sequence[Passage]) -> list[Candidate]:
+def _candidates(
+    tree: Tree, start: Hypothesis, passages: Sequence[Passage]
+) -> list[Candidate]:
     """Return a candidate for each passage, and one without any where there is none or the policy asks for it."""
-    candidates = [tree.writer.candidate(start, "retrieve", passage) for passage in passages]
+    candidates = [
+        tree.writer.candidate(start, "retrieve", passage) for passage in passages
+    ]
     if not passages or tree.policy.no_retrieval_branch:
         candidates.append(tree.writer.candidate(start, "write", None))
     return candidates
@@ -108,7 +150,9 @@ def _vote(tree: Tree, start: Hypothesis, passages: Sequence[Passage]) -> Steps[A
     if tree.judges:
         from selfrag.decoding.judging import judge_candidates
 
-        yield from judge_candidates(tree, [tree.nodes[hypothesis.node] for hypothesis in written.usable])
+        yield from judge_candidates(
+            tree, [tree.nodes[hypothesis.node] for hypothesis in written.usable]
+        )
     check_generated(tree.nodes)
     for node in tree.nodes:
         node.text = node.text.strip()

@@ -16,7 +16,14 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from selfrag.common.checks import check_choice, check_float, check_int, unknown_name
 from selfrag.common.errors import UserError
-from selfrag.decoding.terms import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
+from selfrag.decoding.terms import (
+    REPLACEABLE,
+    Guardrail,
+    ScoreTerm,
+    as_label,
+    distinct_roles,
+    parts,
+)
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, Role, group
 from selfrag.reflection.weights import TOKEN_TERMS, Weights
@@ -31,13 +38,17 @@ WithoutEvidence = Literal["abstain", "write"]
 class AnswerReason(StrEnum):
     """Why an answer is the abstention, or was written without the evidence that was looked for."""
 
-    NOTHING_FOUND = "nothing found"  # the search, or the evidence of the caller, held no passage
+    NOTHING_FOUND = (
+        "nothing found"  # the search, or the evidence of the caller, held no passage
+    )
     NOTHING_LEFT = "every passage left out"  # guardrails dropped all that were found
     GUARDRAIL = "guardrail"  # a guardrail, or a stage of a flow, refused
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
 
 
-def constraint(labels_by_group: Mapping[str, str | Iterable[str]] | None) -> TokenConstraint:
+def constraint(
+    labels_by_group: Mapping[str, str | Iterable[str]] | None,
+) -> TokenConstraint:
     """Normalise `{"issup": "Fully supported"}` or `{"isuse": ["4", "5"]}` to roles and canonical label names."""
     known = {labels.role for labels in CRITIQUES}
     result: dict[Role, frozenset[str]] = {}
@@ -48,11 +59,21 @@ def constraint(labels_by_group: Mapping[str, str | Iterable[str]] | None) -> Tok
     for name, values in (labels_by_group or {}).items():
         labels = group(name)
         if labels.role not in known:
-            raise UserError(f"constraint on {name!r}: only {', '.join(sorted(known))} can be constrained")
-        names = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+            raise UserError(
+                f"constraint on {name!r}: only {', '.join(sorted(known))} can be constrained"
+            )
+        names = (
+            list(values)
+            if isinstance(values, Iterable) and not isinstance(values, str)
+            else [values]
+        )
         if not names:
-            raise UserError(f"constraint on {name!r} names no label; known: {', '.join(labels.names)}")
-        result[labels.role] = frozenset(labels.names[labels.index(item)] for item in names)
+            raise UserError(
+                f"constraint on {name!r} names no label; known: {', '.join(labels.names)}"
+            )
+        result[labels.role] = frozenset(
+            labels.names[labels.index(item)] for item in names
+        )
     return result
 
 
@@ -61,7 +82,9 @@ def check_names(names: Iterable[str]) -> None:
     known = Decoding.__dataclass_fields__
     for name in names:
         if name not in known:
-            raise unknown_name("setting", name, known, "`python -m pydoc selfrag.Decoding`")
+            raise unknown_name(
+                "setting", name, known, "`python -m pydoc selfrag.Decoding`"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +195,9 @@ class Decoding:
         if self.threshold is not None:
             check_float("threshold", self.threshold, 0, 1)
         if not isinstance(self.weights, Weights):
-            raise UserError(f"weights={self.weights!r:.80}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
+            raise UserError(
+                f"weights={self.weights!r:.80}: give selfrag.Weights(isrel=.., issup=.., isuse=..)"
+            )
         self._check_judges()
         object.__setattr__(self, "require", constraint(self.require))
         object.__setattr__(self, "forbid", constraint(self.forbid))
@@ -226,7 +251,12 @@ class Decoding:
         IsRel of five passages picks the one that the answer is written from, sentence by sentence, and each sentence
         is judged by IsSup. There is no beam, and IsUse is not asked for.
         """
-        settings: dict[str, Any] = {"shortlist": 5, "passages": 1, "beam": 1, "weights": Weights(isuse=0.0)}
+        settings: dict[str, Any] = {
+            "shortlist": 5,
+            "passages": 1,
+            "beam": 1,
+            "weights": Weights(isuse=0.0),
+        }
         return cls(**settings | changes)
 
     def _check_judges(self) -> None:
@@ -234,16 +264,24 @@ class Decoding:
         object.__setattr__(self, "guardrails", parts(self.guardrails, Guardrail))
         distinct_roles(self.judges)
         counts = self.survivors
-        sound = isinstance(counts, tuple | list) and all(type(count) is int and count >= 1 for count in counts)
+        sound = isinstance(counts, tuple | list) and all(
+            type(count) is int and count >= 1 for count in counts
+        )
         if not sound or len(counts) != 3:
-            raise UserError(f"survivors={counts!r:.80}: give three whole numbers of at least 1, such as (8, 4, 2)")
+            raise UserError(
+                f"survivors={counts!r:.80}: give three whole numbers of at least 1, such as (8, 4, 2)"
+            )
         object.__setattr__(self, "survivors", tuple(counts))
         if not isinstance(self.abstention, str) or not self.abstention.strip():
-            raise UserError(f"abstention={self.abstention!r:.80}: give the text of an answer that is none")
+            raise UserError(
+                f"abstention={self.abstention!r:.80}: give the text of an answer that is none"
+            )
         known = {part.judge for part in self.judges if part.replaces is None}
         for name in dict(self.weights.judges):
             if name not in known:
-                raise UserError(f"weight of {name!r}: no judge of that name has a term in the score")
+                raise UserError(
+                    f"weight of {name!r}: no judge of that name has a term in the score"
+                )
 
     @property
     def searched(self) -> int:
@@ -258,7 +296,10 @@ class Decoding:
     @cached_property
     def terms(self) -> tuple[str, ...]:
         """Names of the terms of the segment score: the three critiques, then each judge with a term of its own."""
-        return (*TOKEN_TERMS, *(part.judge for part in self.judges if part.replaces is None))
+        return (
+            *TOKEN_TERMS,
+            *(part.judge for part in self.judges if part.replaces is None),
+        )
 
     @cached_property
     def term_weights(self) -> tuple[float, ...]:
@@ -268,13 +309,22 @@ class Decoding:
     @cached_property
     def replaced(self) -> Mapping[Role, str]:
         """Critique to the judge that stands in for the model's own token."""
-        return {part.replaces: part.judge for part in self.judges if part.replaces is not None}
+        return {
+            part.replaces: part.judge
+            for part in self.judges
+            if part.replaces is not None
+        }
 
-    def cascade_levels(self, costs: Mapping[str, int]) -> list[tuple[int, tuple[ScoreTerm, ...]]]:
+    def cascade_levels(
+        self, costs: Mapping[str, int]
+    ) -> list[tuple[int, tuple[ScoreTerm, ...]]]:
         """Return the judges of the score by their cost, cheapest first; one that was never there costs nothing."""
         cost = {term.judge: costs.get(term.judge, 0) for term in self.judges}
         ordered = sorted(self.judges, key=lambda term: cost[term.judge])
-        return [(level, tuple(terms)) for level, terms in groupby(ordered, key=lambda term: cost[term.judge])]
+        return [
+            (level, tuple(terms))
+            for level, terms in groupby(ordered, key=lambda term: cost[term.judge])
+        ]
 
     def level_capacity(self, cost: int) -> int | None:
         """Return how many candidates of a step continue from a level; None for all."""
@@ -282,7 +332,10 @@ class Decoding:
 
     def capacities(self, costs: Mapping[str, int], candidates: int) -> list[int]:
         """Return how many candidates of a step continue from each level: never more than from the level before."""
-        capacities = [self.level_capacity(cost) or candidates for cost, _ in self.cascade_levels(costs)]
+        capacities = [
+            self.level_capacity(cost) or candidates
+            for cost, _ in self.cascade_levels(costs)
+        ]
         return list(running(capacities, min))
 
     @cached_property
@@ -300,7 +353,11 @@ class Decoding:
             roles.add(Role.RELEVANCE)
         return self.own & roles
 
-    def allows(self, judgments: Mapping[Role, Judgment | None], roles: Collection[Role] = REPLACEABLE) -> bool:
+    def allows(
+        self,
+        judgments: Mapping[Role, Judgment | None],
+        roles: Collection[Role] = REPLACEABLE,
+    ) -> bool:
         """Return whether a segment with these critiques meets the hard constraints on `roles`.
 
         A required critique that is undefined is not met; an undefined one is never forbidden.
@@ -308,12 +365,18 @@ class Decoding:
         for name, required in self.require.items():
             role = Role(name)
             judgment = judgments.get(role)
-            if role in roles and (judgment is None or as_label(judgment, role) not in required):
+            if role in roles and (
+                judgment is None or as_label(judgment, role) not in required
+            ):
                 return False
         for name, forbidden in self.forbid.items():
             role = Role(name)
             judgment = judgments.get(role)
-            if role in roles and judgment is not None and as_label(judgment, role) in forbidden:
+            if (
+                role in roles
+                and judgment is not None
+                and as_label(judgment, role) in forbidden
+            ):
                 return False
         return True
 
@@ -330,13 +393,19 @@ class Decoding:
         if self.retrieve_test == "yes_no":
             return yes / (yes + no) if yes + no > 0 else 0.0
         tiny = 1e-38
-        log_yes, log_no = (min(0.0, math.log(max(p * judgment.coverage, tiny))) for p in (yes, no))
+        log_yes, log_no = (
+            min(0.0, math.log(max(p * judgment.coverage, tiny))) for p in (yes, no)
+        )
         return log_yes / (log_yes + log_no) if log_yes + log_no < 0 else 0.5
 
-    def action(self, judgment: Judgment | None, *, has_evidence: bool) -> tuple[Action, str]:
+    def action(
+        self, judgment: Judgment | None, *, has_evidence: bool
+    ) -> tuple[Action, str]:
         """Return what to do at a segment boundary, and why; `judgment` is None in the modes that need none."""
         if self.mode != "adaptive":
-            return ("retrieve" if self.mode == "always" else "write"), f"mode={self.mode}"
+            return (
+                "retrieve" if self.mode == "always" else "write"
+            ), f"mode={self.mode}"
         if judgment is None:
             return "write", "no Retrieve distribution"
         if has_evidence and self.segment_end == "retrieval":
@@ -347,7 +416,9 @@ class Decoding:
         if self.threshold is None:
             if continues:
                 return "continue", kept
-            return ("retrieve" if yes > no else "write"), f"p(Retrieval)={yes:.3f}, p(No Retrieval)={no:.3f}"
+            return (
+                "retrieve" if yes > no else "write"
+            ), f"p(Retrieval)={yes:.3f}, p(No Retrieval)={no:.3f}"
         score = self.retrieval_score(judgment)
         above = score > self.threshold
         threshold_wins = self.threshold == 0 or self.keep_evidence == "below_threshold"

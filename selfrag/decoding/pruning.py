@@ -28,7 +28,13 @@ from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, ask, race, wi
 from selfrag.decoding.writer import Candidate, Hypothesis
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, Role
-from selfrag.reflection.requests import Failed, Generated, RequestResult, Steps, has_ended
+from selfrag.reflection.requests import (
+    Failed,
+    Generated,
+    RequestResult,
+    Steps,
+    has_ended,
+)
 
 GAP = 0.1
 """A candidate waits if its bound is this far below that of the last one that would fit in the beam."""
@@ -61,17 +67,27 @@ def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
     choices: list[tuple[float, ...]] = []
     for labels in CRITIQUES:
         if labels.role not in node.judgments and labels in APPLICABLE[node.branch]:
-            choices.append((math.nan, min(labels.values), max(labels.values)))  # undefined, or anywhere between
+            choices.append(
+                (math.nan, min(labels.values), max(labels.values))
+            )  # undefined, or anywhere between
         else:
-            choices.append((judgment_score(node.judgments.get(labels.role), policy.undefined),))
+            choices.append(
+                (judgment_score(node.judgments.get(labels.role), policy.undefined),)
+            )
     # The score is linear in the critiques that are defined, so its extremes are at their ends.
-    corners = [critique_score(corner, policy.term_weights, policy.undefined) for corner in product(*choices)]
+    corners = [
+        critique_score(corner, policy.term_weights, policy.undefined)
+        for corner in product(*choices)
+    ]
     return min(corners), max(corners) + node.likelihood
 
 
 def segment_limits(policy: Decoding) -> tuple[float, float]:
     """Return the lowest and the highest score that any segment can have."""
-    return segment_range(Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none")), policy)
+    return segment_range(
+        Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none")),
+        policy,
+    )
 
 
 class ScoreBounds(NamedTuple):
@@ -83,7 +99,11 @@ class ScoreBounds(NamedTuple):
 
 
 def bounds(
-    node: Node, segment: tuple[float, float], before: list[float], policy: Decoding, limits: tuple[float, float]
+    node: Node,
+    segment: tuple[float, float],
+    before: list[float],
+    policy: Decoding,
+    limits: tuple[float, float],
 ) -> ScoreBounds:
     """Return the highest scores of a node, from the lowest and the highest of its segment and the scores before it.
 
@@ -118,12 +138,27 @@ def write_promising(
     ids = range(len(tree.nodes), len(tree.nodes) + len(candidates))
     step = _Step(tree, candidates, depth, best, ids)
     results = yield from step.run()
-    remaining = [i for i in range(len(candidates)) if i not in step.given_up and i not in step.written]
-    pairs = yield from _build_nodes(tree, [(candidates[i], results[i], ids[i]) for i in remaining], depth)
+    remaining = [
+        i
+        for i in range(len(candidates))
+        if i not in step.given_up and i not in step.written
+    ]
+    pairs = yield from _build_nodes(
+        tree, [(candidates[i], results[i], ids[i]) for i in remaining], depth
+    )
     pairs = sorted([*pairs, *step.written.values()], key=lambda pair: pair[0].id)
-    tree.nodes += sorted([*(node for node, _ in pairs), *step.given_up.values()], key=lambda node: node.id)
-    bounded = {node.id: candidates[i] for i, node in step.given_up.items() if node.status is Status.BOUNDED}
-    return WrittenStep([hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded)
+    tree.nodes += sorted(
+        [*(node for node, _ in pairs), *step.given_up.values()],
+        key=lambda node: node.id,
+    )
+    bounded = {
+        node.id: candidates[i]
+        for i, node in step.given_up.items()
+        if node.status is Status.BOUNDED
+    }
+    return WrittenStep(
+        [hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded
+    )
 
 
 def _writer(tree: Tree) -> TokenWriter:
@@ -146,7 +181,9 @@ def _build_nodes(
     return pairs
 
 
-def unresolved_nodes(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> list[int]:
+def unresolved_nodes(
+    tree: Tree, bounded: Mapping[int, Candidate], best: float
+) -> list[int]:
     """Return nodes that were given up and may still end in an answer better than `best`, most promising first."""
     nodes = []
     for number in bounded:
@@ -159,7 +196,10 @@ def unresolved_nodes(tree: Tree, bounded: Mapping[int, Candidate], best: float) 
 
 def can_stop_early(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     """Return whether no answer that begins with one of these hypotheses scores as high as `best`."""
-    return all(below(_highest(tree, tree.nodes[hypothesis.node]).answer, best) for hypothesis in live)
+    return all(
+        below(_highest(tree, tree.nodes[hypothesis.node]).answer, best)
+        for hypothesis in live
+    )
 
 
 def _highest(tree: Tree, node: Node) -> ScoreBounds:
@@ -173,11 +213,15 @@ def _highest(tree: Tree, node: Node) -> ScoreBounds:
 def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Steps[list[Hypothesis]]:
     """Write candidates that were given up after all; return those that end an answer. None can enter the beam."""
     writer = _writer(tree)
-    results = yield from ask(tree, [writer.request(candidate) for candidate in bounded.values()])
+    results = yield from ask(
+        tree, [writer.request(candidate) for candidate in bounded.values()]
+    )
     finished: list[Hypothesis] = []
     for (number, candidate), result in zip(bounded.items(), results, strict=True):
         ended = [(candidate, result, number)]
-        ((node, hypothesis),) = yield from _build_nodes(tree, ended, tree.nodes[number].depth)
+        ((node, hypothesis),) = yield from _build_nodes(
+            tree, ended, tree.nodes[number].depth
+        )
         tree.nodes[number] = node
         if hypothesis is not None and node.ended:
             finished.append(hypothesis)
@@ -202,23 +246,36 @@ class _Step:
     given_up: dict[int, Node] = field(default_factory=dict)  # those that were given up
     # those that wait until the promising ones have ended; None before that is decided
     deferred: Collection[int] | None = None
-    latest: dict[int, Generated | Failed] = field(default_factory=dict)  # latest (possibly partial) result of each
+    latest: dict[int, Generated | Failed] = field(
+        default_factory=dict
+    )  # latest (possibly partial) result of each
 
-    def run(self) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
+    def run(
+        self,
+    ) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
         """Write the candidates, and return the results of those that were not given up."""
         results: dict[int, Generated | Failed] = {}
         waiting = list(range(len(self.candidates)))
         self.answers = dict.fromkeys(waiting, math.inf)
         while waiting:
-            requests = [replace(self.writer.request(self.candidates[i]), report=True) for i in waiting]
+            requests = [
+                replace(self.writer.request(self.candidates[i]), report=True)
+                for i in waiting
+            ]
             known = yield from race(self.tree, requests, partial(self._rule, waiting))
-            results |= {waiting[position]: result for position, result in known.items() if has_ended(result)}
+            results |= {
+                waiting[position]: result
+                for position, result in known.items()
+                if has_ended(result)
+            }
             later = [i for i in self.deferred or () if i in self.nodes]
             self.deferred = self._unpromising()
             waiting = [i for i in later if i not in self.deferred]
         return results
 
-    def _rule(self, running: Sequence[int], known: Mapping[int, Generated | Failed]) -> list[int]:
+    def _rule(
+        self, running: Sequence[int], known: Mapping[int, Generated | Failed]
+    ) -> list[int]:
         """Return the running requests to end now: those that are ruled out, and once those that wait for others."""
         for position, result in known.items():
             self._update(running[position], result)
@@ -245,7 +302,9 @@ class _Step:
         if self.writer.missing(candidate, reading):
             self.answers[i] = math.inf  # its score is not known yet
             return
-        self.written[i] = node, hypothesis = grow(self.tree, candidate, reading, self.ids[i], self.depth)
+        self.written[i] = node, hypothesis = grow(
+            self.tree, candidate, reading, self.ids[i], self.depth
+        )
         if hypothesis is not None and not self._over(node):
             self.answers[i] = _highest(self.tree, node).answer
 
@@ -257,13 +316,19 @@ class _Step:
     @property
     def _usable(self) -> list[tuple[Node, Hypothesis]]:
         """Return those that have ended and can be used."""
-        return [(node, hypothesis) for node, hypothesis in self.written.values() if hypothesis is not None]
+        return [
+            (node, hypothesis)
+            for node, hypothesis in self.written.values()
+            if hypothesis is not None
+        ]
 
     def _give_up(self) -> None:
         """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
         needed = self._needed()
         nodes = [node for node, _ in self._usable]
-        finished = max([self.best, *(node.path_score for node in nodes if self._over(node))])
+        finished = max(
+            [self.best, *(node.path_score for node in nodes if self._over(node))]
+        )
         parents = {node.parent for node in nodes} | {ROOT}
         if all(below(answer, finished) for answer in self.answers.values()):
             for i, node in list(self.nodes.items()):
@@ -274,7 +339,9 @@ class _Step:
                 if not below(node.path_score, needed):
                     continue
                 # If nothing else follows its parent, the answer may end there.
-                if node.parent not in parents and not below(self.tree.nodes[node.parent].path_score, finished):
+                if node.parent not in parents and not below(
+                    self.tree.nodes[node.parent].path_score, finished
+                ):
                     continue
                 node.finish = f"at most {node.path_score:.3f}, below {needed:.3f}"
             self._drop(i)
@@ -287,22 +354,48 @@ class _Step:
         """Return the node of a candidate that has begun, with the highest scores that it can reach."""
         policy, candidate = self.tree.policy, self.candidates[i]
         parent = candidate.parent.node
-        node = Node(self.ids[i], parent, self.depth, candidate.branch, candidate.passage, status=Status.BOUNDED)
-        node.dropped_tokens, node.token_ids = candidate.dropped_tokens, partial_result.token_ids
-        node.likelihood = highest_likelihood(policy, partial_result.token_logprobs, candidate.max_tokens)
+        node = Node(
+            self.ids[i],
+            parent,
+            self.depth,
+            candidate.branch,
+            candidate.passage,
+            status=Status.BOUNDED,
+        )
+        node.dropped_tokens, node.token_ids = (
+            candidate.dropped_tokens,
+            partial_result.token_ids,
+        )
+        node.likelihood = highest_likelihood(
+            policy, partial_result.token_logprobs, candidate.max_tokens
+        )
         node.judgments = {Role.RELEVANCE: self._relevance(candidate, partial_result)}
         node.score, node.path_score, self.answers[i] = _highest(self.tree, node)
         if not policy.allows(node.judgments, node.judgments.keys()):
-            node.status, node.finish, self.answers[i] = Status.FORBIDDEN, "its IsRel is not allowed", -math.inf
+            node.status, node.finish, self.answers[i] = (
+                Status.FORBIDDEN,
+                "its IsRel is not allowed",
+                -math.inf,
+            )
         return node
 
-    def _relevance(self, candidate: Candidate, partial_result: Generated) -> Judgment | None:
+    def _relevance(
+        self, candidate: Candidate, partial_result: Generated
+    ) -> Judgment | None:
         """Return IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
         vocabulary = self.writer.vocabulary
         written = partial_result.token_ids[0] in vocabulary.group(ISREL)
-        if candidate.branch != "passage" or not (written or Role.RELEVANCE in self.tree.policy.forced):
+        if candidate.branch != "passage" or not (
+            written or Role.RELEVANCE in self.tree.policy.forced
+        ):
             return None
-        return read_critique(vocabulary, ISREL, partial_result.watched[0], candidate.site, candidate.evidence)
+        return read_critique(
+            vocabulary,
+            ISREL,
+            partial_result.watched[0],
+            candidate.site,
+            candidate.evidence,
+        )
 
     def _over(self, node: Node) -> bool:
         return node.ended or self.depth == self.tree.policy.max_segments
@@ -325,7 +418,9 @@ class _Step:
 
         They wait for the best ones, and cost one token if the guess is right. A wrong guess costs time, no answer.
         """
-        room = 1 if self.depth == self.tree.policy.max_segments else self.tree.policy.beam
+        room = (
+            1 if self.depth == self.tree.policy.max_segments else self.tree.policy.beam
+        )
         if len(self.nodes) <= room:
             return []
         bounds = {i: node.path_score for i, node in self.nodes.items()}

@@ -29,7 +29,9 @@ _CUE = re.compile(
 """Words of which each English refusal has one; most other texts are told by the lack of them."""
 _SPACE = re.compile(r"\s+")
 _QUOTE = re.compile(r'"[^"]*"')
-_ABBREVIATION = re.compile(r"\b(dr|mr|mrs|ms|st|prof|jr|sr|vs|no|e\.g|i\.e|u\.s)\.(?= )", re.IGNORECASE)
+_ABBREVIATION = re.compile(
+    r"\b(dr|mr|mrs|ms|st|prof|jr|sr|vs|no|e\.g|i\.e|u\.s)\.(?= )", re.IGNORECASE
+)
 _MARKS = re.compile(r" ?\[\d{1,3}(?:[,;] ?\d{1,3})*\]")
 _SENTENCE = re.compile(r"[.!?\u2026]+(?:\s|$)|\n+")
 _CLAUSE = re.compile(
@@ -73,7 +75,9 @@ class _Patterns:
 @cache
 def _patterns() -> _Patterns:
     """Read and compile the patterns; a few hundredths of a second, once."""
-    table = tomllib.loads(files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(
+        files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8")
+    )
     parts: dict[str, str] = table["parts"]
 
     def compiled(pattern: str) -> re.Pattern[str]:
@@ -108,7 +112,13 @@ def refuses(text: str) -> bool:
     hinted = _CUE.search(text) is not None
     if len(text) > (_LONGEST if hinted else _LONGEST_FOREIGN):
         return False
-    said = _SPACE.sub(" ", _MARKS.sub("", text).replace("\u2019", "'").replace("\u201c", '"').replace("\u201d", '"'))
+    said = _SPACE.sub(
+        " ",
+        _MARKS.sub("", text)
+        .replace("\u2019", "'")
+        .replace("\u201c", '"')
+        .replace("\u201d", '"'),
+    )
     said = said.strip(" *_`")
     if not said:
         return False
@@ -127,7 +137,10 @@ def refuses(text: str) -> bool:
             continue
         clauses = _clauses(sentence.strip())
         refused |= any(_is_refusal(clause) for clause in clauses)
-        if not all(_is_refusal(clause) or _is_filler(clause, beside_refusal=refused) for clause in clauses):
+        if not all(
+            _is_refusal(clause) or _is_filler(clause, beside_refusal=refused)
+            for clause in clauses
+        ):
             return False
     return refused
 
@@ -159,7 +172,10 @@ def _without_lead(clause: str) -> str:
 
 def _is_refusal(clause: str) -> bool:
     """Return whether a clause says that there is no answer."""
-    return _patterns().refusal.match(clause) is not None and _patterns().content.search(clause) is None
+    return (
+        _patterns().refusal.match(clause) is not None
+        and _patterns().content.search(clause) is None
+    )
 
 
 def _is_filler(clause: str, *, beside_refusal: bool) -> bool:

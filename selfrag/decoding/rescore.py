@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import APPLICABLE, ScoreArray, Undefined, add_to_path, critique_score, group_scores
+from selfrag.decoding.segments import (
+    APPLICABLE,
+    ScoreArray,
+    Undefined,
+    add_to_path,
+    critique_score,
+    group_scores,
+)
 from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.reflection.labels import CRITIQUES, Role
@@ -28,8 +35,12 @@ class Replay:
     """What S settings choose in one trace of N nodes."""
 
     best: Ints  # [S] id of the node that ends the answer, -1 where there is none
-    exact: Bools  # [S] whether the recorded tree held everything that the setting asks for
-    segment_scores: ScoreArray  # [N, S] score of each node; means nothing for one that was given up
+    exact: (
+        Bools  # [S] whether the recorded tree held everything that the setting asks for
+    )
+    segment_scores: (
+        ScoreArray  # [N, S] score of each node; means nothing for one that was given up
+    )
     path_scores: ScoreArray  # [N, S] score of the hypothesis that ends at each node
     kept: Bools  # [N, S] nodes that are finished, or in the beam after their step
     finished: Bools  # [N, S] of these, the ones where a hypothesis ended
@@ -40,14 +51,23 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     """Search the recorded tree again under S settings."""
     terms, undefined = trace.decoding.terms, trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
-    scores = np.array([group_scores(node.judgments, node.judges, terms, undefined) for node in trace.nodes])
+    scores = np.array(
+        [
+            group_scores(node.judgments, node.judges, terms, undefined)
+            for node in trace.nodes
+        ]
+    )
     scores = scores.reshape(-1, len(terms))
     likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
     recorded = _Recorded(trace)
     if trace.options:
         return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
-    as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (not trace.narrow)
-    result = _search(recorded, likelihood + _critique(scores, matrix, undefined), as_decoded)
+    as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (
+        not trace.narrow
+    )
+    result = _search(
+        recorded, likelihood + _critique(scores, matrix, undefined), as_decoded
+    )
     exact = as_decoded if trace.decoding.prunes else result.exact
     return replace(result, exact=exact & _were_asked(trace, matrix))
 
@@ -57,7 +77,9 @@ def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
     complete = np.ones(len(matrix), dtype=bool)
     for column, labels in enumerate(CRITIQUES):
         role = labels.role
-        if role in trace.decoding.own and any(_lacks(node, role) for node in trace.nodes):
+        if role in trace.decoding.own and any(
+            _lacks(node, role) for node in trace.nodes
+        ):
             complete &= matrix[:, column] == 0
     return complete
 
@@ -65,16 +87,24 @@ def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
 def _lacks(node: Node, role: Role) -> bool:
     """Return whether nobody was asked for a critique that could have been made; a critique without a label is None."""
     applicable = {labels.role for labels in APPLICABLE[node.branch]}
-    return node.status not in UNUSABLE and role in applicable and role not in node.judgments
+    return (
+        node.status not in UNUSABLE
+        and role in applicable
+        and role not in node.judgments
+    )
 
 
-def _critique(scores: ScoreArray, matrix: ScoreArray, undefined: Undefined) -> ScoreArray:
+def _critique(
+    scores: ScoreArray, matrix: ScoreArray, undefined: Undefined
+) -> ScoreArray:
     columns = list(np.ascontiguousarray(matrix.T))
     critiques = [critique_score(row, columns, undefined) for row in scores.tolist()]
     return np.array(critiques).reshape(len(scores), len(matrix))
 
 
-def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:
+def rescore(
+    trace: Trace, weights: Weights | None = None, threshold: float | None = None
+) -> tuple[Trace, bool]:
     """Re-rank a trace under other weights or another threshold, and say whether it was complete for them."""
     recorded = changed = trace.decoding
     if weights is not None:
@@ -82,8 +112,13 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
     if threshold is not None:
         changed = replace(changed, threshold=threshold)
     lacking = changed.prunes or bool(changed.judges)
-    same = (changed.term_weights, changed.threshold) == (recorded.term_weights, recorded.threshold)
-    trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and not same))
+    same = (changed.term_weights, changed.threshold) == (
+        recorded.term_weights,
+        recorded.threshold,
+    )
+    trace = replace(
+        trace, decoding=changed, narrow=trace.narrow or (lacking and not same)
+    )
     first, complete = _Recorded(trace).recorded_candidates(ROOT)
     if complete:
         check_generated(first)
@@ -105,7 +140,10 @@ def settle(trace: Trace, result: Replay) -> Trace:
             status = Status.FINISHED if result.finished[i, 0] else Status.KEPT
         elif result.merged[i, 0]:
             status = Status.MERGED
-        score, path = float(result.segment_scores[i, 0]), float(result.path_scores[i, 0])
+        score, path = (
+            float(result.segment_scores[i, 0]),
+            float(result.path_scores[i, 0]),
+        )
         nodes.append(replace(node, score=score, path_score=path, status=status))
     best = int(result.best[0])
     return replace(trace, nodes=tuple(nodes), best=best if best >= 0 else None)
@@ -115,10 +153,14 @@ def _matrix(weights: ReplayWeights, decoding: Decoding) -> ScoreArray:
     """Return weights as an array [S, T]. Columns that an array lacks come from the recorded settings."""
     recorded = decoding.weights.row(decoding.terms)
     if not isinstance(weights, np.ndarray):
-        return np.array([w.row(decoding.terms) for w in weights], dtype=np.float64).reshape(-1, len(recorded))
+        return np.array(
+            [w.row(decoding.terms) for w in weights], dtype=np.float64
+        ).reshape(-1, len(recorded))
     matrix = np.asarray(weights, dtype=np.float64)
     if matrix.ndim != 2 or not len(CRITIQUES) <= matrix.shape[1] <= len(recorded):
-        raise UserError(f"weights of shape {matrix.shape}: give [S, {len(recorded)}] for {', '.join(decoding.terms)}")
+        raise UserError(
+            f"weights of shape {matrix.shape}: give [S, {len(recorded)}] for {', '.join(decoding.terms)}"
+        )
     missing = np.tile(recorded[matrix.shape[1] :], (len(matrix), 1))
     return np.hstack([matrix, missing])
 
@@ -143,8 +185,16 @@ class _Recorded:
         """Return usable candidates after a node, those that a judge rejected, and whether the record is complete."""
         children, complete = self.recorded_candidates(node)
         forbidden = [child for child in children if child.status is Status.FORBIDDEN]
-        rejected = [child for child in forbidden if any(_judged(child, part) for part in self.terms)]
-        return [child for child in children if child.status not in UNUSABLE], rejected, complete
+        rejected = [
+            child
+            for child in forbidden
+            if any(_judged(child, part) for part in self.terms)
+        ]
+        return (
+            [child for child in children if child.status not in UNUSABLE],
+            rejected,
+            complete,
+        )
 
     def passed_all(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
         """Return a mask of the candidates that passed every judge, and whether it is independent of the weights.
@@ -159,7 +209,9 @@ class _Recorded:
             The mask [C, 1]; for each setting, whether the mask does not depend on its weights [S].
         """
         usable = np.array([node.status not in UNUSABLE for node in nodes])[:, None]
-        judged = np.array([all(_judged(node, part) for part in self.terms) for node in nodes])[:, None]
+        judged = np.array(
+            [all(_judged(node, part) for part in self.terms) for node in nodes]
+        )[:, None]
         capacity = min(self.trace.decoding.capacities(self.trace.costs, len(nodes)))
         unjudged = (taking & usable & ~judged).any(axis=0)
         return usable & judged, (taking.sum(axis=0) <= capacity) & ~unjudged
@@ -167,12 +219,20 @@ class _Recorded:
 
 def _judged(node: Node, part: ScoreTerm) -> bool:
     """Return whether a judge was asked about a node, or had nothing to say about it."""
-    return part.judge in node.judges if part.replaces is None else part.replaces in node.judgments
+    return (
+        part.judge in node.judges
+        if part.replaces is None
+        else part.replaces in node.judgments
+    )
 
 
 def _search(recorded: _Recorded, segment: ScoreArray, as_decoded: Bools) -> Replay:
     """Search the recorded candidates for all settings at once; `as_decoded` [S] are those that it was decoded with."""
-    trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
+    trace, path, keys = (
+        recorded.trace,
+        _path_scores(recorded.trace, segment),
+        _text_keys(recorded.trace),
+    )
     count, settings = path.shape
     finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
     kept = np.zeros((count + 1, settings), dtype=bool)
@@ -204,7 +264,9 @@ def _search(recorded: _Recorded, segment: ScoreArray, as_decoded: Bools) -> Repl
             over = [trace.over(i) for i in candidates]
             text_and_end = list(zip([keys[i] for i in candidates], over, strict=True))
             merged[candidates] = _drop_twins(values, text_and_end)
-            kept[candidates] = _best(values, trace.decoding.beam) | ((values > -np.inf) & np.array(over)[:, None])
+            kept[candidates] = _best(values, trace.decoding.beam) | (
+                (values > -np.inf) & np.array(over)[:, None]
+            )
         level = candidates
     none = np.full(settings, -1)
     ends = np.where(finished, path, -np.inf)
@@ -267,7 +329,10 @@ def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
         if node.parent != ROOT:
             before = totals[node.parent]
             if node.text.strip():
-                total, count = add_to_path(before, total, accumulate), counts[node.parent] + 1
+                total, count = (
+                    add_to_path(before, total, accumulate),
+                    counts[node.parent] + 1,
+                )
             else:
                 total, count = before, counts[node.parent]
         totals.append(total)
@@ -276,7 +341,9 @@ def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
     return path
 
 
-def _choose(recorded: _Recorded, likelihood: ScoreArray, critique: ScoreArray) -> Replay:
+def _choose(
+    recorded: _Recorded, likelihood: ScoreArray, critique: ScoreArray
+) -> Replay:
     """Choose the option with the largest sum over passages, with its best passage. `critique` is [N, S].
 
     In a product a critique below 0 counts as 0. If no candidate has a critique above 0, all have the same weight.
@@ -307,4 +374,6 @@ def _choose(recorded: _Recorded, likelihood: ScoreArray, critique: ScoreArray) -
     of_winner = np.where((option[:, None] == winner) & usable, parts, -np.inf)
     best = np.where(usable.any(axis=0), of_winner.argmax(axis=0), -1)
     exact = np.full(critique.shape[1], complete)
-    return Replay(best, exact, parts, totals[option], usable, usable, np.zeros_like(usable))
+    return Replay(
+        best, exact, parts, totals[option], usable, usable, np.zeros_like(usable)
+    )

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.reflection.judgment import Judgment, JudgmentSource
-from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.reflection.labels import (
+    CRITIQUES,
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    LabelSet,
+    Role,
+)
 from selfrag.reflection.requests import Finish, Generated
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import TOKEN_TERMS
@@ -33,7 +41,9 @@ class SegmentReading:
 
     ids: tuple[int, ...]  # generated ids without the boundary (a Retrieve token or EOS)
     text_ids: tuple[int, ...]  # `ids` without reflection tokens
-    judgments: dict[Role, Judgment | None]  # critique role to judgment, None where undefined
+    judgments: dict[
+        Role, Judgment | None
+    ]  # critique role to judgment, None where undefined
     # distribution over Retrieve where the next decision is due; None if the answer ends there
     boundary: Judgment | None
     # geometric mean or product of the token probabilities in (0, 1]; 0 if switched off or nothing was generated
@@ -46,7 +56,11 @@ class SegmentReading:
 
 
 def read_critique(
-    vocabulary: Vocabulary, labels: LabelSet, row: WatchedRow, site: str, evidence: str | None = None
+    vocabulary: Vocabulary,
+    labels: LabelSet,
+    row: WatchedRow,
+    site: str,
+    evidence: str | None = None,
 ) -> Judgment:
     """Return the distribution of one group from a watched row whose columns follow `Vocabulary.watch`, calibrated."""
     logprobs = row[vocabulary.columns(labels)].tolist()
@@ -88,7 +102,9 @@ def read(
     emitted, roles = generated.token_ids, vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
     cut = emitted.index(cut_id) if cut_id in emitted else None
-    end = cut if cut is not None else len(body)  # of the segment; nothing stands there if its budget ran out
+    end = (
+        cut if cut is not None else len(body)
+    )  # of the segment; nothing stands there if its budget ran out
     first: dict[Role, int] = {}
     for i in [i for i, token in enumerate(body) if token in roles]:
         first.setdefault(roles[body[i]], i)
@@ -100,7 +116,9 @@ def read(
         if position is None and labels.role in forced and end < len(emitted):
             position = _due(labels, emitted[: end + 1], vocabulary)
         if position is not None:
-            judgments[labels.role] = read_critique(vocabulary, labels, generated.watched[position], site, evidence)
+            judgments[labels.role] = read_critique(
+                vocabulary, labels, generated.watched[position], site, evidence
+            )
     stopped = cut is not None or generated.finish is Finish.STOP
     boundary = None
     if stopped:
@@ -135,7 +153,14 @@ def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary) -> 
     if labels.role == Role.UTILITY:
         return end
     isrel = vocabulary.group(ISREL)
-    return next((i for i, token in enumerate(emitted) if token in vocabulary.control and token not in isrel), end)
+    return next(
+        (
+            i
+            for i, token in enumerate(emitted)
+            if token in vocabulary.control and token not in isrel
+        ),
+        end,
+    )
 
 
 Undefined = Literal["skip", "force", "zero"]
@@ -156,7 +181,9 @@ def judgment_score(judgment: Judgment | None, undefined: Undefined) -> float:
     """Return the score of a judgment, or NaN where it is undefined or the model expected no such token there."""
     if judgment is None:
         return math.nan
-    noise = judgment.source is JudgmentSource.TOKEN and judgment.coverage < LEAST_COVERAGE
+    noise = (
+        judgment.source is JudgmentSource.TOKEN and judgment.coverage < LEAST_COVERAGE
+    )
     return math.nan if noise and undefined != "zero" else judgment.score
 
 
@@ -172,7 +199,9 @@ def group_scores(
     return [judgment_score(judgment, undefined) for judgment in known]
 
 
-def critique_score(scores: Sequence[float], weights: Sequence[ScoreValue], undefined: Undefined) -> ScoreValue:
+def critique_score(
+    scores: Sequence[float], weights: Sequence[ScoreValue], undefined: Undefined
+) -> ScoreValue:
     """Return the weighted critique term S of Eq. 4 from T scores (NaN if undefined) and T weights or arrays of them.
 
     The weights of the defined groups are scaled up to the sum of all weights, so that a missing critique neither
@@ -189,7 +218,9 @@ def critique_score(scores: Sequence[float], weights: Sequence[ScoreValue], undef
             total, present = total + weight * score, present + abs(weight)
     if undefined == "zero" or complete:
         return total
-    scaled: ScoreValue = total * (every / (present + (present == 0)))  # where nothing is present, the total is 0
+    scaled: ScoreValue = total * (
+        every / (present + (present == 0))
+    )  # where nothing is present, the total is 0
     return scaled
 
 
@@ -203,10 +234,14 @@ def segment_score(
     terms: Sequence[str] = TOKEN_TERMS,
 ) -> float:
     """Return the score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, other judges among the groups."""
-    return likelihood + critique_score(group_scores(judgments, judges, terms, undefined), weights, undefined)
+    return likelihood + critique_score(
+        group_scores(judgments, judges, terms, undefined), weights, undefined
+    )
 
 
-def add_to_path(total: ScoreValue, score: ScoreValue, accumulate: Accumulate) -> ScoreValue:
+def add_to_path(
+    total: ScoreValue, score: ScoreValue, accumulate: Accumulate
+) -> ScoreValue:
     """Return the sum, or for `product` the product, of a path and the score of its next segment.
 
     A product stays finite, so that it can be written as JSON.
@@ -219,7 +254,9 @@ def add_to_path(total: ScoreValue, score: ScoreValue, accumulate: Accumulate) ->
         return np.clip(total * score, -_LARGEST, _LARGEST)
 
 
-def path_score(segment_scores: Sequence[ScoreValue], accumulate: Accumulate) -> ScoreValue:
+def path_score(
+    segment_scores: Sequence[ScoreValue], accumulate: Accumulate
+) -> ScoreValue:
     """Return the score of a hypothesis from those of its segments, at least one; elementwise for arrays."""
     total = segment_scores[0]
     if accumulate == "product":

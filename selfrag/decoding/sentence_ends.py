@@ -52,7 +52,13 @@ def _ends(before: str, mark: str, after: str) -> bool:
         return True
     word = _LAST_WORD.search(before)
     last = "" if word is None else word.group()
-    is_initial = (len(last) == 1 and last.isalpha()) or re.fullmatch(r"(?:[^\W\d]\.)+[^\W\d]", last) is not None
-    is_item = last.isdigit() and not before[: len(before) - len(last)].strip()  # `1. Paris`
+    is_initial = (len(last) == 1 and last.isalpha()) or re.fullmatch(
+        r"(?:[^\W\d]\.)+[^\W\d]", last
+    ) is not None
+    is_item = (
+        last.isdigit() and not before[: len(before) - len(last)].strip()
+    )  # `1. Paris`
     breaks = "\n" in after[: len(after) - len(following)]
-    return not is_item and (breaks or not (is_initial or last.casefold() in _ABBREVIATIONS))
+    return not is_item and (
+        breaks or not (is_initial or last.casefold() in _ABBREVIATIONS)
+    )

@@ -18,4 +18,6 @@ def sweep(answers: Iterable[Answer], weights: ReplayWeights) -> tuple[Ints, Bool
         best.append(result.best)
         exact.append(result.exact & answer.final)
     shape = len(best), len(weights)
-    return np.array(best, dtype=np.int64).reshape(shape), np.array(exact, dtype=bool).reshape(shape)
+    return np.array(best, dtype=np.int64).reshape(shape), np.array(
+        exact, dtype=bool
+    ).reshape(shape)

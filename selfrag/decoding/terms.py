@@ -72,9 +72,13 @@ class ScoreTerm:
         """Read `hallucination_detection=issup>=0.1`."""
         match = _TERM.fullmatch(text.replace(" ", ""))
         if match is None:
-            raise UserError(f"judge {text!r}: write NAME, NAME=issup or NAME=issup>=0.1")
+            raise UserError(
+                f"judge {text!r}: write NAME, NAME=issup or NAME=issup>=0.1"
+            )
         least, role = match["least"], cast(Role | None, match["role"])
-        return cls(match["name"], role, None if least is None else as_number(least, text))
+        return cls(
+            match["name"], role, None if least is None else as_number(least, text)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,9 @@ class Guardrail:
         """Read `answerability<0.5:abstain`."""
         match = _GUARDRAIL.fullmatch(text.replace(" ", ""))
         if match is None:
-            raise UserError(f"guardrail {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain")
+            raise UserError(
+                f"guardrail {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain"
+            )
         effect: Any = match["effect"]
         return cls(match["name"], as_number(match["threshold"], text), effect)
 
@@ -122,7 +128,9 @@ def parts(values: Any, kind: type[TermOrGuardrail]) -> tuple[TermOrGuardrail, ..
     if isinstance(values, str | ScoreTerm | Guardrail):
         values = [values]
     if not isinstance(values, Iterable):
-        raise UserError(f"{values!r:.80}: give a list of {kind.__name__} or of their strings")
+        raise UserError(
+            f"{values!r:.80}: give a list of {kind.__name__} or of their strings"
+        )
     parts: dict[tuple[str, str], TermOrGuardrail] = {}
     for item in values:
         part = kind.parse(item) if isinstance(item, str) else item
@@ -140,4 +148,6 @@ def distinct_roles(terms: Iterable[ScoreTerm]) -> None:
     replaced = [term.replaces for term in terms if term.replaces is not None]
     for role in replaced:
         if replaced.count(role) > 1:
-            raise UserError(f"two judges replace {role}; give one of them a term of its own")
+            raise UserError(
+                f"two judges replace {role}; give one of them a term of its own"
+            )

@@ -24,7 +24,14 @@ from selfrag.decoding.writer import (
 from selfrag.prompting import Evidence, Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
-from selfrag.reflection.requests import Failed, Generate, Generated, Steps, TokenIds, failure_of
+from selfrag.reflection.requests import (
+    Failed,
+    Generate,
+    Generated,
+    Steps,
+    TokenIds,
+    failure_of,
+)
 from selfrag.reflection.requests import ask as ask_batch
 from selfrag.reflection.vocabulary import Vocabulary
 
@@ -39,7 +46,9 @@ DecodingModel: TypeAlias = Prompting | WritingModel
 def with_tokens(model: DecodingModel) -> Prompting:
     """Return a model with reflection tokens; refuse one without."""
     if not isinstance(model, Prompting):
-        raise UserError("this reads reflection tokens, which the model does not have; give a Self-RAG checkpoint")
+        raise UserError(
+            "this reads reflection tokens, which the model does not have; give a Self-RAG checkpoint"
+        )
     return model
 
 
@@ -48,7 +57,10 @@ def ask(requests: Sequence[Generate]) -> Steps[list[Generated | Failed]]:
     if not requests:
         return []
     results = yield from ask_batch(list(requests))
-    return [result if isinstance(result, Generated) else Failed(failure_of(result)) for result in results]
+    return [
+        result if isinstance(result, Generated) else Failed(failure_of(result))
+        for result in results
+    ]
 
 
 @dataclass(slots=True)
@@ -80,11 +92,15 @@ class TokenWriter(SegmentWriter):
     history: Sequence[Turn]
     policy: Decoding
     judges: Mapping[str, Judge] = field(default_factory=dict)
-    _encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)  # by title and text
+    _encoded: dict[tuple[str, str], Evidence] = field(
+        default_factory=dict
+    )  # by title and text
 
     def __post_init__(self) -> None:
         if self.vocabulary.scalings and not self.policy.calibrated:
-            self.prompting = replace(self.prompting, vocabulary=self.vocabulary.uncalibrated())
+            self.prompting = replace(
+                self.prompting, vocabulary=self.vocabulary.uncalibrated()
+            )
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -93,31 +109,54 @@ class TokenWriter(SegmentWriter):
 
     def start(self) -> Hypothesis:
         """Return the hypothesis before anything is written."""
-        return Hypothesis(ROOT, self.prompting.prompt(self.question, history=self.history), None)
+        return Hypothesis(
+            ROOT, self.prompting.prompt(self.question, history=self.history), None
+        )
 
-    def boundaries(self, hypotheses: Sequence[Hypothesis]) -> Steps[list[Judgment | None]]:
+    def boundaries(
+        self, hypotheses: Sequence[Hypothesis]
+    ) -> Steps[list[Judgment | None]]:
         """Return Retrieve before anything is written, from one token; later ones are read with their segment."""
-        requests = [Generate(hypothesis.prefix, 1, watch_ids=self.vocabulary.watch) for hypothesis in hypotheses]
+        requests = [
+            Generate(hypothesis.prefix, 1, watch_ids=self.vocabulary.watch)
+            for hypothesis in hypotheses
+        ]
         results = yield from ask(requests)
         judgments: list[Judgment | None] = []
         for result in results:
             if isinstance(result, Failed):
-                raise generation_error(f"the model could not read the question: {result.reason}")
-            judgments.append(read_critique(self.vocabulary, RETRIEVE, result.watched[0], "start"))
+                raise generation_error(
+                    f"the model could not read the question: {result.reason}"
+                )
+            judgments.append(
+                read_critique(self.vocabulary, RETRIEVE, result.watched[0], "start")
+            )
         return judgments
 
-    def relevance(self, places: Sequence[tuple[Hypothesis, Passage]]) -> Steps[list[Judgment | None]]:
+    def relevance(
+        self, places: Sequence[tuple[Hypothesis, Passage]]
+    ) -> Steps[list[Judgment | None]]:
         """Return IsRel of each passage, from one token; the engine then has the prompt of its segment."""
         requests = []
         for hypothesis, passage in places:
-            prompt = (*hypothesis.prefix, self.vocabulary.retrieve[0], *self.evidence(passage).ids)
+            prompt = (
+                *hypothesis.prefix,
+                self.vocabulary.retrieve[0],
+                *self.evidence(passage).ids,
+            )
             requests.append(Generate(prompt, 1, watch_ids=self.vocabulary.watch))
         results = yield from ask(requests)
         judgments: list[Judgment | None] = []
         for (_, passage), result in zip(places, results, strict=True):
             judgment = None
             if isinstance(result, Generated):
-                judgment = read_critique(self.vocabulary, ISREL, result.watched[0], f"passage {passage.id}", passage.id)
+                judgment = read_critique(
+                    self.vocabulary,
+                    ISREL,
+                    result.watched[0],
+                    f"passage {passage.id}",
+                    passage.id,
+                )
             judgments.append(judgment)
         return judgments
 
@@ -125,10 +164,14 @@ class TokenWriter(SegmentWriter):
         """Return a passage as ids; tokenised once for the whole question."""
         key = passage.title, passage.text
         if key not in self._encoded:
-            self._encoded[key] = self.prompting.evidence(passage, self.policy.passage_tokens)
+            self._encoded[key] = self.prompting.evidence(
+                passage, self.policy.passage_tokens
+            )
         return self._encoded[key]
 
-    def candidate(self, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
+    def candidate(
+        self, parent: Hypothesis, action: Action, passage: Passage | None
+    ) -> Candidate:
         """Lay out one continuation: prefix, marker and evidence as in training."""
         retrieval, no_retrieval, keep = self.vocabulary.retrieve
         branch = branch_of(action, passage)
@@ -147,11 +190,15 @@ class TokenWriter(SegmentWriter):
         return Generate(
             prompt_ids=candidate.prompt_ids,
             max_tokens=candidate.max_tokens,
-            stop_ids=self.vocabulary.retrieve if self.policy.segment_end == "retrieve" else (),
+            stop_ids=self.vocabulary.retrieve
+            if self.policy.segment_end == "retrieve"
+            else (),
             watch_ids=self.vocabulary.watch,
         )
 
-    def write(self, candidates: Sequence[Candidate]) -> Steps[list[SegmentReading | Failed]]:
+    def write(
+        self, candidates: Sequence[Candidate]
+    ) -> Steps[list[SegmentReading | Failed]]:
         """Write one segment a candidate."""
         results = yield from ask([self.request(candidate) for candidate in candidates])
         return (yield from self.read_all(candidates, results))
@@ -160,26 +207,43 @@ class TokenWriter(SegmentWriter):
         self, candidates: Sequence[Candidate], results: Sequence[Generated | Failed]
     ) -> Steps[list[SegmentReading | Failed]]:
         """Read what candidates wrote, with one more token for each segment that was cut before something was due."""
-        readings = [self.read(candidate, result) for candidate, result in zip(candidates, results, strict=True)]
+        readings = [
+            self.read(candidate, result)
+            for candidate, result in zip(candidates, results, strict=True)
+        ]
         cut: list[tuple[Candidate, SegmentReading]] = []
         requests = []
         for candidate, reading in zip(candidates, readings, strict=True):
             if isinstance(reading, SegmentReading) and self.missing(candidate, reading):
                 cut.append((candidate, reading))
-                requests.append(Generate((*candidate.prompt_ids, *reading.ids), 1, watch_ids=self.vocabulary.watch))
+                requests.append(
+                    Generate(
+                        (*candidate.prompt_ids, *reading.ids),
+                        1,
+                        watch_ids=self.vocabulary.watch,
+                    )
+                )
         endings = yield from ask(requests)
         for (candidate, reading), result in zip(cut, endings, strict=True):
             if isinstance(result, Failed):
                 continue  # stays undefined, and the policy's rule for undefined critiques applies
             for labels in self.missing(candidate, reading):
-                judgment = read_critique(self.vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
+                judgment = read_critique(
+                    self.vocabulary,
+                    labels,
+                    result.watched[0],
+                    candidate.site,
+                    candidate.evidence,
+                )
                 if labels is RETRIEVE:
                     reading.boundary, reading.ended = judgment, False
                 else:
                     reading.judgments[labels.role] = judgment
         return readings
 
-    def read(self, candidate: Candidate, result: Generated | Failed) -> SegmentReading | Failed:
+    def read(
+        self, candidate: Candidate, result: Generated | Failed
+    ) -> SegmentReading | Failed:
         """Read what a candidate wrote."""
         if isinstance(result, Failed):
             return result
@@ -200,9 +264,17 @@ class TokenWriter(SegmentWriter):
 
     def missing(self, candidate: Candidate, reading: SegmentReading) -> list[LabelSet]:
         """Return what must be read after a segment that was cut: critiques that are due, and Retrieve if it goes on."""
-        due = [labels for labels in APPLICABLE[candidate.branch] if labels.role in self.policy.forced]
+        due = [
+            labels
+            for labels in APPLICABLE[candidate.branch]
+            if labels.role in self.policy.forced
+        ]
         missing = [labels for labels in due if reading.judgments[labels.role] is None]
-        if self.policy.goes_on(reading.cut, candidate.parent.spent + len(reading.ids), len(candidate.parent.texts) + 1):
+        if self.policy.goes_on(
+            reading.cut,
+            candidate.parent.spent + len(reading.ids),
+            len(candidate.parent.texts) + 1,
+        ):
             missing.append(RETRIEVE)
         return missing
 
@@ -216,7 +288,9 @@ class TokenWriter(SegmentWriter):
         self, candidates: Sequence[Candidate], options: Sequence[str], most_watched: int
     ) -> Steps[list[ScoredOptions | Failed]]:
         """Score every option after each candidate's evidence; IsSup and IsUse are read after the option."""
-        contexts = [_OptionContext(candidate, candidate.prompt_ids) for candidate in candidates]
+        contexts = [
+            _OptionContext(candidate, candidate.prompt_ids) for candidate in candidates
+        ]
         yield from self._judge_passages(contexts)
         encoded = [tuple(self.prompting.codec.encode(option)) for option in options]
         logprobs = yield from self._option_logprobs(contexts, encoded, most_watched)
@@ -225,8 +299,14 @@ class TokenWriter(SegmentWriter):
             if context.failure is not None:
                 continue
             for option, ids in zip(options, encoded, strict=True):
-                judgments = {Role.RELEVANCE: context.relevance, Role.SUPPORT: None, Role.UTILITY: None}
-                scored.append(_ScoredOption(context, option, (*context.prefix, *ids), judgments))
+                judgments = {
+                    Role.RELEVANCE: context.relevance,
+                    Role.SUPPORT: None,
+                    Role.UTILITY: None,
+                }
+                scored.append(
+                    _ScoredOption(context, option, (*context.prefix, *ids), judgments)
+                )
         for labels in (ISSUP, ISUSE):
             yield from self._judge_options(scored, labels)
         tables: list[ScoredOptions | Failed] = []
@@ -240,30 +320,47 @@ class TokenWriter(SegmentWriter):
 
     def _judge_passages(self, contexts: Sequence[_OptionContext]) -> Steps[None]:
         """Let the model judge each passage; the judgment becomes part of the prefix, as in generation."""
-        judged = [context for context in contexts if context.candidate.branch == "passage"]
-        requests = [Generate(context.prefix, 1, watch_ids=self.vocabulary.watch) for context in judged]
+        judged = [
+            context for context in contexts if context.candidate.branch == "passage"
+        ]
+        requests = [
+            Generate(context.prefix, 1, watch_ids=self.vocabulary.watch)
+            for context in judged
+        ]
         results = yield from ask(requests)
         for context, result in zip(judged, results, strict=True):
             if isinstance(result, Failed):
                 context.failure = result
                 continue
             passage = context.candidate.evidence
-            judgment = read_critique(self.vocabulary, ISREL, result.watched[0], f"passage {passage}", passage)
+            judgment = read_critique(
+                self.vocabulary, ISREL, result.watched[0], f"passage {passage}", passage
+            )
             context.relevance = judgment
             context.prefix = (*context.prefix, self._label_id(ISREL, judgment))
 
     def _option_logprobs(
-        self, contexts: Sequence[_OptionContext], options: Sequence[TokenIds], most_watched: int
+        self,
+        contexts: Sequence[_OptionContext],
+        options: Sequence[TokenIds],
+        most_watched: int,
     ) -> Steps[dict[int, list[float]]]:
         """Return log p(option|context) by the number of the context, for each that could be served."""
-        from selfrag.decoding.option_scoring import option_logprobs, option_requests  # most questions have no options
+        from selfrag.decoding.option_scoring import (
+            option_logprobs,
+            option_requests,
+        )  # most questions have no options
 
         enders = (self.vocabulary.eos_id, *sorted(self.vocabulary.ids.values()))
         plans = {}
         for number, context in enumerate(contexts):
             if context.failure is None:
-                plans[number] = option_requests(context.prefix, options, enders, most_watched=most_watched)
-        results = yield from ask([request for plan in plans.values() for request in plan])
+                plans[number] = option_requests(
+                    context.prefix, options, enders, most_watched=most_watched
+                )
+        results = yield from ask(
+            [request for plan in plans.values() for request in plan]
+        )
         remaining = iter(results)
         logprobs: dict[int, list[float]] = {}
         for number, plan in plans.items():
@@ -274,18 +371,30 @@ class TokenWriter(SegmentWriter):
                 elif contexts[number].failure is None:
                     contexts[number].failure = result
             if contexts[number].failure is None:
-                logprobs[number] = option_logprobs(plan, served, contexts[number].prefix, options, enders)
+                logprobs[number] = option_logprobs(
+                    plan, served, contexts[number].prefix, options, enders
+                )
         return logprobs
 
-    def _judge_options(self, scored: Sequence[_ScoredOption], labels: LabelSet) -> Steps[None]:
+    def _judge_options(
+        self, scored: Sequence[_ScoredOption], labels: LabelSet
+    ) -> Steps[None]:
         """Judge every option where the group can be judged; the next group is read after the label."""
-        due = [item for item in scored if labels in APPLICABLE[item.context.candidate.branch]]
-        results = yield from ask([Generate(item.written, 1, watch_ids=self.vocabulary.watch) for item in due])
+        due = [
+            item
+            for item in scored
+            if labels in APPLICABLE[item.context.candidate.branch]
+        ]
+        results = yield from ask(
+            [Generate(item.written, 1, watch_ids=self.vocabulary.watch) for item in due]
+        )
         for item, result in zip(due, results, strict=True):
             if isinstance(result, Generated):
                 evidence = item.context.candidate.evidence
                 site = f"option {item.text!r}, passage {evidence}"
-                judgment = read_critique(self.vocabulary, labels, result.watched[0], site, evidence)
+                judgment = read_critique(
+                    self.vocabulary, labels, result.watched[0], site, evidence
+                )
                 item.judgments[labels.role] = judgment
                 item.written = (*item.written, self._label_id(labels, judgment))
 
@@ -293,7 +402,9 @@ class TokenWriter(SegmentWriter):
         return self.vocabulary.group(labels)[labels.index(judgment.label)]
 
 
-def writer_of(model: DecodingModel, question: str, history: Sequence[Turn], policy: Decoding) -> SegmentWriter:
+def writer_of(
+    model: DecodingModel, question: str, history: Sequence[Turn], policy: Decoding
+) -> SegmentWriter:
     """Return what writes the answer to a question."""
     if isinstance(model, Prompting):
         return TokenWriter(model, question, tuple(history), policy)

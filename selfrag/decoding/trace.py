@@ -42,7 +42,9 @@ class Status(StrEnum):
     BOUNDED = "bounded"  # given up: its scores and its likelihood are the highest that were possible
 
 
-UNUSABLE = frozenset({Status.DUPLICATE, Status.EMPTY, Status.FORBIDDEN, Status.FAILED, Status.BOUNDED})
+UNUSABLE = frozenset(
+    {Status.DUPLICATE, Status.EMPTY, Status.FORBIDDEN, Status.FAILED, Status.BOUNDED}
+)
 """Candidates that no weights can bring back from the record."""
 
 
@@ -132,7 +134,9 @@ class Node:
     @property
     def cut(self) -> bool:
         """Return whether the token budget or the context ended the segment before the model did."""
-        return self.finish == CUT or (self.boundary is None and self.finish in (Finish.BUDGET, Finish.CONTEXT))
+        return self.finish == CUT or (
+            self.boundary is None and self.finish in (Finish.BUDGET, Finish.CONTEXT)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,10 @@ class Trace:
 
     def over(self, node: int) -> bool:
         """Return whether nothing may follow a node: the model ended there, or no token or segment is left."""
-        return node != ROOT and (self.nodes[node].ended or self.nodes[node].depth == self.decoding.max_segments)
+        return node != ROOT and (
+            self.nodes[node].ended
+            or self.nodes[node].depth == self.decoding.max_segments
+        )
 
     def action(self, decision: Decision) -> Action:
         """Return what the settings do at a boundary; after rescoring they may differ from those of the decode."""
@@ -189,9 +196,15 @@ class Trace:
         path = self.path(decision.after)
         has_evidence = any(step.passage is not None for step in path)
         action, _ = self.decoding.action(decision.judgment, has_evidence=has_evidence)
-        return "abstain" if action == "retrieve" and decision.action == "abstain" else action
+        return (
+            "abstain"
+            if action == "retrieve" and decision.action == "abstain"
+            else action
+        )
 
-    def following(self, decision: Decision, children: Sequence[Node]) -> tuple[Sequence[Node], bool]:
+    def following(
+        self, decision: Decision, children: Sequence[Node]
+    ) -> tuple[Sequence[Node], bool]:
         """Return the candidates after a boundary that the settings ask for, and whether the record holds all of them.
 
         If the record does not hold them, all candidates are returned.
@@ -199,7 +212,9 @@ class Trace:
         action = self.action(decision)
         if action != "write" or action == decision.action:
             return children, action == decision.action
-        without = [child for child in children if child.branch == "none"]  # tried beside the passages, or none found
+        without = [
+            child for child in children if child.branch == "none"
+        ]  # tried beside the passages, or none found
         return without or children, bool(without)
 
     @property
@@ -219,7 +234,11 @@ class Trace:
         decisions = self.decisions_by_node()
         for step in self.path(self.best):
             decision = decisions[step.parent]
-            if step.text.strip() and decision.cause is not None and self.action(decision) != "write":
+            if (
+                step.text.strip()
+                and decision.cause is not None
+                and self.action(decision) != "write"
+            ):
                 return decision.cause
         return None
 
@@ -234,7 +253,9 @@ class Trace:
         """`length` where the token budget or the context ended the answer, else `stop`."""
         if self.best is not None:
             end = self.nodes[self.best]
-            goes_on = end.boundary is not None or end.finish == Finish.STOP  # but for its tokens
+            goes_on = (
+                end.boundary is not None or end.finish == Finish.STOP
+            )  # but for its tokens
             if end.cut or (end.ended and goes_on):
                 return "length"
             if self.over(self.best):
@@ -245,7 +266,9 @@ class Trace:
 
     def _after(self, node: int) -> Sequence[Node]:
         """Return the candidates after a node that the settings ask for."""
-        decision = next((decision for decision in self.decisions if decision.after == node), None)
+        decision = next(
+            (decision for decision in self.decisions if decision.after == node), None
+        )
         if decision is None:
             return ()
         children = [child for child in self.nodes if child.parent == node]
@@ -258,7 +281,9 @@ class Trace:
         A search after it failed or found nothing, or a generation failed.
         """
         end = ROOT if self.best is None else self.best
-        decision = next((decision for decision in self.decisions if decision.after == end), None)
+        decision = next(
+            (decision for decision in self.decisions if decision.after == end), None
+        )
         if decision is None or self.over(end):
             return None
         place = f"segment {1 if end == ROOT else self.nodes[end].depth + 1}"
@@ -267,7 +292,9 @@ class Trace:
         children = self._after(end)
         if end != ROOT and decision.cause is not None and not children:
             return f"the search for {place}: {decision.cause}"
-        reason = next((node.finish for node in children if node.status is Status.FAILED), None)
+        reason = next(
+            (node.finish for node in children if node.status is Status.FAILED), None
+        )
         return None if reason is None else f"{place} could not be written: {reason}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -286,9 +313,13 @@ class Trace:
             values["costs"] = dict(self.costs)
         if self.narrow:
             values["narrow"] = True
-        evidence = {decision.after: _Evidence(decision.passages) for decision in self.decisions}
+        evidence = {
+            decision.after: _Evidence(decision.passages) for decision in self.decisions
+        }
         values["decisions"] = list(map(_decision_dict, self.decisions))
-        values["nodes"] = [_node_dict(node, evidence[node.parent]) for node in self.nodes]
+        values["nodes"] = [
+            _node_dict(node, evidence[node.parent]) for node in self.nodes
+        ]
         return values
 
     def to_json(self, *, indent: int | None = 1) -> str:
@@ -308,7 +339,9 @@ class Trace:
 def check_generated(candidates: Sequence[Node]) -> None:
     """Refuse first candidates that all failed; there is then no answer, not even an empty one."""
     if candidates and all(node.status is Status.FAILED for node in candidates):
-        raise generation_error(f"no candidate could be generated: {candidates[0].finish}")
+        raise generation_error(
+            f"no candidate could be generated: {candidates[0].finish}"
+        )
 
 
 _LEFT_OUT: Mapping[str, Any] = {
@@ -331,7 +364,9 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
     """Return settings as plain values, without those of `_LEFT_OUT`."""
     values = {name: getattr(decoding, name) for name in decoding.__dataclass_fields__}
     for name in ("require", "forbid"):
-        values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
+        values[name] = {
+            str(role): sorted(labels) for role, labels in values[name].items()
+        }
     judges = [str(term) for term in values["judges"]]
     guardrails = [str(guardrail) for guardrail in values["guardrails"]]
     survivors = list(values["survivors"])
@@ -347,10 +382,26 @@ def judgment_dict(judgment: Judgment) -> dict[str, Any]:
     values = judgment.as_dict()
     if judgment.labels == SELF_RAG_LABELS.get(judgment.role):
         return values
-    return values | {"labels": [[label.name, label.value, label.token, str(label.kind)] for label in judgment.labels]}
+    return values | {
+        "labels": [
+            [label.name, label.value, label.token, str(label.kind)]
+            for label in judgment.labels
+        ]
+    }
 
 
-PLAIN = ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "ended", "score", "path_score")
+PLAIN = (
+    "id",
+    "parent",
+    "depth",
+    "branch",
+    "text",
+    "finish",
+    "likelihood",
+    "ended",
+    "score",
+    "path_score",
+)
 """Fields of a node that are JSON values as they are; `dropped_tokens` stands last."""
 
 
@@ -375,7 +426,9 @@ def _read_node(fields: dict[str, Any]) -> Node:
     try:
         fields["status"] = Status(fields["status"])
     except ValueError:
-        raise UserError(f"node {fields['id']} has the unknown status {fields['status']!r:.80}") from None
+        raise UserError(
+            f"node {fields['id']} has the unknown status {fields['status']!r:.80}"
+        ) from None
     return Node(**fields)
 
 
@@ -389,7 +442,9 @@ def _decision_dict(decision: Decision) -> dict[str, Any]:
         "passages": [passage.as_dict() for passage in decision.passages],
     }
     if decision.guardrails:
-        values["guardrails"] = [[name, judgment_dict(judgment)] for name, judgment in decision.guardrails]
+        values["guardrails"] = [
+            [name, judgment_dict(judgment)] for name, judgment in decision.guardrails
+        ]
     if decision.failure is not None:
         values["failure"] = decision.failure
     if decision.cause is not None:
@@ -420,7 +475,9 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     values["passage_id"] = node.passage.id if node.passage else None
     values["token_ids"] = list(node.token_ids)
     values["text_ids"] = list(node.text_ids)
-    values["judgments"] = {str(role): _optional(judgment) for role, judgment in node.judgments.items()}
+    values["judgments"] = {
+        str(role): _optional(judgment) for role, judgment in node.judgments.items()
+    }
     values["boundary"] = _optional(node.boundary)
     values["dropped_tokens"] = node.dropped_tokens
     if node.passage is not None:
@@ -430,9 +487,14 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     if refuses(node.text):
         values["refuses"] = True  # for the page, which shows no citation then
     if node.judges:
-        values["judges"] = {name: _optional(judgment) for name, judgment in node.judges.items()}
+        values["judges"] = {
+            name: _optional(judgment) for name, judgment in node.judges.items()
+        }
     if node.places:
-        values["places"] = {name: list(map(judgment_dict, judgments)) for name, judgments in node.places.items()}
+        values["places"] = {
+            name: list(map(judgment_dict, judgments))
+            for name, judgments in node.places.items()
+        }
     if node.undefined:
         values["undefined"] = dict(node.undefined)
     return values

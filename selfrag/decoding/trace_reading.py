@@ -8,7 +8,13 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRecord, labels_of, read_record
+from selfrag.decoding.trace_schema import (
+    DecisionRecord,
+    JudgmentRecord,
+    NodeRecord,
+    labels_of,
+    read_record,
+)
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.weights import Weights
 
@@ -31,7 +37,9 @@ def read_values(data: object) -> ConstructorFields:
     nodes = []
     for item in record["nodes"]:
         parent = item["parent"]
-        nodes.append(_read_node(item, _find_passage(item, passages[parent], by_id[parent])))
+        nodes.append(
+            _read_node(item, _find_passage(item, passages[parent], by_id[parent]))
+        )
     return {
         "question": record["question"],
         "decoding": _read_decoding(record["decoding"]),
@@ -51,7 +59,9 @@ def _read_decoding(values: Mapping[str, Any]) -> Decoding:
         raise UserError("decoding has no weights")
     weights = {FORMER_NAMES.get(name, name): value for name, value in weights.items()}
     try:
-        return Decoding(**{"without_evidence": "write", **values, "weights": Weights(**weights)})
+        return Decoding(
+            **{"without_evidence": "write", **values, "weights": Weights(**weights)}
+        )
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UserError(f"decoding: {error}") from error
 
@@ -65,7 +75,9 @@ def _read_decision(record: DecisionRecord) -> ConstructorFields:
         "judgment": _read_optional(record["judgment"]),
         "query": record["query"],
         "passages": tuple([Passage(**passage) for passage in record["passages"]]),
-        "guardrails": tuple([(name, _read_judgment(judgment)) for name, judgment in guardrails]),
+        "guardrails": tuple(
+            [(name, _read_judgment(judgment)) for name, judgment in guardrails]
+        ),
         "failure": record.get("failure"),
         "cause": record.get("cause"),
     }
@@ -76,7 +88,9 @@ def _by_id(passages: tuple[Passage, ...]) -> dict[str, Passage]:
     return {passage.id: passage for passage in reversed(passages)}
 
 
-def _find_passage(record: NodeRecord, passages: tuple[Passage, ...], by_id: Mapping[str, Passage]) -> Passage | None:
+def _find_passage(
+    record: NodeRecord, passages: tuple[Passage, ...], by_id: Mapping[str, Passage]
+) -> Passage | None:
     """Return the passage that a candidate names: by id, or by position where two share an id.
 
     Raises:
@@ -91,12 +105,26 @@ def _find_passage(record: NodeRecord, passages: tuple[Passage, ...], by_id: Mapp
     elif position < len(passages) and passages[position].id == identifier:
         passage = passages[position]
     if passage is None:
-        raise UserError(f"node {record['id']} has the unknown passage {identifier!r:.80}")
+        raise UserError(
+            f"node {record['id']} has the unknown passage {identifier!r:.80}"
+        )
     return passage
 
 
 _SAME = (
-    *("id", "parent", "depth", "branch", "text", "token_ids", "text_ids", "finish", "likelihood", "ended", "score"),
+    *(
+        "id",
+        "parent",
+        "depth",
+        "branch",
+        "text",
+        "token_ids",
+        "text_ids",
+        "finish",
+        "likelihood",
+        "ended",
+        "score",
+    ),
     *("path_score", "status", "dropped_tokens"),
 )
 """ConstructorFields of a node that are read as they are; the status is checked where its names are."""
@@ -110,12 +138,16 @@ def _read_node(record: NodeRecord, passage: Passage | None) -> ConstructorFields
     fields["judgments"] = _read_all(record["judgments"])
     fields["boundary"] = _read_optional(record["boundary"])
     fields["judges"] = _read_all(judges)
-    fields["places"] = {name: tuple(map(_read_judgment, items)) for name, items in places.items()}
+    fields["places"] = {
+        name: tuple(map(_read_judgment, items)) for name, items in places.items()
+    }
     fields["undefined"] = record.get("undefined", {})
     return fields
 
 
-def _read_all(records: Mapping[Any, JudgmentRecord | None]) -> dict[Any, Judgment | None]:
+def _read_all(
+    records: Mapping[Any, JudgmentRecord | None],
+) -> dict[Any, Judgment | None]:
     return {key: _read_optional(record) for key, record in records.items()}
 
 
@@ -126,4 +158,11 @@ def _read_optional(record: JudgmentRecord | None) -> Judgment | None:
 def _read_judgment(record: JudgmentRecord) -> Judgment:
     labels, distribution = labels_of(record), record["distribution"]
     probabilities = tuple([distribution[name] for name in labels.names])
-    return Judgment(labels, record["site"], probabilities, record["coverage"], record["source"], record["evidence"])
+    return Judgment(
+        labels,
+        record["site"],
+        probabilities,
+        record["coverage"],
+        record["source"],
+        record["evidence"],
+    )

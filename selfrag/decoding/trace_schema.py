@@ -18,7 +18,14 @@ from selfrag.common.validation import validate
 from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
 from selfrag.reflection.judgment import SELF_RAG_LABELS, JudgmentSource
-from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Label, LabelKind, LabelSet, Role
+from selfrag.reflection.labels import (
+    CRITIQUES,
+    RETRIEVE,
+    Label,
+    LabelKind,
+    LabelSet,
+    Role,
+)
 
 MAX_NODES = 100_000
 """Candidates of a trace that is read."""
@@ -74,7 +81,9 @@ class DecisionRecord(TypedDict):
     judgment: JudgmentRecord | None
     query: str | None
     passages: list[PassageRecord]
-    guardrails: NotRequired[Annotated[list[tuple[str, JudgmentRecord]], _former("guardrails", "gates")]]
+    guardrails: NotRequired[
+        Annotated[list[tuple[str, JudgmentRecord]], _former("guardrails", "gates")]
+    ]
     failure: NotRequired[str]
     cause: NotRequired[AnswerReason]
 
@@ -100,7 +109,9 @@ class NodeRecord(TypedDict):
     judgments: dict[Role, JudgmentRecord | None]
     boundary: JudgmentRecord | None
     dropped_tokens: Count
-    judges: NotRequired[Annotated[dict[str, JudgmentRecord | None], _former("judges", "joined")]]
+    judges: NotRequired[
+        Annotated[dict[str, JudgmentRecord | None], _former("judges", "joined")]
+    ]
     places: NotRequired[dict[str, list[JudgmentRecord]]]
     undefined: NotRequired[dict[str, str]]
     refuses: NotRequired[bool]
@@ -158,12 +169,16 @@ def _check_nodes(record: TraceRecord) -> None:
         if node["id"] != position:
             raise UserError(f"{place} has the id {node['id']}; ids count from 0")
         if parent >= position:
-            raise UserError(f"{place} has the parent {parent}; parents stand before their children")
+            raise UserError(
+                f"{place} has the parent {parent}; parents stand before their children"
+            )
         if parent not in decided:
             raise UserError(f"{place} follows node {parent}, where nothing was decided")
         depth = 1 if parent < 0 else depths[parent] + 1
         if node["depth"] != depth:
-            raise UserError(f"{place} has the depth {node['depth']} in place of {depth}")
+            raise UserError(
+                f"{place} has the depth {node['depth']} in place of {depth}"
+            )
         depths.append(depth)
         if options and node["text"] not in options:
             raise UserError(f"{place} is none of the options")
@@ -190,9 +205,13 @@ def labels_of(record: JudgmentRecord) -> LabelSet:
         labels = SELF_RAG_LABELS[role]
     else:
         raise UserError(f"the judgment {site!r:.80} about {role} has no labels")
-    if tuple(distribution) != labels.names and sorted(distribution) != sorted(labels.names):
+    if tuple(distribution) != labels.names and sorted(distribution) != sorted(
+        labels.names
+    ):
         raise UserError(f"the judgment {site!r:.80} is not over the labels of {role}")
     total = math.fsum(distribution.values())
     if abs(total - 1) > SUM_TOLERANCE:
-        raise UserError(f"the probabilities of the judgment {site!r:.80} sum to {total:g}, not 1")
+        raise UserError(
+            f"the probabilities of the judgment {site!r:.80} sum to {total:g}, not 1"
+        )
     return labels

@@ -80,22 +80,39 @@ class Tree:
     question: str
     writer: SegmentWriter
     policy: Decoding
-    given_evidence: tuple[Passage, ...] | None  # of the caller; None where the decoder searches
+    given_evidence: (
+        tuple[Passage, ...] | None
+    )  # of the caller; None where the decoder searches
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
-    fixed: tuple[Passage, ...] | None = None  # first search's passages, for retrieve_once
+    fixed: tuple[Passage, ...] | None = (
+        None  # first search's passages, for retrieve_once
+    )
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
     # what judges said of evidence and the question alone, kept for the whole answer
     reflections: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
-    limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
+    limits: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # lowest and highest score of any segment, where candidates are given up
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """Return what has been recorded so far."""
-        costs = {term.judge: self.judges[term.judge].cost for term in self.policy.judges}
-        return Trace(self.question, self.policy, tuple(self.nodes), tuple(self.decisions), best, options, costs)
+        costs = {
+            term.judge: self.judges[term.judge].cost for term in self.policy.judges
+        }
+        return Trace(
+            self.question,
+            self.policy,
+            tuple(self.nodes),
+            tuple(self.decisions),
+            best,
+            options,
+            costs,
+        )
 
     def score(self, node: Node) -> None:
         """Set the segment and path score of a node from what has been judged so far."""
@@ -110,7 +127,9 @@ class Tree:
         )
         before = self.scores(node.parent)
         bare = before and not node.text.strip()  # a bare end says nothing new
-        node.path_score = path_score(before if bare else [*before, node.score], policy.accumulate)
+        node.path_score = path_score(
+            before if bare else [*before, node.score], policy.accumulate
+        )
 
     def scores(self, node: int) -> list[float]:
         """Return the scores of the segments that count in the path that ends at a node; none for the root."""
@@ -131,7 +150,9 @@ class UsageCounter(Protocol):
     usage: Usage
 
 
-def ask(tree: UsageCounter, requests: list[Generate]) -> Steps[list[Generated | Failed]]:
+def ask(
+    tree: UsageCounter, requests: list[Generate]
+) -> Steps[list[Generated | Failed]]:
     """Ask for one batch of generations, and count them."""
     if not requests:
         return []
@@ -140,7 +161,9 @@ def ask(tree: UsageCounter, requests: list[Generate]) -> Steps[list[Generated | 
 
 
 def race(
-    tree: UsageCounter, requests: list[Generate], rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]]
+    tree: UsageCounter,
+    requests: list[Generate],
+    rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]],
 ) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
     """Run requests, and give up those that are not needed any more.
 
@@ -161,7 +184,10 @@ def race(
         if not pending:
             break
         pending -= gone
-        unread += sum(max(0, longest - _length(known[position])) for position in gone & known.keys())
+        unread += sum(
+            max(0, longest - _length(known[position]))
+            for position in gone & known.keys()
+        )
         news = yield Abort(frozenset(gone))
     _count(tree, [requests[i] for i in known], list(known.values()))
     tree.usage = replace(
@@ -183,7 +209,12 @@ def counted(tree: UsageCounter, batch: list[Request]) -> Steps[list[RequestResul
     for result in results:
         if isinstance(result, ExternalResult):
             used = result.usage
-            tree.usage += Usage(used.requests, used.prompt_tokens, used.cached_tokens, used.generated_tokens)
+            tree.usage += Usage(
+                used.requests,
+                used.prompt_tokens,
+                used.cached_tokens,
+                used.generated_tokens,
+            )
     return results
 
 
@@ -206,11 +237,15 @@ def _count(
                 prompt_tokens += len(request.prompt_ids)
                 cached_tokens += result.cached_tokens
                 generated_tokens += len(result.token_ids)
-    tree.usage += Usage(len(generations), prompt_tokens, cached_tokens, generated_tokens)
+    tree.usage += Usage(
+        len(generations), prompt_tokens, cached_tokens, generated_tokens
+    )
     return generations
 
 
-def read_boundaries(tree: Tree, hypotheses: Sequence[Hypothesis]) -> Steps[list[Hypothesis]]:
+def read_boundaries(
+    tree: Tree, hypotheses: Sequence[Hypothesis]
+) -> Steps[list[Hypothesis]]:
     """Return hypotheses with Retrieve at their end, asked for where it is unknown, in the mode that needs it."""
     unknown = [hypothesis for hypothesis in hypotheses if hypothesis.boundary is None]
     if not unknown or tree.policy.mode != "adaptive":
@@ -236,7 +271,9 @@ class RetrievedEvidence:
     failure: str | None = None
 
 
-def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Steps[list[RetrievedEvidence]]:
+def find(
+    tree: Tree, last_segments: Sequence[str], query: str | None = None
+) -> Steps[list[RetrievedEvidence]]:
     """Return passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
     A query is the question, or `query` in its place, and the text written last; with `retrieve_once` the question
@@ -245,7 +282,9 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
     policy = tree.policy
     ready = tree.fixed if tree.given_evidence is None else tree.given_evidence
     if ready is not None:
-        return [RetrievedEvidence(None, distinct(ready)[: policy.searched])] * len(last_segments)
+        return [RetrievedEvidence(None, distinct(ready)[: policy.searched])] * len(
+            last_segments
+        )
     if not last_segments:
         return []
     start = query or tree.question
@@ -259,7 +298,9 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
     evidence: dict[str, RetrievedEvidence] = {}
     for query, result in zip(unique, results, strict=True):
         if isinstance(result, Retrieved):
-            evidence[query] = RetrievedEvidence(query, distinct(result.passages)[: policy.searched])
+            evidence[query] = RetrievedEvidence(
+                query, distinct(result.passages)[: policy.searched]
+            )
             continue
         reason = failure_of(result)
         if not tree.nodes:
@@ -270,7 +311,9 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
     return [evidence[query] for query in queries]
 
 
-ShortlistedPassages: TypeAlias = tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]
+ShortlistedPassages: TypeAlias = tuple[
+    tuple[Passage, ...], tuple[tuple[str, Judgment], ...]
+]
 """The passages that are written from, best first, and the judgments of all that were there."""
 
 
@@ -284,15 +327,25 @@ def shortlisted(
     """
     if tree.policy.shortlist is None:
         return [(passages, ()) for _, passages in searches]
-    places = [(hypothesis, passage) for hypothesis, passages in searches for passage in passages]
+    places = [
+        (hypothesis, passage)
+        for hypothesis, passages in searches
+        for passage in passages
+    ]
     judgments = iter((yield from with_usage(tree, tree.writer.relevance(places))))
     lists: list[ShortlistedPassages] = []
     for _, passages in searches:
         judged = [(passage, next(judgments)) for passage in passages]
         # Sorting is stable, so equals stay in the order of the search.
-        ranked = sorted(judged, key=lambda pair: 1.0 if pair[1] is None else -pair[1].score)
+        ranked = sorted(
+            judged, key=lambda pair: 1.0 if pair[1] is None else -pair[1].score
+        )
         kept = tuple(passage for passage, _ in ranked[: tree.policy.passages])
-        known = tuple((str(ISREL.role), judgment) for _, judgment in judged if judgment is not None)
+        known = tuple(
+            (str(ISREL.role), judgment)
+            for _, judgment in judged
+            if judgment is not None
+        )
         lists.append((kept, known))
     return lists
 
@@ -314,7 +367,9 @@ class EvidenceFilterResult:
     abstained: bool = False  # whether the fixed abstention replaces the answer
     writes: bool = False  # whether a guardrail has the segment written without evidence
     reasons: list[str] = field(default_factory=list)  # what each guardrail did
-    judged: list[tuple[str, Judgment]] = field(default_factory=list)  # judge and judgment, in the order asked
+    judged: list[tuple[str, Judgment]] = field(
+        default_factory=list
+    )  # judge and judgment, in the order asked
 
     def note(self, guardrail: Guardrail, judgment: Judgment | None, done: str) -> bool:
         """Record a judgment; return whether it is below the guardrail's threshold."""
@@ -323,5 +378,7 @@ class EvidenceFilterResult:
         self.judged.append((guardrail.judge, judgment))
         below = judgment.score < guardrail.threshold
         if below:
-            self.reasons.append(f"{guardrail.judge} {judgment.score:.3f} < {guardrail.threshold:g}, {done}")
+            self.reasons.append(
+                f"{guardrail.judge} {judgment.score:.3f} < {guardrail.threshold:g}, {done}"
+            )
         return below

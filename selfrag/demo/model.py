@@ -32,7 +32,9 @@ def make_base(target: Path) -> None:
     _make(target, "base", build, _BASE)
 
 
-def make_merged(target: Path, adapter: Path, name: str, beside: Sequence[str], weights: str | None) -> None:
+def make_merged(
+    target: Path, adapter: Path, name: str, beside: Sequence[str], weights: str | None
+) -> None:
     """Merge an adapter into the base model; arguments as of `selfrag.demo.merged_path`."""
     base = base_path()
 
@@ -44,11 +46,15 @@ def make_merged(target: Path, adapter: Path, name: str, beside: Sequence[str], w
     _make(target, name, build, weights)
 
 
-def _make(target: Path, name: str, make: Callable[[Path], None], weights: str | None) -> None:
+def _make(
+    target: Path, name: str, make: Callable[[Path], None], weights: str | None
+) -> None:
     def build(draft: Path) -> None:
         from tqdm import tqdm
 
-        with tqdm(total=1, desc=f"preparing the {name} model", unit="step", disable=None) as bar:
+        with tqdm(
+            total=1, desc=f"preparing the {name} model", unit="step", disable=None
+        ) as bar:
             make(draft)
             bar.update()
         if weights is not None and (found := file_digest(draft / _WEIGHTS)) != weights:

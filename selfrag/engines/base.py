@@ -46,7 +46,9 @@ class Architecture:
     `config.json` of its checkpoints.
     """
 
-    register: Callable[[str], None]  # makes the type known; gets the checkpoint's name, for its `EngineError`
+    register: Callable[
+        [str], None
+    ]  # makes the type known; gets the checkpoint's name, for its `EngineError`
     # whether sequences must run one at a time, and keys and values are all that it keeps, though it is called stateful
     alone: bool = False
 
@@ -87,7 +89,9 @@ def reason(error: BaseException) -> str:
 def check_process(pid: int) -> None:
     """Refuse an engine that was loaded in another process: in a fork its threads, locks and device are the parent's."""
     if os.getpid() != pid:
-        raise EngineError(f"the engine was loaded in process {pid} and cannot be used in its fork; load it there again")
+        raise EngineError(
+            f"the engine was loaded in process {pid} and cannot be used in its fork; load it there again"
+        )
 
 
 def refusal(request: Generate, limits: EngineLimits) -> str | None:
@@ -101,7 +105,9 @@ def refusal(request: Generate, limits: EngineLimits) -> str | None:
     if request.max_tokens < 1:
         return f"max_tokens={request.max_tokens}; it must be at least 1"
     if prompt >= limits.max_model_len:
-        return f"prompt of {prompt} tokens {TOO_LONG} {limits.max_model_len}; shorten it"
+        return (
+            f"prompt of {prompt} tokens {TOO_LONG} {limits.max_model_len}; shorten it"
+        )
     if len(watch) > limits.max_watch:
         return f"{len(watch)} watched ids; at most {limits.max_watch}"
     if len(set(watch)) != len(watch):
@@ -112,7 +118,12 @@ def refusal(request: Generate, limits: EngineLimits) -> str | None:
         return "allowed_ids and constraint exclude each other"
     if request.adapter is not None and request.adapter not in limits.adapters:
         return f"unknown adapter {request.adapter!r}; loaded: {', '.join(sorted(limits.adapters)) or 'none'}"
-    every = (*request.prompt_ids, *watch, *request.stop_ids, *(request.allowed_ids or ()))
+    every = (
+        *request.prompt_ids,
+        *watch,
+        *request.stop_ids,
+        *(request.allowed_ids or ()),
+    )
     if min(every) < 0 or max(every) >= limits.vocab_size:
         bad = next(i for i in every if not 0 <= i < limits.vocab_size)
         return f"token id {bad} is outside the vocabulary of {limits.vocab_size}"
@@ -161,11 +172,15 @@ class BaseEngine(ABC):
 class NoEngine:
     """Stands where an engine is wanted for a model behind an endpoint, which takes texts: nothing is asked of it."""
 
-    limits = EngineLimits(max_model_len=8192, vocab_size=1, max_watch=0)  # old turns are left out by this context
+    limits = EngineLimits(
+        max_model_len=8192, vocab_size=1, max_watch=0
+    )  # old turns are left out by this context
 
     def submit(self, request: Generate) -> Ticket:
         """Refuse a request."""
-        raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
+        raise UserError(
+            f"an endpoint takes no token ids ({len(request.prompt_ids)} given)"
+        )
 
     def step(self) -> Sequence[TicketResult]:
         """Return nothing."""
@@ -183,6 +198,15 @@ def check_model(model: str) -> None:
     path = user_path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise EngineError(f"{model} holds no config.json; give a checkpoint directory that transformers saved")
-    elif path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or path.exists():
-        raise EngineError(f"model {model} is not a directory; give a checkpoint directory or a name on the hub")
+            raise EngineError(
+                f"{model} holds no config.json; give a checkpoint directory that transformers saved"
+            )
+    elif (
+        path.is_absolute()
+        or model.startswith((".", "~"))
+        or model.count("/") > 1
+        or path.exists()
+    ):
+        raise EngineError(
+            f"model {model} is not a directory; give a checkpoint directory or a name on the hub"
+        )

@@ -50,16 +50,28 @@ class ServerConfig:
     url: str  # such as `http://127.0.0.1:8000`
     # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
     api_key: str | None = field(default=None, repr=False, kw_only=True)
-    api_key_env: str = field(default="OPENAI_API_KEY", kw_only=True)  # name of that variable
-    max_concurrency: int = field(default=16, kw_only=True)  # requests at the server at once; more wait here
-    requests_per_minute: float | None = field(default=None, kw_only=True)  # most requests started a minute
-    connect_timeout: float = field(default=10.0, kw_only=True)  # seconds for a connection
+    api_key_env: str = field(
+        default="OPENAI_API_KEY", kw_only=True
+    )  # name of that variable
+    max_concurrency: int = field(
+        default=16, kw_only=True
+    )  # requests at the server at once; more wait here
+    requests_per_minute: float | None = field(
+        default=None, kw_only=True
+    )  # most requests started a minute
+    connect_timeout: float = field(
+        default=10.0, kw_only=True
+    )  # seconds for a connection
     # seconds for a whole answer, the time in the server's queue included
     read_timeout: float = field(default=300.0, kw_only=True)
-    retries: int = field(default=3, kw_only=True)  # repetitions of a request that may succeed later
+    retries: int = field(
+        default=3, kw_only=True
+    )  # repetitions of a request that may succeed later
     # seconds before the first repetition; doubled for each further one
     backoff: float = field(default=0.5, kw_only=True)
-    longest_wait: float = field(default=30.0, kw_only=True)  # seconds before a repetition, at most
+    longest_wait: float = field(
+        default=30.0, kw_only=True
+    )  # seconds before a repetition, at most
 
     def __post_init__(self) -> None:
         parts = check_url(self.url)
@@ -75,7 +87,9 @@ class ServerConfig:
         check_float("backoff", self.backoff, 0, 3_600)
         check_float("longest_wait", self.longest_wait, 0, 86_400)
         if self.requests_per_minute is not None:
-            check_float("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
+            check_float(
+                "requests_per_minute", self.requests_per_minute, 0, 1e6, above=True
+            )
 
     @property
     def base(self) -> str:
@@ -87,7 +101,9 @@ class ServerConfig:
         """Return the API key, or nothing; an `EngineError` where it cannot be sent in a header."""
         key = (self.api_key or os.environ.get(self.api_key_env, "")).strip()
         if not key.isascii() or not key.isprintable():
-            raise EngineError(f"the key in {self.key_source} holds characters that no key has; set it again")
+            raise EngineError(
+                f"the key in {self.key_source} holds characters that no key has; set it again"
+            )
         return key
 
     @property
@@ -146,7 +162,9 @@ class Client:
     most_bytes = 1 << 28
     """Bytes of a reply that are read, at most."""
 
-    def __init__(self, config: ServerConfig, hint: str = "", traits: ServerTraits | None = None) -> None:
+    def __init__(
+        self, config: ServerConfig, hint: str = "", traits: ServerTraits | None = None
+    ) -> None:
         import httpx
 
         self._config = config
@@ -154,10 +172,13 @@ class Client:
         self._traits = traits or ServerTraits()
         self._negotiating = asyncio.Lock()
         self._key = config.key()
-        self._interval = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
+        self._interval = (
+            60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
+        )
         self._next = 0.0  # when the next request may start
         self._http = httpx.AsyncClient(
-            headers={"Accept-Encoding": ENCODINGS} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            headers={"Accept-Encoding": ENCODINGS}
+            | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
             timeout=httpx.Timeout(None, connect=config.connect_timeout),
             limits=httpx.Limits(max_connections=config.max_concurrency + 2),
         )
@@ -192,22 +213,32 @@ class Client:
         while True:
             await self._turn()
             content = self._adapted(body())
-            reply = await self._once(method, address, content, parse, seconds or config.read_timeout)
+            reply = await self._once(
+                method, address, content, parse, seconds or config.read_timeout
+            )
             requests += 1
             if self._learns(reply, content):
                 continue
             tries += 1
             # A reply that is too long is not asked for again: it would be as long, and has to be paid for.
-            again = reply.reason and reply.whole and (not reply.connected or reply.status in self.passing)
+            again = (
+                reply.reason
+                and reply.whole
+                and (not reply.connected or reply.status in self.passing)
+            )
             if not again or tries > config.retries:
                 break
             pause = min(reply.pause, config.longest_wait)
-            self._next = max(self._next, time.monotonic() + pause)  # nothing else starts either
+            self._next = max(
+                self._next, time.monotonic() + pause
+            )  # nothing else starts either
             spread = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
             await asyncio.sleep(min(max(spread, pause), config.longest_wait))
             wait *= 2
         if self._hint and not reply.connected:
-            raise EngineError(f"no server at {config.url} after {tries} attempts ({reply.reason}); {self._hint}")
+            raise EngineError(
+                f"no server at {config.url} after {tries} attempts ({reply.reason}); {self._hint}"
+            )
         return replace(reply, requests=requests)
 
     def give_up(self, reply: ServerReply[Any], message: str) -> None:
@@ -224,7 +255,11 @@ class Client:
         """Text without the key, should a server repeat it."""
         return text.replace(self._key, "***") if self._key else text
 
-    async def negotiate(self, modes: Sequence[ModeT], attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]]) -> T:
+    async def negotiate(
+        self,
+        modes: Sequence[ModeT],
+        attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]],
+    ) -> T:
         """Return the result of a request under the strictest constraint mode that the server obeys.
 
         A server that does not know a mode refuses the request or ignores the constraint. The first request that the
@@ -242,7 +277,11 @@ class Client:
         result, _ = await attempt(cast(ModeT, self._traits.mode))
         return result
 
-    async def _find_mode(self, modes: Sequence[ModeT], attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]]) -> T:
+    async def _find_mode(
+        self,
+        modes: Sequence[ModeT],
+        attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]],
+    ) -> T:
         for mode in modes:
             result, adherence = await attempt(mode)
             if adherence is Adherence.OBEYED:
@@ -260,21 +299,29 @@ class Client:
         if content is None:
             return None
         traits = self._traits
-        adapted = {name: value for name, value in content.items() if name not in traits.dropped}
+        adapted = {
+            name: value for name, value in content.items() if name not in traits.dropped
+        }
         if "logprobs" in traits.dropped:
             adapted.pop("top_logprobs", None)  # servers refuse it alone
         if "max_tokens" in adapted:
             adapted[traits.limit_name] = adapted.pop("max_tokens")
         return adapted
 
-    def _learns(self, reply: ServerReply[Any], content: Mapping[str, Any] | None) -> bool:
+    def _learns(
+        self, reply: ServerReply[Any], content: Mapping[str, Any] | None
+    ) -> bool:
         """Return whether a refusal names a field that the server takes under a newer name, or can do without."""
         if reply.status not in (400, 422) or content is None:
             return False
         if _NEW_LIMIT in reply.reason and "max_tokens" in content:
             self._traits.limit_name = _NEW_LIMIT
             return True
-        refused = [name for name in self._traits.optional & content.keys() if _refuses(reply.reason, name)]
+        refused = [
+            name
+            for name in self._traits.optional & content.keys()
+            if _refuses(reply.reason, name)
+        ]
         self._traits.dropped.update(refused)
         return bool(refused)
 
@@ -285,13 +332,23 @@ class Client:
         self._next = now + self._interval
 
     async def _once(
-        self, method: str, address: str, content: Mapping[str, Any] | None, parse: Callable[[bytes], T], seconds: float
+        self,
+        method: str,
+        address: str,
+        content: Mapping[str, Any] | None,
+        parse: Callable[[bytes], T],
+        seconds: float,
     ) -> ServerReply[T]:
         import httpx
 
         try:
-            async with asyncio.timeout(seconds), self._http.stream(method, address, json=content) as answer:
-                unfolded = Content(answer.headers.get("Content-Encoding", ""), self.most_bytes + 1)
+            async with (
+                asyncio.timeout(seconds),
+                self._http.stream(method, address, json=content) as answer,
+            ):
+                unfolded = Content(
+                    answer.headers.get("Content-Encoding", ""), self.most_bytes + 1
+                )
                 async for part in answer.aiter_raw():
                     if not unfolded.add(part):
                         break
@@ -299,13 +356,23 @@ class Client:
             return ServerReply(reason=f"no answer within {seconds:g} s")
         except httpx.RequestError as error:
             said = " ".join(str(error).split()) or type(error).__name__
-            return ServerReply(reason=self.hidden(f"no answer: {said}"), connected=False)
+            return ServerReply(
+                reason=self.hidden(f"no answer: {said}"), connected=False
+            )
         except ValueError as error:
-            return ServerReply(answer.status_code, reason=self.hidden(str(error)), whole=False)
+            return ServerReply(
+                answer.status_code, reason=self.hidden(str(error)), whole=False
+            )
         received = bytes(unfolded)
-        reply: ServerReply[T] = ServerReply(answer.status_code, received[: self.most_bytes])
+        reply: ServerReply[T] = ServerReply(
+            answer.status_code, received[: self.most_bytes]
+        )
         if len(received) > self.most_bytes:
-            return replace(reply, reason=f"a reply of more than {self.most_bytes:,} bytes", whole=False)
+            return replace(
+                reply,
+                reason=f"a reply of more than {self.most_bytes:,} bytes",
+                whole=False,
+            )
         if reply.status == 200:
             try:
                 return replace(reply, value=parse(reply.content))
@@ -324,7 +391,10 @@ class Client:
 
 def _refuses(message: str, name: str) -> bool:
     """Return whether a refusal is about the field of this name, as in `logprobs is not supported with this model`."""
-    return re.search(rf"\b{name}\b", message) is not None and _REFUSING.search(message) is not None
+    return (
+        re.search(rf"\b{name}\b", message) is not None
+        and _REFUSING.search(message) is not None
+    )
 
 
 _NEW_LIMIT = "max_completion_tokens"
@@ -387,8 +457,16 @@ def server_message(content: bytes) -> str:
     with suppress(BadReplyError):
         data = json_of(content)
     match data:
-        case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)} | {"message": str(text)}:
+        case (
+            {"error": {"message": str(text)}}
+            | {"error": str(text)}
+            | {"detail": str(text)}
+            | {"message": str(text)}
+        ):
             pass
         case _:
             text = content[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
-    return printable(" ".join(text[: 8 * LONGEST_MESSAGE].split()))[:LONGEST_MESSAGE] or "no reason given"
+    return (
+        printable(" ".join(text[: 8 * LONGEST_MESSAGE].split()))[:LONGEST_MESSAGE]
+        or "no reason given"
+    )

@@ -83,7 +83,9 @@ class ServerEncoder:
         vector = self._vectors(["A text to learn the length of a vector."])[0]
         self.card = EncoderCard(
             name=self._model,
-            fingerprint=hashlib.blake2b(self._model.encode(), digest_size=8).hexdigest(),
+            fingerprint=hashlib.blake2b(
+                self._model.encode(), digest_size=8
+            ).hexdigest(),
             dim=len(vector),
             pooling=_RECORDED,
             normalized=bool(abs(np.linalg.norm(vector) - 1) < 1e-3),
@@ -103,17 +105,23 @@ class ServerEncoder:
 
     def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the embeddings of texts, from as many requests at once as the server may have."""
-        clean = [text.encode("utf-8", "replace").decode() or " " for text in texts]  # many servers refuse no text
+        clean = [
+            text.encode("utf-8", "replace").decode() or " " for text in texts
+        ]  # many servers refuse no text
         requests = []
         for start in range(0, len(clean), _TEXTS):
             part = clean[start : start + _TEXTS]
-            requests.append({"model": self._model, "input": part, "encoding_format": "float"})
+            requests.append(
+                {"model": self._model, "input": part, "encoding_format": "float"}
+            )
         replies = self._ask("POST", "/embeddings", requests, _Embeddings)
         vectors: list[list[float]] = []
         for request, reply in zip(requests, replies, strict=True):
             rows = sorted(reply["data"], key=lambda row: row["index"])
             if [row["index"] for row in rows] != list(range(len(request["input"]))):
-                raise EngineError(f"{self._config.url} gave {len(rows)} embeddings of {len(request['input'])} texts")
+                raise EngineError(
+                    f"{self._config.url} gave {len(rows)} embeddings of {len(request['input'])} texts"
+                )
             vectors += [row["embedding"] for row in rows]
         return vectors
 
@@ -126,12 +134,18 @@ class ServerEncoder:
             )
         return names[0]
 
-    def _ask(self, method: str, route: str, requests: Sequence[Any], kind: Any) -> list[Any]:
+    def _ask(
+        self, method: str, route: str, requests: Sequence[Any], kind: Any
+    ) -> list[Any]:
         """Return the replies to all requests, each checked to be a `kind`."""
         with start_blocking_portal() as portal:
-            return portal.call(self._send, method, self._config.base + route, requests, kind)
+            return portal.call(
+                self._send, method, self._config.base + route, requests, kind
+            )
 
-    async def _send(self, method: str, address: str, requests: Sequence[Any], kind: Any) -> list[Any]:
+    async def _send(
+        self, method: str, address: str, requests: Sequence[Any], kind: Any
+    ) -> list[Any]:
         def parse(content: bytes) -> Any:
             try:
                 return validate(kind, json_of(content), others="ignore")
@@ -148,7 +162,9 @@ class ServerEncoder:
                     raise EngineError(f"{address}: {reply.reason}")
                 return reply.value
 
-            replies = await asyncio.gather(*map(reply_to, requests), return_exceptions=True)
+            replies = await asyncio.gather(
+                *map(reply_to, requests), return_exceptions=True
+            )
         for reply in replies:
             if isinstance(reply, BaseException):
                 raise reply

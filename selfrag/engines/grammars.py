@@ -43,10 +43,14 @@ class Grammars:
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
         self._library, self._vocab_size = require("xgrammar", extra="cpu"), vocab_size
         try:
-            info = self._library.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+            info = self._library.TokenizerInfo.from_huggingface(
+                tokenizer, vocab_size=vocab_size
+            )
             self._compiler = self._library.GrammarCompiler(info, max_threads=1)
         except Exception as error:
-            raise EngineError(f"constraints cannot be used with this tokenizer: {reason(error)}") from error
+            raise EngineError(
+                f"constraints cannot be used with this tokenizer: {reason(error)}"
+            ) from error
 
     def matcher(self, constraint: Constraint, stop_ids: Sequence[int]) -> Matcher:
         """Return a fresh matcher; `stop_ids` may end the text where it is complete."""
@@ -56,9 +60,17 @@ class Grammars:
             elif constraint.form is ConstraintForm.REGEX:
                 compiled = self._compiler.compile_regex(constraint.text)
             else:
-                texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in constraint.value)
+                texts = " | ".join(
+                    json.dumps(text, ensure_ascii=False) for text in constraint.value
+                )
                 compiled = self._compiler.compile_grammar(f"root ::= {texts}")
-        except Exception as error:  # a foreign schema may hold anything; only its own request fails
-            raise EngineError(f"the {constraint.form} constraint cannot be compiled: {reason(error)}") from error
-        matcher = self._library.GrammarMatcher(compiled, override_stop_tokens=list(stop_ids))
+        except (
+            Exception
+        ) as error:  # a foreign schema may hold anything; only its own request fails
+            raise EngineError(
+                f"the {constraint.form} constraint cannot be compiled: {reason(error)}"
+            ) from error
+        matcher = self._library.GrammarMatcher(
+            compiled, override_stop_tokens=list(stop_ids)
+        )
         return Matcher(self._library, matcher, self._vocab_size)

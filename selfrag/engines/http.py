@@ -21,7 +21,13 @@ from selfrag.common.errors import EngineError
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket
-from selfrag.engines.client import BadReplyError, Client, ServerConfig, ServerReply, json_of
+from selfrag.engines.client import (
+    BadReplyError,
+    Client,
+    ServerConfig,
+    ServerReply,
+    json_of,
+)
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
 
@@ -53,14 +59,22 @@ def _sampling(request: Generate, max_model_len: int) -> dict[str, Any]:
 
 
 def _tokens_body(request: Generate, max_model_len: int) -> dict[str, Any]:
-    sampling = _sampling(request, max_model_len) | {"flat_logprobs": True, "detokenize": False}
+    sampling = _sampling(request, max_model_len) | {
+        "flat_logprobs": True,
+        "detokenize": False,
+    }
     return {"token_ids": list(request.prompt_ids), "sampling_params": sampling}
 
 
 def _completions_body(request: Generate, max_model_len: int) -> dict[str, Any]:
     text = {"add_special_tokens": False, "skip_special_tokens": False}
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
-    return {"prompt": list(request.prompt_ids), **_sampling(request, max_model_len), **text, **ids}
+    return {
+        "prompt": list(request.prompt_ids),
+        **_sampling(request, max_model_len),
+        **text,
+        **ids,
+    }
 
 
 def _tokens_rows(logprobs: Mapping[str, Any]) -> list[Any]:
@@ -71,7 +85,11 @@ def _tokens_rows(logprobs: Mapping[str, Any]) -> list[Any]:
 def _completions_rows(logprobs: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = []
     match logprobs:
-        case {"tokens": [*tokens], "token_logprobs": [*values], "top_logprobs": [*tops]}:
+        case {
+            "tokens": [*tokens],
+            "token_logprobs": [*values],
+            "top_logprobs": [*tops],
+        }:
             for token, value, top in zip(tokens, values, tops, strict=False):
                 row = _entry(token, value)
                 if isinstance(top, dict):
@@ -92,36 +110,61 @@ class Wire:
     """A route that serves requests."""
 
     route: str  # path below the server's address
-    fields: Callable[[Generate, int], dict[str, Any]]  # of a request, where the server has this longest context
-    rows: Callable[[Mapping[str, Any]], list[Any]]  # of `logprobs` in a reply an entry for each position, with others
+    fields: Callable[
+        [Generate, int], dict[str, Any]
+    ]  # of a request, where the server has this longest context
+    rows: Callable[
+        [Mapping[str, Any]], list[Any]
+    ]  # of `logprobs` in a reply an entry for each position, with others
 
-    def body(self, request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
+    def body(
+        self, request: Generate, model: str, request_id: str, max_model_len: int
+    ) -> dict[str, Any]:
         """Return the JSON of a request within the limits: to a model or adapter, under an id that was never used."""
-        return {"request_id": request_id, "model": model, "stream": False, **self.fields(request, max_model_len)}
+        return {
+            "request_id": request_id,
+            "model": model,
+            "stream": False,
+            **self.fields(request, max_model_len),
+        }
 
     def parse(self, content: bytes, request: Generate) -> Generated:
         """Return our result for a reply to `request`; raise a `BadReplyError` where anything is missing."""
         reply = json_of(content)
         match reply:
             case {
-                "choices": [{"token_ids": [*ids], "finish_reason": str(reason), "logprobs": dict(logprobs)} as choice]
+                "choices": [
+                    {
+                        "token_ids": [*ids],
+                        "finish_reason": str(reason),
+                        "logprobs": dict(logprobs),
+                    } as choice
+                ]
             }:
                 rows = self.rows(logprobs)
             case _:
-                raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs and finish_reason")
+                raise BadReplyError(
+                    "the reply lacks choices[0] with token_ids, logprobs and finish_reason"
+                )
         if reason not in ("stop", "length"):
             raise BadReplyError(f"the server ended the request early ({reason})")
         if not ids or len(ids) != len(rows) or len(ids) > request.max_tokens:
             raise BadReplyError(
                 f"{len(ids)} tokens with {len(rows)} log-probabilities for max_tokens={request.max_tokens}"
             )
-        if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+        if not all(
+            isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids
+        ):
             raise BadReplyError("token_ids holds something that is not a token id")
-        sampled = tuple(_value(row, token) for row, token in zip(rows, ids, strict=True))
+        sampled = tuple(
+            _value(row, token) for row, token in zip(rows, ids, strict=True)
+        )
         return Generated(
             token_ids=tuple(ids),
             token_logprobs=sampled,
-            watched=_watched(rows, request.watch_ids, masked=request.constraint is not None),
+            watched=_watched(
+                rows, request.watch_ids, masked=request.constraint is not None
+            ),
             finish=finish(request, ids, reason, eos=choice.get("stop_reason") is None),
             cached_tokens=_cached(reply),
         )
@@ -135,10 +178,16 @@ def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> 
         entries = row.get("top_logprobs")
         if not isinstance(entries, list):
             raise BadReplyError(f"no watched log-probabilities at position {position}")
-        values = {e["token_id"]: e for e in entries if isinstance(e, dict) and isinstance(e.get("token_id"), int)}
+        values = {
+            e["token_id"]: e
+            for e in entries
+            if isinstance(e, dict) and isinstance(e.get("token_id"), int)
+        }
         for column, token in enumerate(watch_ids):
             if token not in values:
-                raise BadReplyError(f"no log-probability of token id {token} at position {position}")
+                raise BadReplyError(
+                    f"no log-probability of token id {token} at position {position}"
+                )
             matrix[position, column] = _value(values[token], token, masked=masked)
     return matrix
 
@@ -146,14 +195,20 @@ def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> 
 def _value(entry: Any, token: int, *, masked: bool = False) -> float:
     """Return the log-probability in an entry, which must be of `token`; -inf only where tokens are masked."""
     match entry:
-        case {"token_id": int(number), "logprob": float() | int() as value} if number == token and value is not False:
+        case {"token_id": int(number), "logprob": float() | int() as value} if (
+            number == token and value is not False
+        ):
             if masked and value <= NO_VALUE:
                 return -math.inf
             if NO_VALUE < value <= 1e-3:
                 return float(value)
-            raise BadReplyError(f"log-probability {value} of token id {token} is no log-probability")
+            raise BadReplyError(
+                f"log-probability {value} of token id {token} is no log-probability"
+            )
         case _:
-            raise BadReplyError(f"no log-probability of token id {token}: {str(entry)[:80]}")
+            raise BadReplyError(
+                f"no log-probability of token id {token}: {str(entry)[:80]}"
+            )
 
 
 def _cached(reply: Mapping[str, Any]) -> int:
@@ -181,7 +236,9 @@ MODELS = "/v1/models"
 class HTTPConfig(ServerConfig):
     """Address, timeouts, retries and model of a `vllm serve`."""
 
-    model: str | None = None  # served name of the base model; may be left out where the server has one only
+    model: str | None = (
+        None  # served name of the base model; may be left out where the server has one only
+    )
     # checkpoint directory or hub name, from which the size of the vocabulary is read
     model_dir: str | None = None
     vocab_size: int | None = None  # the same as a number; wins over `model_dir`
@@ -200,38 +257,59 @@ class HTTPConfig(ServerConfig):
 
 def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, EngineLimits]:
     """Name of the base model and limits, from the reply of `/v1/models`."""
-    cards = [card for card in listing.get("data") or () if isinstance(card, dict) and isinstance(card.get("id"), str)]
+    cards = [
+        card
+        for card in listing.get("data") or ()
+        if isinstance(card, dict) and isinstance(card.get("id"), str)
+    ]
     bases = {card["id"]: card for card in cards if not card.get("parent")}
-    if config.model is None and len({card.get("root") or name for name, card in bases.items()}) == 1:
+    if (
+        config.model is None
+        and len({card.get("root") or name for name, card in bases.items()}) == 1
+    ):
         name = next(iter(bases))  # further names with the same root are aliases
     elif config.model in bases:
         name = config.model
     else:
-        raise EngineError(f"{config.url} does not serve model {config.model}; it serves: {', '.join(bases) or 'none'}")
+        raise EngineError(
+            f"{config.url} does not serve model {config.model}; it serves: {', '.join(bases) or 'none'}"
+        )
     length = bases[name].get("max_model_len")
     if not isinstance(length, int):
-        raise EngineError(f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?")
+        raise EngineError(
+            f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?"
+        )
     parents = {name, bases[name].get("root")} - {None}
     adapters = frozenset(card["id"] for card in cards if card.get("parent") in parents)
-    return name, EngineLimits(length, _vocab_size(config, name), config.max_logprobs - 1, adapters)
+    return name, EngineLimits(
+        length, _vocab_size(config, name), config.max_logprobs - 1, adapters
+    )
 
 
 def _vocab_size(config: HTTPConfig, served_name: str) -> int:
     if config.vocab_size is not None:
         return config.vocab_size
     if config.model_dir is None:
-        raise EngineError(f"size of the vocabulary of {served_name} unknown; pass vocab_size= or model_dir=")
+        raise EngineError(
+            f"size of the vocabulary of {served_name} unknown; pass vocab_size= or model_dir="
+        )
     file = user_path(config.model_dir) / "config.json"
     if file.is_file():
         values = read_json(file)
     else:
-        values = load("AutoConfig", config.model_dir, trust_remote_code=config.trust_remote_code).to_dict()
+        values = load(
+            "AutoConfig", config.model_dir, trust_remote_code=config.trust_remote_code
+        ).to_dict()
     size = None
     if isinstance(values, dict):
         text = values.get("text_config")
-        size = values.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
+        size = values.get("vocab_size") or (
+            text.get("vocab_size") if isinstance(text, dict) else None
+        )
     if not isinstance(size, int):
-        raise EngineError(f"{config.model_dir} does not tell its vocab_size; pass vocab_size=")
+        raise EngineError(
+            f"{config.model_dir} does not tell its vocab_size; pass vocab_size="
+        )
     return size
 
 
@@ -252,21 +330,30 @@ class _Server(Client):
         super().__init__(config, HINT)
         self._settings = config
         self._slots = asyncio.Semaphore(config.max_concurrency)
-        self._unwanted: list[str] = []  # names of requests that the server is to be told of
+        self._unwanted: list[
+            str
+        ] = []  # names of requests that the server is to be told of
 
     async def discover(self) -> None:
         """Ask the server what it serves, and which route serves what this engine needs."""
         url = self._config.url
         listing = await self._probe("GET", MODELS, None, _object)
         if listing.value is None:
-            raise EngineError(f"{url}{MODELS} answered {listing.status}; is it a vllm serve?")
+            raise EngineError(
+                f"{url}{MODELS} answered {listing.status}; is it a vllm serve?"
+            )
         self.model, self.limits = served(listing.value, self._settings)
         if (await self._probe("POST", ABORT, {"request_ids": []}, bytes)).status == 200:
             self.wire = TOKENS
             return
         trial = Generate((1,), 1, watch_ids=(0, 1))
         body = COMPLETIONS.body(trial, self.model, "trial", 2)
-        reply = await self._probe("POST", COMPLETIONS.route, body, lambda content: COMPLETIONS.parse(content, trial))
+        reply = await self._probe(
+            "POST",
+            COMPLETIONS.route,
+            body,
+            lambda content: COMPLETIONS.parse(content, trial),
+        )
         if reply.reason:
             raise EngineError(
                 f"{url} has no {TOKENS.route}, and its {COMPLETIONS.route} gives no log-probabilities of token ids"
@@ -274,11 +361,17 @@ class _Server(Client):
             )
         self.wire = COMPLETIONS
 
-    async def _probe(self, method: str, route: str, content: Any, parse: Callable[[bytes], T]) -> ServerReply[T]:
+    async def _probe(
+        self, method: str, route: str, content: Any, parse: Callable[[bytes], T]
+    ) -> ServerReply[T]:
         seconds = min(self._config.read_timeout, PATIENCE)
-        reply = await self.send(method, self._address(route), lambda: content, parse, seconds)
+        reply = await self.send(
+            method, self._address(route), lambda: content, parse, seconds
+        )
         if not reply.status:
-            raise EngineError(f"{self._address(route)}: {reply.reason}; is it overloaded?")
+            raise EngineError(
+                f"{self._address(route)}: {reply.reason}; is it overloaded?"
+            )
         return reply
 
     async def generate(self, request: Generate, name: str) -> Generated | Failed:
@@ -297,7 +390,10 @@ class _Server(Client):
         try:
             async with self._slots:
                 reply = await self.send(
-                    "POST", self._address(self.wire.route), body, lambda content: self.wire.parse(content, request)
+                    "POST",
+                    self._address(self.wire.route),
+                    body,
+                    lambda content: self.wire.parse(content, request),
                 )
         except asyncio.CancelledError:
             await self._abort(sent)
@@ -346,11 +442,15 @@ class HTTPEngine(BaseEngine):
     def __init__(self, config: HTTPConfig) -> None:
         super().__init__()
         self._client = _Server(config)
-        self._results: queue.SimpleQueue[tuple[Ticket, Future[Generated | Failed]]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[Ticket, Future[Generated | Failed]]] = (
+            queue.SimpleQueue()
+        )
         self._live: dict[Ticket, Future[Generated | Failed]] = {}
         self._session = uuid.uuid4().hex
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="selfrag-http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="selfrag-http", daemon=True
+        )
         self._thread.start()
 
     @classmethod
@@ -371,8 +471,12 @@ class HTTPEngine(BaseEngine):
 
     def _queue(self, ticket: Ticket, request: Generate) -> None:
         """Send it as soon as a slot is free."""
-        self._live[ticket] = self._run(self._client.generate(request, f"{self._session}-{ticket}"))
-        self._live[ticket].add_done_callback(lambda ended: self._results.put((ticket, ended)))
+        self._live[ticket] = self._run(
+            self._client.generate(request, f"{self._session}-{ticket}")
+        )
+        self._live[ticket].add_done_callback(
+            lambda ended: self._results.put((ticket, ended))
+        )
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Return what arrived; waits a hundredth of a second for a first answer while any is due."""
@@ -416,7 +520,9 @@ class HTTPEngine(BaseEngine):
     async def _shut(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
-            if not task.cancelling():  # one that is cancelled already tells the server just now
+            if (
+                not task.cancelling()
+            ):  # one that is cancelled already tells the server just now
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()

@@ -43,14 +43,20 @@ def unlike(position: int) -> float:
 class ScriptedEngine:
     """Serves `reply(request)`."""
 
-    reply: Callable[[Generate], ScriptedReply | Failed]  # from a request to what the model would write, or `Failed`
+    reply: Callable[
+        [Generate], ScriptedReply | Failed
+    ]  # from a request to what the model would write, or `Failed`
     eos_id: int  # ends every generation
     # as of a real engine
-    limits: EngineLimits = field(default_factory=lambda: EngineLimits(max_model_len=4096, vocab_size=100_000))
+    limits: EngineLimits = field(
+        default_factory=lambda: EngineLimits(max_model_len=4096, vocab_size=100_000)
+    )
     batch: int = 1_000_000  # requests served in one step; fewer shows interleaving
     pace: int | None = None  # tokens of a request in one step; None for all of them
     generated: int = 0  # tokens written so far, those of aborted requests among them
-    requests: list[Generate] = field(default_factory=list)  # everything submitted, in order
+    requests: list[Generate] = field(
+        default_factory=list
+    )  # everything submitted, in order
     aborted: list[Ticket] = field(default_factory=list)
     _waiting: dict[Ticket, Generate] = field(default_factory=dict)
     _running: dict[Ticket, tuple[Generated | Failed, int]] = field(
@@ -114,12 +120,16 @@ class ScriptedEngine:
         if isinstance(reply, Failed):
             return reply
         ids, finish = self._cut(reply, request)
-        watched = np.full((len(ids), len(request.watch_ids)), np.log(FLOOR), dtype=np.float32)
+        watched = np.full(
+            (len(ids), len(request.watch_ids)), np.log(FLOOR), dtype=np.float32
+        )
         for position, emitted in enumerate(ids):
             row = reply.rows.get(position, {emitted: 0.9})
             for column, token_id in enumerate(request.watch_ids):
                 probability = row.get(token_id, FLOOR)
-                watched[position, column] = math.log(probability) if probability > 0 else -math.inf
+                watched[position, column] = (
+                    math.log(probability) if probability > 0 else -math.inf
+                )
         logprobs = list(reply.logprobs[: len(ids)])
         logprobs += map(unlike, range(len(logprobs), len(ids)))
         return Generated(tuple(ids), tuple(logprobs), watched, finish)
@@ -130,7 +140,9 @@ class ScriptedEngine:
         for position, token_id in enumerate(reply.token_ids):
             if request.allowed_ids is not None and token_id not in request.allowed_ids:
                 row = reply.rows.get(position, {})
-                token_id = max(request.allowed_ids, key=lambda allowed: row.get(allowed, FLOOR))
+                token_id = max(
+                    request.allowed_ids, key=lambda allowed: row.get(allowed, FLOOR)
+                )
             ids.append(token_id)
             if token_id == self.eos_id:
                 return ids, Finish.EOS
@@ -146,4 +158,9 @@ class ScriptedEngine:
 
 
 def _beginning(result: Generated, tokens: int) -> Generated:
-    return Generated(result.token_ids[:tokens], result.token_logprobs[:tokens], result.watched[:tokens], Finish.PARTIAL)
+    return Generated(
+        result.token_ids[:tokens],
+        result.token_logprobs[:tokens],
+        result.watched[:tokens],
+        Finish.PARTIAL,
+    )

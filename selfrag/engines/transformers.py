@@ -24,7 +24,14 @@ from torch import Tensor
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, common_length
-from selfrag.engines.transformers_model import CachedPrefix, KVCache, LoadedModel, load, padded_cache, row_of
+from selfrag.engines.transformers_model import (
+    CachedPrefix,
+    KVCache,
+    LoadedModel,
+    load,
+    padded_cache,
+    row_of,
+)
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.runtime.sessions import TicketResult
@@ -38,7 +45,9 @@ class PrefixScope:
     """The weights that compute the keys and values of a prompt."""
 
     adapter: str | None = None  # name of the adapter, None for the base model
-    start: int | None = None  # position from which an activated LoRA acts, None for adapters that act everywhere
+    start: int | None = (
+        None  # position from which an activated LoRA acts, None for adapters that act everywhere
+    )
 
     @property
     def key(self) -> str | None:
@@ -69,7 +78,10 @@ class TransformersEngine(BaseEngine):
             config = replace(config, max_batch=1)
         self._config = config
         self.limits = EngineLimits(
-            model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
+            model.max_model_len,
+            model.vocab_size,
+            adapters=model.adapters,
+            activated=frozenset(model.invocations),
         )
         self._prefixes = PrefixCache(config.prefix_cache_mib << 20)
         self._waiting: deque[tuple[Ticket, Generate]] = deque()
@@ -117,13 +129,17 @@ class TransformersEngine(BaseEngine):
             self._die(str(error))
             raise
         except (MemoryError, torch.OutOfMemoryError) as error:
-            self._die(f"out of memory ({type(error).__name__}); lower max_batch or prefix_cache_mib")
+            self._die(
+                f"out of memory ({type(error).__name__}); lower max_batch or prefix_cache_mib"
+            )
             raise EngineError(str(self._gone)) from error
         except BaseException:
             self._interrupted()
             raise
         self._prefixes.trim()
-        self._batches = {adapter: batch for adapter, batch in self._batches.items() if batch.rows}
+        self._batches = {
+            adapter: batch for adapter, batch in self._batches.items() if batch.rows
+        }
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
@@ -143,8 +159,12 @@ class TransformersEngine(BaseEngine):
 
     def _admit(self) -> list[TicketResult]:
         """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
-        room = self._config.max_batch - sum(len(batch.rows) for batch in self._batches.values())
-        if not self._waiting or room < min(len(self._waiting), max(1, self._config.max_batch // 4)):
+        room = self._config.max_batch - sum(
+            len(batch.rows) for batch in self._batches.values()
+        )
+        if not self._waiting or room < min(
+            len(self._waiting), max(1, self._config.max_batch // 4)
+        ):
             return []
         wave: dict[str | None, list[RunningRequest]] = {}
         for _ in range(min(room, len(self._waiting))):
@@ -155,13 +175,17 @@ class TransformersEngine(BaseEngine):
         for adapter, rows in wave.items():
             if adapter not in self._batches:
                 max_tokens = self._config.max_prefill_tokens
-                self._batches[adapter] = RunningBatch(self._live_model, adapter, self._prefixes, max_tokens)
+                self._batches[adapter] = RunningBatch(
+                    self._live_model, adapter, self._prefixes, max_tokens
+                )
             done += self._batches[adapter].start(rows)
         return done
 
     def _interrupted(self) -> None:
         """Drop everything that runs after Ctrl-C inside a step: rows may be half written. The engine stays usable."""
-        self._refused += [(ticket, Failed("interrupted")) for ticket in sorted(self._started)]
+        self._refused += [
+            (ticket, Failed("interrupted")) for ticket in sorted(self._started)
+        ]
         self._started.clear()
         self._batches.clear()
 
@@ -191,7 +215,9 @@ class _CacheEntry:
 
     def continues(self, shorter: _CacheEntry) -> bool:
         """Return whether the ids of this entry begin with those of a shorter one of its scope."""
-        return self.scope == shorter.scope and common_length(shorter.ids, self.ids) == len(shorter.ids)
+        return self.scope == shorter.scope and common_length(
+            shorter.ids, self.ids
+        ) == len(shorter.ids)
 
 
 class PrefixCache:
@@ -213,7 +239,9 @@ class PrefixCache:
         """Memory of everything kept, in bytes."""
         return sum(entry.nbytes for entry in self._entries)
 
-    def longest(self, scope: str | None, ids: Sequence[int]) -> tuple[CachedPrefix | None, int]:
+    def longest(
+        self, scope: str | None, ids: Sequence[int]
+    ) -> tuple[CachedPrefix | None, int]:
         """Return the entry that shares most leading ids with `ids`, and how many; (None, 0) if none shares any."""
         sought = np.asarray(ids, dtype=np.int64)
         best, length = 0, 0
@@ -249,7 +277,9 @@ class SharedPrefix(NamedTuple):
     owner: int  # position of the prompt that is charged for the computation
 
 
-def shared_prefixes(prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int) -> list[SharedPrefix]:
+def shared_prefixes(
+    prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int
+) -> list[SharedPrefix]:
     """Return the prefixes that are worth a computation of their own, at most one for each prompt, shorter than it.
 
     Args:
@@ -268,13 +298,17 @@ def shared_prefixes(prompts: Sequence[tuple[int, ...]], known: Sequence[int], mi
     prefixes = []
     start = 0  # first prompt of the group, in sorted order
     for end in range(1, len(order) + 1):
-        if end < len(order) and overlap[end] + minimum > max(longest[end - 1], longest[end]):
+        if end < len(order) and overlap[end] + minimum > max(
+            longest[end - 1], longest[end]
+        ):
             continue
         members = order[start:end]
         if len(members) > 1:
             length = min(overlap[start + 1 : end])
             if length - known[members[0]] >= minimum:
-                prefixes.append(SharedPrefix(prompts[members[0]][:length], min(members)))
+                prefixes.append(
+                    SharedPrefix(prompts[members[0]][:length], min(members))
+                )
         start = end
     return prefixes
 
@@ -295,7 +329,9 @@ class RunningRequest:
     cached: int = 0  # prompt tokens that were not computed for it
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    watched: list[NDArray[np.float32]] = field(default_factory=list)  # one row [watched ids] a token
+    watched: list[NDArray[np.float32]] = field(
+        default_factory=list
+    )  # one row [watched ids] a token
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -304,7 +340,13 @@ class RunningRequest:
 
     def result(self, finish: Finish) -> Generated:
         """Return what has been generated."""
-        return Generated(tuple(self.ids), tuple(self.logprobs), np.stack(self.watched), finish, self.cached)
+        return Generated(
+            tuple(self.ids),
+            tuple(self.logprobs),
+            np.stack(self.watched),
+            finish,
+            self.cached,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +355,9 @@ class _PendingPrompt:
 
     position: int  # among the prompts of the call
     ids: tuple[int, ...]
-    prefix: CachedPrefix | None  # keys and values of its first ids, None if none are cached
+    prefix: (
+        CachedPrefix | None
+    )  # keys and values of its first ids, None if none are cached
     cached: int  # prompt tokens that are not computed for it
 
     @property
@@ -340,7 +384,13 @@ class PrefilledPrompt:
 class RunningBatch:
     """The running rows of one adapter."""
 
-    def __init__(self, model: LoadedModel, adapter: str | None, prefixes: PrefixCache, max_prefill_tokens: int) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        adapter: str | None,
+        prefixes: PrefixCache,
+        max_prefill_tokens: int,
+    ) -> None:
         self._model = model
         self._adapter = adapter
         self._prefixes = prefixes
@@ -364,15 +414,21 @@ class RunningBatch:
             done += self._start(members, scope)
         return done
 
-    def _start(self, rows: Sequence[RunningRequest], scope: PrefixScope) -> list[TicketResult]:
+    def _start(
+        self, rows: Sequence[RunningRequest], scope: PrefixScope
+    ) -> list[TicketResult]:
         done: list[TicketResult] = []
         prompts = [row.request.prompt_ids for row in rows]
         computed = self._compute_base(prompts, scope.base_length)
         for prefilled in self._prefill(prompts, scope):
             chunk = [rows[prompt.position] for prompt in prefilled]
             for row, prompt in zip(chunk, prefilled, strict=True):
-                row.cached = prompt.cached - computed.pop(row.request.prompt_ids[: scope.base_length], 0)
-            results = self._choose(chunk, torch.stack([prompt.logits for prompt in prefilled]))
+                row.cached = prompt.cached - computed.pop(
+                    row.request.prompt_ids[: scope.base_length], 0
+                )
+            results = self._choose(
+                chunk, torch.stack([prompt.logits for prompt in prefilled])
+            )
             joining = []
             for row, prompt, result in zip(chunk, prefilled, results, strict=True):
                 if result is not None:
@@ -394,7 +450,9 @@ class RunningBatch:
 
         return PrefixScope(self._adapter, invocation_start(prompt, invocation))
 
-    def _compute_base(self, prompts: Sequence[tuple[int, ...]], length: int) -> dict[tuple[int, ...], int]:
+    def _compute_base(
+        self, prompts: Sequence[tuple[int, ...]], length: int
+    ) -> dict[tuple[int, ...], int]:
         """Cache the base model's keys and values of the first `length` ids of each prompt.
 
         Returns:
@@ -423,7 +481,9 @@ class RunningBatch:
         positions = torch.tensor(self._cache.lengths).unsqueeze(1)  # [rows, 1]
         cache = self._cache.extend()
         columns = self._cache.used
-        mask = torch.arange(columns) >= columns - torch.tensor(self._cache.lengths).unsqueeze(1)  # [rows, columns]
+        mask = torch.arange(columns) >= columns - torch.tensor(
+            self._cache.lengths
+        ).unsqueeze(1)  # [rows, columns]
         ids = torch.tensor([[row.ids[-1]] for row in self.rows])
         logits = self._run(ids, mask, positions, cache, self._adapter)
         results = self._choose(self.rows, logits)
@@ -440,24 +500,43 @@ class RunningBatch:
         for index in reversed(range(len(self.rows))):
             row = self.rows[index]
             if row.ticket in tickets:
-                self._remove(index, row.result(Finish.PARTIAL) if row.request.report else None)
+                self._remove(
+                    index, row.result(Finish.PARTIAL) if row.request.report else None
+                )
 
     def _remove(self, index: int, result: Generated | Failed | None) -> None:
-        self._keep(self.rows[index], result, lambda: CachedPrefix.joined([self._cache.row(index)]))
+        self._keep(
+            self.rows[index],
+            result,
+            lambda: CachedPrefix.joined([self._cache.row(index)]),
+        )
         self._cache.drop(index)
         last = self.rows.pop()
         if index < len(self.rows):
             self.rows[index] = last
 
-    def _run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: object, adapter: str | None) -> Tensor:
+    def _run(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        positions: Tensor,
+        cache: object,
+        adapter: str | None,
+    ) -> Tensor:
         device = self._model.device
         return self._model.last_logits(
-            ids.to(device), mask.to(device, torch.long), positions.to(device), cache, adapter
+            ids.to(device),
+            mask.to(device, torch.long),
+            positions.to(device),
+            cache,
+            adapter,
         )
 
     # Starting: what is shared first, then the rest of each prompt.
 
-    def _prefill(self, prompts: Sequence[tuple[int, ...]], scope: PrefixScope) -> Iterator[list[PrefilledPrompt]]:
+    def _prefill(
+        self, prompts: Sequence[tuple[int, ...]], scope: PrefixScope
+    ) -> Iterator[list[PrefilledPrompt]]:
         """Compute prompts, and yield them in chunks, each prompt once."""
         # 1. Compute what several prompts share, and charge one of them for it.
         known = [self._longest(prompt, scope)[1] for prompt in prompts]
@@ -468,18 +547,24 @@ class RunningBatch:
                 for computed in chunk:
                     beginning, owner = shared[computed.position]
                     charges[owner] += len(beginning) - computed.cached
-                    self._prefixes.put(scope.key, beginning, CachedPrefix.joined(computed.pieces))
+                    self._prefixes.put(
+                        scope.key, beginning, CachedPrefix.joined(computed.pieces)
+                    )
         # 2. Compute the rest of each prompt.
         pending = []
         for position, ids in enumerate(prompts):
             prefix, length = self._longest(ids, scope)
             if prefix is not None:
                 prefix = prefix.part(0, length)
-            pending.append(_PendingPrompt(position, ids, prefix, length - charges[position]))
+            pending.append(
+                _PendingPrompt(position, ids, prefix, length - charges[position])
+            )
         for members in self._chunks(pending):
             yield self._prefill_chunk(members, scope)
 
-    def _longest(self, prompt: tuple[int, ...], scope: PrefixScope) -> tuple[CachedPrefix | None, int]:
+    def _longest(
+        self, prompt: tuple[int, ...], scope: PrefixScope
+    ) -> tuple[CachedPrefix | None, int]:
         """Return the longest cached prefix of a prompt, and its length, from its scope or the base model's.
 
         The last id of a prompt is always computed: its logits are the first result.
@@ -490,7 +575,9 @@ class RunningBatch:
         of_base = self._prefixes.longest(None, prompt[: scope.base_length])
         return of_base if of_base[1] > in_scope[1] else in_scope
 
-    def _chunks(self, pending: Sequence[_PendingPrompt]) -> Iterator[list[_PendingPrompt]]:
+    def _chunks(
+        self, pending: Sequence[_PendingPrompt]
+    ) -> Iterator[list[_PendingPrompt]]:
         """Yield groups of similar size, each within the token budget once padded."""
         chunk: list[_PendingPrompt] = []
         for prompt in sorted(pending, key=lambda prompt: prompt.size):
@@ -501,30 +588,42 @@ class RunningBatch:
         if chunk:
             yield chunk
 
-    def _prefill_chunk(self, chunk: Sequence[_PendingPrompt], scope: PrefixScope) -> list[PrefilledPrompt]:
+    def _prefill_chunk(
+        self, chunk: Sequence[_PendingPrompt], scope: PrefixScope
+    ) -> list[PrefilledPrompt]:
         """Run the model once over the ids of a chunk that are not cached."""
         cache, width = padded_cache([prompt.prefix for prompt in chunk])
         new = max(prompt.size for prompt in chunk)
         ids = torch.zeros((len(chunk), new), dtype=torch.long)
         positions = torch.zeros((len(chunk), new), dtype=torch.long)
         mask = torch.zeros((len(chunk), width + new), dtype=torch.long)
-        for row, prompt in enumerate(chunk):  # cached and new columns are both right-aligned
+        for row, prompt in enumerate(
+            chunk
+        ):  # cached and new columns are both right-aligned
             ids[row, new - prompt.size :] = torch.tensor(prompt.ids[prompt.start :])
-            positions[row, new - prompt.size :] = torch.arange(prompt.start, len(prompt.ids))
+            positions[row, new - prompt.size :] = torch.arange(
+                prompt.start, len(prompt.ids)
+            )
             mask[row, width - prompt.start : width] = 1
             mask[row, width + new - prompt.size :] = 1
         logits = self._run(ids, mask, positions, cache, scope.adapter)
         prefilled = []
         for row, prompt in enumerate(chunk):
-            pieces: tuple[CachedPrefix, ...] = (row_of(cache.layers, row, width + new - prompt.size, width + new),)
+            pieces: tuple[CachedPrefix, ...] = (
+                row_of(cache.layers, row, width + new - prompt.size, width + new),
+            )
             if prompt.prefix is not None:
                 pieces = (prompt.prefix, *pieces)
-            prefilled.append(PrefilledPrompt(prompt.position, pieces, logits[row], prompt.cached))
+            prefilled.append(
+                PrefilledPrompt(prompt.position, pieces, logits[row], prompt.cached)
+            )
         return prefilled
 
     # Choosing: one token a row from its logits.
 
-    def _choose(self, rows: Sequence[RunningRequest], logits: Tensor) -> list[Generated | Failed | None]:
+    def _choose(
+        self, rows: Sequence[RunningRequest], logits: Tensor
+    ) -> list[Generated | Failed | None]:
         """Append the next token to every row; return the result of each row that it ended, else None.
 
         Args:
@@ -544,13 +643,17 @@ class RunningBatch:
                 row.stuck = not row.matcher.accept(int(chosen[index]))
         values = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
         watched = self._watched(rows, logprobs)
-        for index, (row, token_id) in enumerate(zip(rows, chosen.tolist(), strict=True)):
+        for index, (row, token_id) in enumerate(
+            zip(rows, chosen.tolist(), strict=True)
+        ):
             row.ids.append(token_id)
             row.logprobs.append(values[index])
             row.watched.append(watched[index])
         return [self._end(row) for row in rows]
 
-    def _watched(self, rows: Sequence[RunningRequest], logprobs: Tensor) -> dict[int, NDArray[np.float32]]:
+    def _watched(
+        self, rows: Sequence[RunningRequest], logprobs: Tensor
+    ) -> dict[int, NDArray[np.float32]]:
         """Return the log-probabilities of the watched ids of each row, by its index; one copy for equal ids."""
         members: dict[tuple[int, ...], list[int]] = {}
         for index, row in enumerate(rows):
@@ -558,7 +661,11 @@ class RunningBatch:
         watched: dict[int, NDArray[np.float32]] = {}
         for watch_ids, indices in members.items():
             columns = torch.tensor(watch_ids, dtype=torch.long, device=logprobs.device)
-            block = logprobs[torch.tensor(indices, device=logprobs.device)][:, columns].cpu().numpy()
+            block = (
+                logprobs[torch.tensor(indices, device=logprobs.device)][:, columns]
+                .cpu()
+                .numpy()
+            )
             watched.update(zip(indices, block, strict=True))
         return watched
 
@@ -567,7 +674,9 @@ class RunningBatch:
         if row.stuck:
             return Failed("the constraint allows no token here")
         if not np.isfinite(row.logprobs[-1]):
-            return Failed("the model gave no finite probability to any token; load it with dtype float32")
+            return Failed(
+                "the model gave no finite probability to any token; load it with dtype float32"
+            )
         if row.ids[-1] in self._model.eos_ids:
             finish = Finish.EOS
         elif row.ids[-1] in request.stop_ids:
@@ -580,7 +689,12 @@ class RunningBatch:
             return None
         return row.result(finish)
 
-    def _keep(self, row: RunningRequest, result: Generated | Failed | None, copy: Callable[[], CachedPrefix]) -> None:
+    def _keep(
+        self,
+        row: RunningRequest,
+        result: Generated | Failed | None,
+        copy: Callable[[], CachedPrefix],
+    ) -> None:
         """Keep a finished sequence in the cache for whatever continues it.
 
         Not what follows an invocation: it is short and is not continued. Nor a single token a little behind a kept

@@ -35,7 +35,9 @@ class TransformersConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"  # `auto` (CUDA where there is one), or a torch device
     max_batch: int = 32  # sequences that run together
-    max_model_len: int | None = None  # prompt and new tokens together; None is what the model was made for
+    max_model_len: int | None = (
+        None  # prompt and new tokens together; None is what the model was made for
+    )
     max_prefill_tokens: int = 8192  # prompt tokens computed in one pass, padding included; bounds the memory of a pass
     prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts; 0 shares only among waiting requests
     # name to directory of LoRA adapters, plain or activated, that requests may ask for
@@ -73,18 +75,29 @@ class LoadedModel:
     # for each activated LoRA among them the tokens from which on it acts
     invocations: dict[str, tuple[int, ...]] = field(default_factory=dict)
     trust_remote_code: bool = False  # code of the checkpoint may run
-    alone: bool = False  # sequences must run one at a time, because the model sees padding
+    alone: bool = (
+        False  # sequences must run one at a time, because the model sees padding
+    )
     _name: str = ""
     _peft: Any = None
     _active: str | None = None
     _grammars: Grammars | None = None
-    _cache_name: str = field(init=False)  # newer versions of transformers call the argument `cache`
+    _cache_name: str = field(
+        init=False
+    )  # newer versions of transformers call the argument `cache`
 
     def __post_init__(self) -> None:
         known = inspect.signature(self.module.forward).parameters
         self._cache_name = "cache" if "cache" in known else "past_key_values"
 
-    def last_logits(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, adapter: str | None) -> Tensor:
+    def last_logits(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        positions: Tensor,
+        cache: Any,
+        adapter: str | None,
+    ) -> Tensor:
         """Return the logits after the last column, float32 [rows, vocabulary]; `cache` grows by the columns of `ids`.
 
         Args:
@@ -106,7 +119,9 @@ class LoadedModel:
                 **{self._cache_name: cache},
             )
         except Exception as error:
-            raise EngineError(f"the model failed on {ids.shape[0]} x {ids.shape[1]} tokens: {reason(error)}") from error
+            raise EngineError(
+                f"the model failed on {ids.shape[0]} x {ids.shape[1]} tokens: {reason(error)}"
+            ) from error
         logits: Tensor = output.logits[:, -1].float()
         return logits
 
@@ -116,13 +131,23 @@ class LoadedModel:
             return None
         if self._grammars is None:
             try:
-                tokenizer = pretrained.load("AutoTokenizer", self._name, trust_remote_code=self.trust_remote_code)
+                tokenizer = pretrained.load(
+                    "AutoTokenizer",
+                    self._name,
+                    trust_remote_code=self.trust_remote_code,
+                )
             except Exception as error:
-                raise EngineError(f"constraints need the tokenizer of {self._name}: {reason(error)}") from error
-            from selfrag.engines.grammars import Grammars  # xgrammar is needed by few requests
+                raise EngineError(
+                    f"constraints need the tokenizer of {self._name}: {reason(error)}"
+                ) from error
+            from selfrag.engines.grammars import (
+                Grammars,
+            )  # xgrammar is needed by few requests
 
             self._grammars = Grammars(tokenizer, self.vocab_size)
-        return self._grammars.matcher(request.constraint, sorted({*request.stop_ids, *self.eos_ids}))
+        return self._grammars.matcher(
+            request.constraint, sorted({*request.stop_ids, *self.eos_ids})
+        )
 
     def _switch(self, adapter: str | None) -> None:
         if adapter == self._active:
@@ -143,7 +168,9 @@ def load(settings: TransformersConfig) -> LoadedModel:
     try:
         with pretrained.quiet():
             architecture = _registered(name)
-            config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
+            config = pretrained.load(
+                "AutoConfig", name, trust_remote_code=trust_remote_code
+            )
             length = _context(config, name, settings.max_model_len)
             module, report = pretrained.load(
                 "AutoModelForCausalLM",
@@ -153,21 +180,40 @@ def load(settings: TransformersConfig) -> LoadedModel:
                 dtype=pretrained.number_format(settings.dtype, name, device.type).name,
                 output_loading_info=True,
             )
-            if missing := sorted(report["missing_keys"]):  # transformers would continue with random values
-                raise EngineError(f"model {name!r} lacks {len(missing)} of its weights, such as {missing[0]}")
+            if missing := sorted(
+                report["missing_keys"]
+            ):  # transformers would continue with random values
+                raise EngineError(
+                    f"model {name!r} lacks {len(missing)} of its weights, such as {missing[0]}"
+                )
             module = module.to(device).eval().requires_grad_(requires_grad=False)
     except UserError:
         raise
     except Exception as error:
-        raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
+        raise EngineError(
+            f"model {name!r} cannot be loaded: {reason(error)}"
+        ) from error
     alone = architecture is not None and architecture.alone
     stateful = getattr(module, "_is_stateful", False) and not alone
     if stateful or "position_ids" not in inspect.signature(module.forward).parameters:
-        raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")
+        raise EngineError(
+            f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine"
+        )
     vocabulary = int(module.get_input_embeddings().weight.shape[0])
     eos = _eos(module, name, trust_remote_code=trust_remote_code)
     names = frozenset(settings.adapters)
-    model = LoadedModel(module, device, length, vocabulary, eos, names, {}, trust_remote_code, alone, name)
+    model = LoadedModel(
+        module,
+        device,
+        length,
+        vocabulary,
+        eos,
+        names,
+        {},
+        trust_remote_code,
+        alone,
+        name,
+    )
     with pretrained.quiet():
         for adapter, path in settings.adapters.items():
             _add_adapter(model, adapter, Path(path))
@@ -179,11 +225,15 @@ def _registered(name: str) -> Architecture | None:
     file = Path(name) / "config.json"
     record = read_json(file) if file.is_file() else None
     model_type = record.get("model_type") if isinstance(record, dict) else None
-    architecture = load_present(ARCHITECTURES, model_type) if isinstance(model_type, str) else None
+    architecture = (
+        load_present(ARCHITECTURES, model_type) if isinstance(model_type, str) else None
+    )
     if architecture is None:
         return None
     if not isinstance(architecture, Architecture):
-        raise EngineError(f"the entry point {model_type!r:.60} of {ARCHITECTURES} names no Architecture")
+        raise EngineError(
+            f"the entry point {model_type!r:.60} of {ARCHITECTURES} names no Architecture"
+        )
     architecture.register(name)
     return architecture
 
@@ -205,23 +255,33 @@ def _context(config: Any, name: str, max_model_len: int | None) -> int:
     """Return the longest sequence in tokens; refuse models whose attention is not causal over everything."""
     text = config.get_text_config()
     if unknown := set(getattr(text, "layer_types", None) or ()) - ATTENTION:
-        raise EngineError(f"model {name!r} has layers of kind {', '.join(sorted(unknown))}; use the vllm engine")
+        raise EngineError(
+            f"model {name!r} has layers of kind {', '.join(sorted(unknown))}; use the vllm engine"
+        )
     most: int | None = getattr(text, "max_position_embeddings", None)
     window = getattr(text, "sliding_window", None)
     if window:
         # Inside half a window no token falls out of it, however a batch is padded.
         most = min(most or window, window // 2)
     if max_model_len is None and most is None:
-        raise EngineError(f"model {name!r} does not say how long its context is; set max_model_len")
+        raise EngineError(
+            f"model {name!r} does not say how long its context is; set max_model_len"
+        )
     if max_model_len is not None and most is not None and max_model_len > most:
-        raise EngineError(f"max_model_len={max_model_len}, but model {name!r} takes at most {most} tokens here")
+        raise EngineError(
+            f"max_model_len={max_model_len}, but model {name!r} takes at most {most} tokens here"
+        )
     return max_model_len or most or 0
 
 
 def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
     sources = [module.generation_config, module.config.get_text_config()]
-    with suppress(Exception):  # a checkpoint without a tokenizer still generates; its own configuration names EOS
-        sources.append(pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code))
+    with suppress(
+        Exception
+    ):  # a checkpoint without a tokenizer still generates; its own configuration names EOS
+        sources.append(
+            pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code)
+        )
     ids: set[int] = set()
     for source in sources:
         value = getattr(source, "eos_token_id", None)
@@ -237,7 +297,9 @@ def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
                 )
             ids.add(token_id)
     if not ids and len(sources) == 2:
-        raise EngineError(f"model {name!r} names no EOS token, and its tokenizer cannot be read")
+        raise EngineError(
+            f"model {name!r} names no EOS token, and its tokenizer cannot be read"
+        )
     return frozenset(ids)
 
 
@@ -246,10 +308,14 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
 
     settings = read_config(name, path)
     if (kind := settings.get("peft_type")) != "LORA":
-        raise EngineError(f"adapter {name!r} ({path}): peft_type is {kind!r}; only LoRA is switched by request")
+        raise EngineError(
+            f"adapter {name!r} ({path}): peft_type is {kind!r}; only LoRA is switched by request"
+        )
     for setting in ("modules_to_save", "trainable_token_indices", "layer_replication"):
         if settings.get(setting):
-            raise EngineError(f"adapter {name!r} ({path}): it uses {setting}; merge it into a checkpoint first")
+            raise EngineError(
+                f"adapter {name!r} ({path}): it uses {setting}; merge it into a checkpoint first"
+            )
     require("peft", extra="train")
     try:
         config = pretrained.adapter_config(path)
@@ -258,14 +324,18 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
             model.invocations[name] = tuple(invocation)
             config.alora_invocation_tokens = None
         if model._peft is None:
-            model._peft = pretrained.load_adapter(model.module, path, adapter_name=name, config=config)
+            model._peft = pretrained.load_adapter(
+                model.module, path, adapter_name=name, config=config
+            )
         else:
             model._peft.add_adapter(name, config)
             model._peft.load_adapter(path, adapter_name=name)
     except UserError as error:
         raise EngineError(str(error)) from error
     except Exception as error:
-        raise EngineError(f"adapter {name!r} ({path}) cannot be loaded: {reason(error)}") from error
+        raise EngineError(
+            f"adapter {name!r} ({path}) cannot be loaded: {reason(error)}"
+        ) from error
     model._peft.eval().requires_grad_(requires_grad=False)
     model._peft.base_model.disable_adapter_layers()
 
@@ -278,7 +348,9 @@ SPARE_COLUMNS = 64
 class CachedPrefix:
     """Keys and values of the first tokens of one sequence."""
 
-    layers: tuple[tuple[Tensor, Tensor], ...]  # for each layer the keys and the values, [heads, tokens, head size]
+    layers: tuple[
+        tuple[Tensor, Tensor], ...
+    ]  # for each layer the keys and the values, [heads, tokens, head size]
 
     def __len__(self) -> int:
         return int(self.layers[0][0].shape[1])
@@ -290,7 +362,12 @@ class CachedPrefix:
 
     def part(self, start: int, end: int) -> CachedPrefix:
         """Return a view of tokens `start` to `end`."""
-        return CachedPrefix(tuple((keys[:, start:end], values[:, start:end]) for keys, values in self.layers))
+        return CachedPrefix(
+            tuple(
+                (keys[:, start:end], values[:, start:end])
+                for keys, values in self.layers
+            )
+        )
 
     @staticmethod
     def joined(pieces: Sequence[CachedPrefix]) -> CachedPrefix:
@@ -312,7 +389,9 @@ def padded_cache(prefixes: Sequence[CachedPrefix | None]) -> tuple[Any, int]:
     first = next(iter(filled.values()))
     for index, (keys, values) in enumerate(first.layers):
         all_keys = keys.new_zeros((len(prefixes), keys.shape[0], width, keys.shape[2]))
-        all_values = values.new_zeros((len(prefixes), values.shape[0], width, values.shape[2]))
+        all_values = values.new_zeros(
+            (len(prefixes), values.shape[0], width, values.shape[2])
+        )
         for row, prefix in filled.items():
             begin = width - len(prefix)
             all_keys[row, :, begin:], all_values[row, :, begin:] = prefix.layers[index]
@@ -322,7 +401,12 @@ def padded_cache(prefixes: Sequence[CachedPrefix | None]) -> tuple[Any, int]:
 
 def row_of(layers: Sequence[Any], row: int, start: int, end: int) -> CachedPrefix:
     """Return columns `start` to `end` of one row of a cache's layers, as a view."""
-    return CachedPrefix(tuple((layer.keys[row, :, start:end], layer.values[row, :, start:end]) for layer in layers))
+    return CachedPrefix(
+        tuple(
+            (layer.keys[row, :, start:end], layer.values[row, :, start:end])
+            for layer in layers
+        )
+    )
 
 
 class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
@@ -334,7 +418,9 @@ class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
         self.cache, self.keys, self.values = cache, keys, values
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         rows, end = len(self.cache), self.cache.used
         self.keys[:rows, :, end - 1 : end] = key_states
         self.values[:rows, :, end - 1 : end] = value_states
@@ -370,7 +456,9 @@ class KVCache:
                 layer.values[row, :, :begin] = 0
                 for piece in pieces:
                     end = begin + len(piece)
-                    layer.keys[row, :, begin:end], layer.values[row, :, begin:end] = piece.layers[index]
+                    layer.keys[row, :, begin:end], layer.values[row, :, begin:end] = (
+                        piece.layers[index]
+                    )
                     begin = end
             self.lengths.append(length)
 
@@ -403,10 +491,14 @@ class KVCache:
             self.used, columns = longest, longest + SPARE_COLUMNS
             for keys, values in like.layers:
                 all_keys = keys.new_zeros((rows, keys.shape[0], columns, keys.shape[2]))
-                all_values = values.new_zeros((rows, values.shape[0], columns, values.shape[2]))
+                all_values = values.new_zeros(
+                    (rows, values.shape[0], columns, values.shape[2])
+                )
                 self._layers.append(_KVCacheLayer(self, all_keys, all_values))
         elif rows > self._layers[0].keys.shape[0] or longest > self.used:
-            self._rebuild(max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths))
+            self._rebuild(
+                max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths)
+            )
 
     def _rebuild(self, rows: int, used: int) -> None:
         """Move to new buffers of `used` columns plus spare ones; columns that no row needs are dropped."""
@@ -414,7 +506,11 @@ class KVCache:
         for layer in self._layers:
             for name in ("keys", "values"):
                 old = getattr(layer, name)
-                new = old.new_zeros((rows, old.shape[1], used + SPARE_COLUMNS, old.shape[3]))
-                new[:live, :, used - keep : used] = old[:live, :, self.used - keep : self.used]
+                new = old.new_zeros(
+                    (rows, old.shape[1], used + SPARE_COLUMNS, old.shape[3])
+                )
+                new[:live, :, used - keep : used] = old[
+                    :live, :, self.used - keep : self.used
+                ]
                 setattr(layer, name, new)
         self.used = used

@@ -45,11 +45,19 @@ def multiply_by_groups(worker: Any) -> int:
 
     The number of adapter sets changed is 0 without LoRA, or if this vLLM lacks the methods.
     """
-    manager = getattr(getattr(worker.model_runner, "lora_manager", None), "_adapter_manager", None)
-    wrappers = {id(wrapper): wrapper for wrapper in getattr(manager, "punica_wrapper_mapping", {}).values()}
+    manager = getattr(
+        getattr(worker.model_runner, "lora_manager", None), "_adapter_manager", None
+    )
+    wrappers = {
+        id(wrapper): wrapper
+        for wrapper in getattr(manager, "punica_wrapper_mapping", {}).values()
+    }
     changed = 0
     for wrapper in wrappers.values():
-        if all(hasattr(wrapper, name) for name in ("_apply_shrink", "_apply_expand", "token_lora_indices")):
+        if all(
+            hasattr(wrapper, name)
+            for name in ("_apply_shrink", "_apply_expand", "token_lora_indices")
+        ):
             wrapper._apply_shrink = partial(_shrink, wrapper)
             wrapper._apply_expand = partial(_expand, wrapper)
             changed += 1
@@ -60,11 +68,19 @@ def _shrink(wrapper: Any, y: Tensor, x: Tensor, weights: Tensor, scale: float) -
     """`y = scale * x @ A.T`, each token with the A of its adapter; `y` [tokens, rank] comes as zeros."""
     y = y.view(-1, y.shape[-1])
     for rows, weight in _groups(wrapper.token_lora_indices, weights):
-        y[rows, : weight.shape[0]] = scale * (x[rows].to(y.dtype) @ weight.to(y.dtype).T)
+        y[rows, : weight.shape[0]] = scale * (
+            x[rows].to(y.dtype) @ weight.to(y.dtype).T
+        )
 
 
 def _expand(
-    wrapper: Any, y: Tensor, x: Tensor, weights: Tensor, offset: int, size: int, add_inputs: bool = True
+    wrapper: Any,
+    y: Tensor,
+    x: Tensor,
+    weights: Tensor,
+    offset: int,
+    size: int,
+    add_inputs: bool = True,
 ) -> None:
     """`y[:, offset : offset + size] += x @ B.T`, each token with the B of its adapter."""
     part = y[:, offset : offset + size]
@@ -121,11 +137,15 @@ class VLLMConfig:
     """How to load a model into vLLM. None leaves a choice to the platform."""
 
     model: str  # checkpoint directory, or a name on the model hub
-    max_model_len: int | None = None  # longest prompt and answer together; the model's own limit by default
+    max_model_len: int | None = (
+        None  # longest prompt and answer together; the model's own limit by default
+    )
     # number format; `auto` is what the checkpoint was saved in, float32 on a CPU without instructions for that, and a
     # fast one on a GPU for what was saved in float32
     dtype: str = "auto"
-    max_num_seqs: int | None = None  # sequences computed at once; 64 on a CPU, vLLM's own default on a GPU
+    max_num_seqs: int | None = (
+        None  # sequences computed at once; 64 on a CPU, vLLM's own default on a GPU
+    )
     # memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU
     kv_cache_gib: float | None = None
     enable_prefix_caching: bool = True  # share the computed prefix of prompts
@@ -152,16 +172,22 @@ class VLLMConfig:
         if self.max_num_seqs is not None:
             check_int("max_num_seqs", self.max_num_seqs)
         check_int("tensor_parallel_size", self.tensor_parallel_size)
-        check_float("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
+        check_float(
+            "gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True
+        )
 
 
-def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu: bool) -> dict[str, Any]:
+def engine_arguments(
+    config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu: bool
+) -> dict[str, Any]:
     """Return keyword arguments of `EngineArgs` for this configuration."""
     model, cache_gib = config.model, config.kv_cache_gib
     if model.startswith("~"):
         model = str(user_path(model))
     # On a GPU vLLM's own `auto` knows which GPUs lack bfloat16, and rounds what was saved in float32.
-    dtype = number_format(config.dtype, config.model, "cpu").name if cpu else config.dtype
+    dtype = (
+        number_format(config.dtype, config.model, "cpu").name if cpu else config.dtype
+    )
     arguments: dict[str, Any] = {
         "model": model,
         "max_model_len": config.max_model_len,
@@ -194,29 +220,40 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu
             "max_loras": slots,
             "max_cpu_loras": max(len(adapters), slots),
         }
-    return {name: value for name, value in arguments.items() if value is not None} | dict(config.engine_args)
+    return {
+        name: value for name, value in arguments.items() if value is not None
+    } | dict(config.engine_args)
 
 
-def build_environment(*, cpu: bool, kv_cache_is_ours: bool, deterministic: bool = False) -> dict[str, str | None]:
+def build_environment(
+    *, cpu: bool, kv_cache_is_ours: bool, deterministic: bool = False
+) -> dict[str, str | None]:
     """Variables to hold while vLLM is imported and built; `LD_PRELOAD` is only put back to what it was.
 
     The in-process client loads several times faster than worker processes on a CPU and uses every core; on a GPU vLLM's
     own choice stands. No usage statistics are sent.
     """
-    values: dict[str, str | None] = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    values: dict[str, str | None] = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     if deterministic and not cpu:
         values["VLLM_BATCH_INVARIANT"] = "1"
     if cpu:
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if kv_cache_is_ours:
-            values["VLLM_CPU_KVCACHE_SPACE"] = None  # it would win over kv_cache_memory_bytes
+            values["VLLM_CPU_KVCACHE_SPACE"] = (
+                None  # it would win over kv_cache_memory_bytes
+            )
     return values
 
 
 def spare_llvmlite() -> None:
     """Give llvmlite's handle an empty `__dict__`, if llvmlite is imported."""
     handle = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
-    if handle is not None and isinstance(table := getattr(handle, "_fntab", None), dict):
+    if handle is not None and isinstance(
+        table := getattr(handle, "_fntab", None), dict
+    ):
         table["__dict__"] = {}
 
 
@@ -229,13 +266,18 @@ def sampling_params(request: Generate, max_model_len: int) -> Any:
     if request.allowed_ids is not None:
         options["allowed_token_ids"] = list(request.allowed_ids)
     if request.constraint is not None:
-        options["structured_outputs"] = StructuredOutputsParams(**request.constraint.as_structured_outputs())
+        options["structured_outputs"] = StructuredOutputsParams(
+            **request.constraint.as_structured_outputs()
+        )
     if request.watch_ids:
         options["logprob_token_ids"] = list(request.watch_ids)
     else:
         options["logprobs"] = 0  # the sampled token's own value and no others
     if request.report:  # the first token, then all others at the end
-        options |= {"output_kind": RequestOutputKind.DELTA, "stream_interval": request.max_tokens}
+        options |= {
+            "output_kind": RequestOutputKind.DELTA,
+            "stream_interval": request.max_tokens,
+        }
     else:
         options["output_kind"] = RequestOutputKind.FINAL_ONLY
     params = SamplingParams(
@@ -250,7 +292,9 @@ def sampling_params(request: Generate, max_model_len: int) -> Any:
     return params
 
 
-def result(request: Generate, output: Any, earlier: Generated | None = None) -> Generated | Failed:
+def result(
+    request: Generate, output: Any, earlier: Generated | None = None
+) -> Generated | Failed:
     """Return our result for a `RequestOutput`; a value that is missing makes it `Failed`, never a number.
 
     The output is finished, or the beginning that `request.report` asks for. After a beginning that was reported
@@ -258,28 +302,43 @@ def result(request: Generate, output: Any, earlier: Generated | None = None) -> 
     """
     [completion] = output.outputs
     ids = tuple(completion.token_ids)
-    if not ids or (output.finished and completion.finish_reason not in ("stop", "length")):
+    if not ids or (
+        output.finished and completion.finish_reason not in ("stop", "length")
+    ):
         return Failed(f"vLLM ended the request early ({completion.finish_reason})")
     matrix = _matrix(completion.logprobs, len(ids), 1 + len(request.watch_ids))
     if matrix is None:
-        return Failed(f"vLLM returned no complete log-probabilities for {len(ids)} tokens")
+        return Failed(
+            f"vLLM returned no complete log-probabilities for {len(ids)} tokens"
+        )
     logprobs, watched = tuple(matrix[:, 0].tolist()), matrix[:, 1:]
     if earlier is not None:
         ids, logprobs = earlier.token_ids + ids, earlier.token_logprobs + logprobs
         watched = np.concatenate([earlier.watched, watched])
     end = Finish.PARTIAL
     if output.finished:
-        end = finish(request, ids, str(completion.finish_reason), eos=completion.stop_reason is None)
-    return Generated(ids, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0)
+        end = finish(
+            request,
+            ids,
+            str(completion.finish_reason),
+            eos=completion.stop_reason is None,
+        )
+    return Generated(
+        ids, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0
+    )
 
 
-def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False) -> Finish:
+def finish(
+    request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False
+) -> Finish:
     """Return why a generation ended, for the reason `stop` or `length` that vLLM gives.
 
     With `eos` it names no stop id, so the model's own end of sequence ended it, be it among the stop ids or not.
     """
     if reason == "stop":
-        return Finish.EOS if eos or token_ids[-1] not in request.stop_ids else Finish.STOP
+        return (
+            Finish.EOS if eos or token_ids[-1] not in request.stop_ids else Finish.STOP
+        )
     return Finish.BUDGET if len(token_ids) >= request.max_tokens else Finish.CONTEXT
 
 
@@ -304,11 +363,19 @@ def quiet_import() -> Iterator[None]:
 
     Deprecations inside vLLM and torch are left out too: nothing a user of this package can act on.
     """
-    logger = logging.getLogger("vllm")  # vLLM sets its level itself, but logs before it does
+    logger = logging.getLogger(
+        "vllm"
+    )  # vLLM sets its level itself, but logs before it does
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)
-    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)  # pages of settings after a failure
-    ours = QUIET | {"VLLM_LOGGING_CONFIG_PATH": os.environ.get("VLLM_LOGGING_CONFIG_PATH", str(LOGGING))}
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(
+        logging.CRITICAL
+    )  # pages of settings after a failure
+    ours = QUIET | {
+        "VLLM_LOGGING_CONFIG_PATH": os.environ.get(
+            "VLLM_LOGGING_CONFIG_PATH", str(LOGGING)
+        )
+    }
     with environment(ours), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -325,7 +392,9 @@ class VLLMEngine(BaseEngine):
         self._engine = engine
         self._loras: dict[str, LoRARequest] = {}
         for lora_id, adapter in enumerate(adapters, start=1):
-            self._loras[adapter.name] = LoRARequest(adapter.name, lora_id, str(adapter.path))
+            self._loras[adapter.name] = LoRARequest(
+                adapter.name, lora_id, str(adapter.path)
+            )
         model = engine.vllm_config.model_config
         self.limits = EngineLimits(
             max_model_len=model.max_model_len,
@@ -355,22 +424,36 @@ class VLLMEngine(BaseEngine):
 
             cpu: bool = current_platform.is_cpu()
             if cpu and not has_compiler():
-                current_platform.simple_compile_backend = "eager"  # vLLM would die of its first log-probability
+                current_platform.simple_compile_backend = (
+                    "eager"  # vLLM would die of its first log-probability
+                )
             arguments = engine_arguments(config, adapters, cpu=cpu)
             spare_llvmlite()
             cache_is_ours = config.kv_cache_gib is not None
-            ours = build_environment(cpu=cpu, kv_cache_is_ours=cache_is_ours, deterministic=config.deterministic)
-            unknown = sorted(set(arguments) - {argument.name for argument in fields(EngineArgs)})
+            ours = build_environment(
+                cpu=cpu,
+                kv_cache_is_ours=cache_is_ours,
+                deterministic=config.deterministic,
+            )
+            unknown = sorted(
+                set(arguments) - {argument.name for argument in fields(EngineArgs)}
+            )
             if unknown:
                 known = ", ".join(argument.name for argument in fields(VLLMConfig))
-                raise UserError(f"vLLM has no option {unknown[0]!r}; known: {known}, and the fields of its EngineArgs")
+                raise UserError(
+                    f"vLLM has no option {unknown[0]!r}; known: {known}, and the fields of its EngineArgs"
+                )
             with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
                 try:
-                    engine = LLMEngine.from_engine_args(EngineArgs(**arguments), usage_context=UsageContext.LLM_CLASS)
+                    engine = LLMEngine.from_engine_args(
+                        EngineArgs(**arguments), usage_context=UsageContext.LLM_CLASS
+                    )
                 except Exception as error:
                     if wants_own_code(error):
                         raise own_code_refused(config.model) from error
-                    raise EngineError(f"vLLM cannot load {config.model}: {_one_line(error)}") from error
+                    raise EngineError(
+                        f"vLLM cannot load {config.model}: {_one_line(error)}"
+                    ) from error
             self = cls(engine, adapters)
             self._load_adapters()
             if cpu and adapters:
@@ -384,7 +467,9 @@ class VLLMEngine(BaseEngine):
                 self._engine.add_lora(lora)
             except Exception as error:
                 self.close()
-                raise EngineError(f"vLLM cannot load adapter {name!r}: {_one_line(error)}") from error
+                raise EngineError(
+                    f"vLLM cannot load adapter {name!r}: {_one_line(error)}"
+                ) from error
 
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
         from vllm.exceptions import VLLMValidationError
@@ -419,7 +504,9 @@ class VLLMEngine(BaseEngine):
             request = self._live.get(output.request_id)
             if request is None:
                 continue
-            generated = result(request, output, self._reported.pop(output.request_id, None))
+            generated = result(
+                request, output, self._reported.pop(output.request_id, None)
+            )
             if output.finished:
                 del self._live[output.request_id]
             elif isinstance(generated, Generated):
@@ -447,11 +534,15 @@ class VLLMEngine(BaseEngine):
         self._live.clear()
         self._refused.clear()
         if engine is not None:
-            with suppress(ValueError):  # the process's groups are gone: training or another engine took them down
+            with suppress(
+                ValueError
+            ):  # the process's groups are gone: training or another engine took them down
                 engine.engine_core.shutdown()
 
     def _die(self, error: Exception) -> EngineError:
-        self._gone = f"the vLLM engine stopped working ({_one_line(error)}); load it again"
+        self._gone = (
+            f"the vLLM engine stopped working ({_one_line(error)}); load it again"
+        )
         with suppress(Exception):
             self.close()
         return EngineError(self._gone)
@@ -471,7 +562,9 @@ class VLLMEngine(BaseEngine):
             self._engine.abort_request(lost)
             emptied = self._engine.reset_prefix_cache()
         if not emptied:
-            self._gone = "the vLLM engine was interrupted and cannot be reused; load it again"
+            self._gone = (
+                "the vLLM engine was interrupted and cannot be reused; load it again"
+            )
 
 
 def _one_line(error: BaseException) -> str:

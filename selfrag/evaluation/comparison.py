@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from selfrag.common.errors import UserError
-from selfrag.evaluation.intervals import ROUNDS, SHARE, Bounds, Estimate, FloatArray, effective_items, interval
+from selfrag.evaluation.intervals import (
+    ROUNDS,
+    SHARE,
+    Bounds,
+    Estimate,
+    FloatArray,
+    effective_items,
+    interval,
+)
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
@@ -34,13 +42,22 @@ class Draws:
     @property
     def estimate(self) -> Estimate:
         """Return the figure with its 95% interval."""
-        return interval(self.value, self.samples, self.n, effective=self.effective, bounds=self.bounds)
+        return interval(
+            self.value,
+            self.samples,
+            self.n,
+            effective=self.effective,
+            bounds=self.bounds,
+        )
 
     def __sub__(self, reference: Draws) -> Draws:
         """Return the paired difference; both figures must be of the same items and seed."""
         bounds = None
         if self.bounds is not None and reference.bounds is not None:
-            bounds = (self.bounds[0] - reference.bounds[1], self.bounds[1] - reference.bounds[0])
+            bounds = (
+                self.bounds[0] - reference.bounds[1],
+                self.bounds[1] - reference.bounds[0],
+            )
         return Draws(
             self.value - reference.value,
             self.samples - reference.samples,
@@ -85,10 +102,15 @@ def bootstrap(
         raise ValueError("figures of different numbers of items")
     if not items:
         return [None] * len(figures)
-    numbers = np.array([[part or (0.0, 0.0) for part in parts] for parts in figures])  # [figures, items, 2]
+    numbers = np.array(
+        [[part or (0.0, 0.0) for part in parts] for parts in figures]
+    )  # [figures, items, 2]
     top, bottom = (np.ascontiguousarray(numbers[:, :, side]).T for side in (0, 1))
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    blocks = [_resample(top, bottom, rng, min(BLOCK, ROUNDS - done)) for done in range(0, ROUNDS, BLOCK)]
+    blocks = [
+        _resample(top, bottom, rng, min(BLOCK, ROUNDS - done))
+        for done in range(0, ROUNDS, BLOCK)
+    ]
     samples = np.concatenate(blocks)  # [R, figures]
     draws: list[Draws | None] = []
     for number, limits in enumerate(bounds or [SHARE] * len(figures)):
@@ -99,16 +121,22 @@ def bootstrap(
             continue
         value = float(top[:, number].sum() / total)
         counting = int((weights > 0).sum())
-        draws.append(Draws(value, samples[:, number], counting, effective_items(weights), limits))
+        draws.append(
+            Draws(value, samples[:, number], counting, effective_items(weights), limits)
+        )
     return draws
 
 
-def _resample(top: FloatArray, bottom: FloatArray, rng: np.random.Generator, rounds: int) -> FloatArray:
+def _resample(
+    top: FloatArray, bottom: FloatArray, rng: np.random.Generator, rounds: int
+) -> FloatArray:
     """Return the figures [rounds, figures] of samples of the items, from numerators and denominators."""
     items = len(top)
     counts = rng.multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
     below = counts @ bottom
-    return np.asarray(np.divide(counts @ top, below, out=np.full_like(below, np.nan), where=below > 0))
+    return np.asarray(
+        np.divide(counts @ top, below, out=np.full_like(below, np.nan), where=below > 0)
+    )
 
 
 def bounds_of(name: str) -> Bounds | None:
@@ -145,7 +173,9 @@ class FileResult:
     failed: int  # items without an answer
     with_passages: int  # items that had passages to read
     data: dict[str, Any]  # what must agree between systems
-    judged: tuple[str, ...] = ()  # those of the metrics that a second model computed; their names say which
+    judged: tuple[
+        str, ...
+    ] = ()  # those of the metrics that a second model computed; their names say which
     # figures of all items together, such as MAUVE, with the number of items; None where undefined
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     # judged metric to the number of items without a verdict, where there are any
@@ -160,7 +190,10 @@ class FileResult:
 
     def only(self, kept: set[str]) -> FileResult:
         """Return the result without the figures that are not in `kept`."""
-        metrics, judged = (tuple(filter(kept.__contains__, names)) for names in (self.metrics, self.judged))
+        metrics, judged = (
+            tuple(filter(kept.__contains__, names))
+            for names in (self.metrics, self.judged)
+        )
         whole = {name: value for name, value in self.whole.items() if name in kept}
         return replace(self, metrics=metrics, judged=judged, whole=whole)
 
@@ -185,11 +218,15 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
     manifest = read_manifest(folder)
     files = {}
     for name in manifest["files"] if only is None else only:
-        files[name] = _read_file(folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True))
+        files[name] = _read_file(
+            folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True)
+        )
     return SystemRun(str(manifest["identity"].get("name", folder.name)), folder, files)
 
 
-def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
+def read_runs(
+    folders: Sequence[Path], only: Sequence[str] | None = None
+) -> list[SystemRun]:
     """Return the `comparable` runs of some folders.
 
     Raises:
@@ -213,13 +250,20 @@ def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
     folders: dict[str, Path] = {}
     for run in runs:
         if run.name in folders:
-            raise UserError(f"{folders[run.name]} and {run.folder} are both of a system called {run.name}; rename one")
+            raise UserError(
+                f"{folders[run.name]} and {run.folder} are both of a system called {run.name}; rename one"
+            )
         folders[run.name] = run.folder
         if missing := sorted(set(first.files) ^ set(run.files)):
-            raise UserError(f"{missing[0]} is not in both {first.folder} and {run.folder}; run it, or use --only")
+            raise UserError(
+                f"{missing[0]} is not in both {first.folder} and {run.folder}; run it, or use --only"
+            )
         for name in run.files:
             _check_comparable(name, first, run)
-    shared = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
+    shared = {
+        name: set.intersection(*(run.files[name].figures for run in runs))
+        for name in first.files
+    }
     kept = []
     for run in runs:
         files = {name: result.only(shared[name]) for name, result in run.files.items()}
@@ -231,13 +275,19 @@ def _check_comparable(name: str, first: SystemRun, run: SystemRun) -> None:
     """Raise UserError if a file of two runs has other items, another headline or another judge of the same name."""
     result, reference = run.files[name], first.files[name]
     if result.data != reference.data or result.ids != reference.ids:
-        raise UserError(f"{name}: {run.folder} was not run on the same items as {first.folder}")
+        raise UserError(
+            f"{name}: {run.folder} was not run on the same items as {first.folder}"
+        )
     head, expected = result.metrics[0], reference.metrics[0]
     if head != expected:
-        raise UserError(f"{name}: {run.folder} was scored by {head} and {first.folder} by {expected}")
+        raise UserError(
+            f"{name}: {run.folder} was scored by {head} and {first.folder} by {expected}"
+        )
     for figure in sorted(reference.judges.keys() & result.judges.keys()):
         if reference.judges[figure] != result.judges[figure]:
-            raise UserError(f"{name}: {figure} in {run.folder} is of another judge than in {first.folder}; judge again")
+            raise UserError(
+                f"{name}: {figure} in {run.folder} is of another judge than in {first.folder}; judge again"
+            )
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -260,9 +310,13 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
     task = settings["task"]
     metrics = tuple(task["metrics"])
     if not metrics:
-        raise UserError(f"{path} holds records that nothing is scored by; there is nothing to compare")
+        raise UserError(
+            f"{path} holds records that nothing is scored by; there is nothing to compare"
+        )
     ids = tuple(record["id"] for record in records)
-    scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
+    scores = {
+        name: tuple(_part(path, record, name) for record in records) for name in metrics
+    }
     whole: dict[str, tuple[float, int] | None] = {}
     undecided: dict[str, int] = {}
     judges: dict[str, str] = {}
@@ -280,7 +334,9 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
                 whole[column] = (float(figure["value"]), int(figure["texts"]))
             judges[column] = judged.mark
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
-    data = {key: value for key, value in settings.items() if key not in ("task", "system")}
+    data = {
+        key: value for key, value in settings.items() if key not in ("task", "system")
+    }
     return FileResult(
         kind=task["kind"],
         metrics=tuple(scores),
@@ -299,20 +355,31 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
 
 def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
     if metric not in record["scores"]:
-        raise UserError(f"{path}: item {record['id']!r} has no {metric}; the run is of another version, run it again")
+        raise UserError(
+            f"{path}: item {record['id']!r} has no {metric}; the run is of another version, run it again"
+        )
     match record["scores"][metric]:
         case None:
             return None
-        case [int() | float() as top, int() | float() as bottom] if isfinite(top) and isfinite(bottom):
+        case [int() | float() as top, int() | float() as bottom] if isfinite(
+            top
+        ) and isfinite(bottom):
             return float(top), float(bottom)
         case value:
-            raise UserError(f"{path}: {metric} of item {record['id']!r} is no figure: {value!r:.40}; run it again")
+            raise UserError(
+                f"{path}: {metric} of item {record['id']!r} is no figure: {value!r:.40}; run it again"
+            )
 
 
 AVERAGE = "average"
 HEADLINE = "score"
 """Name of the averaged headline figure, whose parts have different names in different files."""
-AVERAGED = ("citation_precision", "citation_precision_alce", "citation_recall", "retrieval_rate")
+AVERAGED = (
+    "citation_precision",
+    "citation_precision_alce",
+    "citation_recall",
+    "retrieval_rate",
+)
 """Further figures that are averaged over the files that have them."""
 
 
@@ -325,7 +392,9 @@ class ComparisonRow:
     figures: Mapping[str, Estimate | None]
     # metric to this system minus the reference, paired; empty for the reference itself
     differences: Mapping[str, Estimate | None]
-    seconds: float | None  # an item, wall time of the batch divided by its items; None in the average
+    seconds: (
+        float | None
+    )  # an item, wall time of the batch divided by its items; None in the average
     failed: int  # items without an answer
 
 
@@ -345,7 +414,9 @@ class ComparisonTable:
 class Comparison:
     """Tables a file, and the average if there are several files."""
 
-    reference: str | None  # the system that differences are against; None without differences
+    reference: (
+        str | None
+    )  # the system that differences are against; None without differences
     tables: tuple[ComparisonTable, ...]  # in the order of the files
     average: ComparisonTable | None  # over all files
     seed: int = 0  # of the bootstrap
@@ -355,7 +426,9 @@ FileDraws = dict[str, dict[str, Draws | None]]
 """System to metric to draws, of one file."""
 
 
-def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int = 0) -> Comparison:
+def compare(
+    runs: Sequence[SystemRun], *, against: str | None = None, seed: int = 0
+) -> Comparison:
     """Compare runs of the same files and items.
 
     `against` is the name of the system that the others are compared with; None for no differences.
@@ -365,7 +438,9 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
     """
     names = [run.name for run in runs]
     if against is not None and against not in names:
-        raise UserError(f"no run of a system called {against!r}; there are {', '.join(names)}")
+        raise UserError(
+            f"no run of a system called {against!r}; there are {', '.join(names)}"
+        )
     drawn = {file: _draw(runs, file, seed) for file in runs[0].files}
     tables = tuple(_table(runs, file, draws, against) for file, draws in drawn.items())
     averaged = _average(runs, drawn, against) if len(tables) > 1 else None
@@ -374,8 +449,14 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
 
 def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
-    parts = [run.files[file].scores[metric] for run in runs for metric in run.files[file].metrics]
-    draws = bootstrap(parts, name=file, seed=seed, bounds=[bounds_of(metric) for _, metric in columns])
+    parts = [
+        run.files[file].scores[metric]
+        for run in runs
+        for metric in run.files[file].metrics
+    ]
+    draws = bootstrap(
+        parts, name=file, seed=seed, bounds=[bounds_of(metric) for _, metric in columns]
+    )
     figures: FileDraws = {run.name: {} for run in runs}
     for (system, metric), figure in zip(columns, draws, strict=True):
         figures[system][metric] = figure
@@ -388,43 +469,76 @@ def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     return figures
 
 
-def _table(runs: Sequence[SystemRun], file: str, figures: FileDraws, against: str | None) -> ComparisonTable:
+def _table(
+    runs: Sequence[SystemRun], file: str, figures: FileDraws, against: str | None
+) -> ComparisonTable:
     results = {run.name: run.files[file] for run in runs}
     first = results[runs[0].name]
     metrics = (*first.metrics, *first.whole)
     items = len(first.ids)
-    rows = tuple(_row(name, figures, metrics, against, r.seconds / items, r.failed) for name, r in results.items())
-    return ComparisonTable(file, first.kind, metrics, items, rows, tuple(_notes(first, results)))
+    rows = tuple(
+        _row(name, figures, metrics, against, r.seconds / items, r.failed)
+        for name, r in results.items()
+    )
+    return ComparisonTable(
+        file, first.kind, metrics, items, rows, tuple(_notes(first, results))
+    )
 
 
-def _average(runs: Sequence[SystemRun], drawn: Mapping[str, FileDraws], against: str | None) -> ComparisonTable:
-    heads = {file: result.metrics[0] for file, result in runs[0].files.items() if not is_count(result.metrics[0])}
+def _average(
+    runs: Sequence[SystemRun], drawn: Mapping[str, FileDraws], against: str | None
+) -> ComparisonTable:
+    heads = {
+        file: result.metrics[0]
+        for file, result in runs[0].files.items()
+        if not is_count(result.metrics[0])
+    }
     having: dict[str, list[FileDraws]] = {}  # metric to the files that have it
     for metric in AVERAGED:
-        having[metric] = [draws for draws in drawn.values() if any(draws[run.name].get(metric) for run in runs)]
+        having[metric] = [
+            draws
+            for draws in drawn.values()
+            if any(draws[run.name].get(metric) for run in runs)
+        ]
     averaged: FileDraws = {}
     for run in runs:
-        averaged[run.name] = {HEADLINE: average([drawn[file][run.name][head] for file, head in heads.items()])}
+        averaged[run.name] = {
+            HEADLINE: average(
+                [drawn[file][run.name][head] for file, head in heads.items()]
+            )
+        }
         for metric, files in having.items():
-            averaged[run.name][metric] = average([draws[run.name][metric] for draws in files])
+            averaged[run.name][metric] = average(
+                [draws[run.name][metric] for draws in files]
+            )
     metrics = (HEADLINE, *AVERAGED)
     rows = []
     for run in runs:
         failed = sum(result.failed for result in run.files.values())
         rows.append(_row(run.name, averaged, metrics, against, None, failed))
-    parts = ", ".join(f"{head} of {file}" for file, head in heads.items()) or "nothing: all headlines are counts"
+    parts = (
+        ", ".join(f"{head} of {file}" for file, head in heads.items())
+        or "nothing: all headlines are counts"
+    )
     note = f"{HEADLINE} is the mean of {parts}"
     return ComparisonTable(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (note,))
 
 
 def _row(
-    name: str, figures: FileDraws, metrics: Sequence[str], against: str | None, seconds: float | None, failed: int
+    name: str,
+    figures: FileDraws,
+    metrics: Sequence[str],
+    against: str | None,
+    seconds: float | None,
+    failed: int,
 ) -> ComparisonRow:
     draws = figures[name]
     differences: dict[str, Estimate | None] = {}
     if against is not None and against != name:
         for metric in metrics:
-            differences[metric] = paired_difference(draws[metric], figures[against][metric])
+            differences[metric] = paired_difference(
+                draws[metric], figures[against][metric]
+            )
     estimates = {metric: estimate_of(draws[metric]) for metric in metrics}
     return ComparisonRow(name, estimates, differences, seconds, failed)
 
@@ -433,11 +547,20 @@ def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
     items, notes = len(first.ids), []
     bare = items - first.with_passages
     if bare > 0:
-        notes.append(f"{bare} of {items} items came without passages, so that no system could read any")
+        notes.append(
+            f"{bare} of {items} items came without passages, so that no system could read any"
+        )
     for name, result in results.items():
         if result.failed:
             notes.append(f"{name}: {result.failed} items failed and count as wrong")
     for name, result in results.items():
-        missing = [(metric, result.undecided[metric]) for metric in result.judged if metric in result.undecided]
-        notes += [f"{name}: {count} items have no {metric}, as a verdict is missing" for metric, count in missing]
+        missing = [
+            (metric, result.undecided[metric])
+            for metric in result.judged
+            if metric in result.undecided
+        ]
+        notes += [
+            f"{name}: {count} items have no {metric}, as a verdict is missing"
+            for metric, count in missing
+        ]
     return notes

@@ -57,9 +57,14 @@ class Estimate:
 def plain(figures: Any) -> Any:
     """Return figures, and dataclasses and mappings of them, as values for JSON; NaN becomes None."""
     if is_dataclass(figures):
-        figures = {field.name: getattr(figures, field.name) for field in fields(figures)}
+        figures = {
+            field.name: getattr(figures, field.name) for field in fields(figures)
+        }
     if isinstance(figures, Mapping):
-        return {name: value.as_dict() if hasattr(value, "as_dict") else plain(value) for name, value in figures.items()}
+        return {
+            name: value.as_dict() if hasattr(value, "as_dict") else plain(value)
+            for name, value in figures.items()
+        }
     return None if figures != figures else figures
 
 
@@ -78,7 +83,9 @@ def counted(estimate: Estimate, *, scale: float = 100) -> str:
 
 def share(part: FloatArray, total: FloatArray) -> FloatArray:
     """Return `part / total`, and 0 where the total is 0."""
-    return np.divide(part, total, out=np.zeros_like(part, dtype=np.float64), where=total > 0)
+    return np.divide(
+        part, total, out=np.zeros_like(part, dtype=np.float64), where=total > 0
+    )
 
 
 Bounds = tuple[float, float]
@@ -116,12 +123,21 @@ def bootstrap(
     value = float(statistic(np.ones((1, items)))[0])
     if items == 1:
         return interval(value, np.empty(0), 1)
-    counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=ROUNDS).astype(np.float64)
+    counts = (
+        np.random.default_rng(seed)
+        .multinomial(items, [1 / items] * items, size=ROUNDS)
+        .astype(np.float64)
+    )
     return interval(value, statistic(counts), items, effective=effective, bounds=bounds)
 
 
 def interval(
-    value: float, samples: FloatArray, items: int, *, effective: float | None = None, bounds: Bounds | None = SHARE
+    value: float,
+    samples: FloatArray,
+    items: int,
+    *,
+    effective: float | None = None,
+    bounds: Bounds | None = SHARE,
 ) -> Estimate:
     """Return a figure with the percentile interval of its bootstrap samples; without finite ones its ends are NaN.
 
@@ -133,7 +149,9 @@ def interval(
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(known, [tail, 100 - tail])
     if high - low < EQUAL:
-        low, high = agreeing_interval(value, items if effective is None else effective, bounds)
+        low, high = agreeing_interval(
+            value, items if effective is None else effective, bounds
+        )
     return Estimate(value, float(low), float(high), items)
 
 
@@ -143,20 +161,39 @@ def agreeing_interval(value: float, effective: float, bounds: Bounds | None) -> 
     With n items, at least (alpha / 2)^(1 / n) of all items hold that value, or n of n would be less likely than
     alpha / 2. The others lie anywhere within the bounds.
     """
-    if bounds is None or effective <= 0 or not bounds[0] - EQUAL <= value <= bounds[1] + EQUAL:
+    if (
+        bounds is None
+        or effective <= 0
+        or not bounds[0] - EQUAL <= value <= bounds[1] + EQUAL
+    ):
         return float("nan"), float("nan")
     alike = ((1 - LEVEL) / 2) ** (1 / effective)
-    return alike * value + (1 - alike) * bounds[0], alike * value + (1 - alike) * bounds[1]
+    return alike * value + (1 - alike) * bounds[0], alike * value + (
+        1 - alike
+    ) * bounds[1]
 
 
-def mean(values: Iterable[float | None] | FloatArray, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
+def mean(
+    values: Iterable[float | None] | FloatArray,
+    *,
+    seed: int = 0,
+    bounds: Bounds | None = SHARE,
+) -> Estimate:
     """Return the mean of one value an item, without items whose value is None; `bounds` are those of a value."""
     data = np.array([value for value in values if value is not None], dtype=np.float64)
-    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, bounds=bounds)
+    return bootstrap(
+        len(data),
+        lambda counts: np.asarray(counts @ data / counts.sum(axis=1)),
+        seed,
+        bounds=bounds,
+    )
 
 
 def pooled_auc(
-    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0
+    positives: Sequence[Sequence[float]],
+    negatives: Sequence[Sequence[float]],
+    *,
+    seed: int = 0,
 ) -> Estimate:
     """Return the AUC over the scores of each item's positives and negatives, all items together.
 
@@ -169,27 +206,35 @@ def pooled_auc(
     def statistic(counts: FloatArray) -> FloatArray:
         won = ((counts @ matrix) * counts).sum(axis=1)
         pairs = (counts @ right) * (counts @ wrong)
-        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
+        return np.asarray(
+            np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0)
+        )
 
     effective = min(effective_items(right), effective_items(wrong))
     return bootstrap(len(matrix), statistic, seed, effective=effective)
 
 
-def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> FloatArray:
+def win_matrix(
+    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]
+) -> FloatArray:
     """Return [n, n] pairs in which a positive of item i scores above a negative of item j, ties half (Mann-Whitney).
 
     With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
     `c W c / ((c . n_positives) (c . n_negatives))`.
     """
     sizes = [len(scores) for scores in positives]
-    flat = np.asarray([score for scores in positives for score in scores], dtype=np.float64)
+    flat = np.asarray(
+        [score for scores in positives for score in scores], dtype=np.float64
+    )
     owner = np.repeat(np.arange(len(sizes)), sizes)
     matrix = np.zeros((len(positives), len(negatives)))
     for j, scores in enumerate(negatives):
         ordered = np.sort(np.asarray(scores, dtype=np.float64))
         below = np.searchsorted(ordered, flat, side="left")
         not_above = np.searchsorted(ordered, flat, side="right")
-        matrix[:, j] = np.bincount(owner, weights=(below + not_above) / 2, minlength=len(sizes))
+        matrix[:, j] = np.bincount(
+            owner, weights=(below + not_above) / 2, minlength=len(sizes)
+        )
     return matrix
 
 
@@ -201,21 +246,39 @@ def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Est
     """
     tables = []
     for pairs in filter(None, items):
-        codes = np.array(pairs, dtype=np.int64) @ (2, 1)  # 0 neither, 1 the second, 2 the first, 3 both
+        codes = np.array(pairs, dtype=np.int64) @ (
+            2,
+            1,
+        )  # 0 neither, 1 the second, 2 the first, 3 both
         tables.append(np.bincount(codes, minlength=4))
     counts = np.array(tables, dtype=np.float64).reshape(-1, 4)
 
     def statistic(drawn: FloatArray) -> FloatArray:
         neither, second, first, both = (drawn @ counts).T
         total = neither + second + first + both
-        chance = ((both + first) * (both + second) + (neither + first) * (neither + second)) / total**2
+        chance = (
+            (both + first) * (both + second) + (neither + first) * (neither + second)
+        ) / total**2
         room = 1 - chance
         undefined = np.full_like(room, np.nan)
-        return np.asarray(np.divide((both + neither) / total - chance, room, out=undefined, where=room > 1e-12))
+        return np.asarray(
+            np.divide(
+                (both + neither) / total - chance,
+                room,
+                out=undefined,
+                where=room > 1e-12,
+            )
+        )
 
     # At total disagreement with the same margins kappa is 1 - 1 / (1 - chance), which is its lowest value.
     both, first, second = counts.sum(axis=0)[[3, 2, 1]] / max(1.0, counts.sum())
     yes_first, yes_second = both + first, both + second
     expected = yes_first * (1 - yes_second) + yes_second * (1 - yes_first)
     bounds = (1 - 1 / expected, 1.0) if expected > 0 else None
-    return bootstrap(len(counts), statistic, seed, effective=effective_items(counts.sum(axis=1)), bounds=bounds)
+    return bootstrap(
+        len(counts),
+        statistic,
+        seed,
+        effective=effective_items(counts.sum(axis=1)),
+        bounds=bounds,
+    )

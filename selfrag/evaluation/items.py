@@ -36,17 +36,31 @@ class Item:
 
     id: str  # as in the file
     instruction: str  # what the model is asked
-    needs_retrieval: bool | None  # whether it should retrieve; None where either is fine or unknown
-    passages: tuple[Passage, ...] = ()  # evidence to answer from, in the order of the file
-    gold: frozenset[str] | None = None  # ids of the passages that answer; None if the file does not say
+    needs_retrieval: (
+        bool | None
+    )  # whether it should retrieve; None where either is fine or unknown
+    passages: tuple[
+        Passage, ...
+    ] = ()  # evidence to answer from, in the order of the file
+    gold: frozenset[str] | None = (
+        None  # ids of the passages that answer; None if the file does not say
+    )
     # short answers of which one should be contained; None where that is no measure
     answers: tuple[str, ...] | None = None
     label: str | None = None  # right answer of a closed task
-    answerable: bool | None = None  # whether the passages answer the question; None if the file does not say
+    answerable: bool | None = (
+        None  # whether the passages answer the question; None if the file does not say
+    )
     task: str = ""  # kind of task as the file names it; empty outside of `eval` files
-    options: tuple[str, ...] = ()  # options of a multiple-choice item, in the order of the file
-    references: tuple[str, ...] = ()  # every reference answer of the file, long ones too
-    query: str = ""  # the question without the task's wording, where the two can be told apart
+    options: tuple[
+        str, ...
+    ] = ()  # options of a multiple-choice item, in the order of the file
+    references: tuple[
+        str, ...
+    ] = ()  # every reference answer of the file, long ones too
+    query: str = (
+        ""  # the question without the task's wording, where the two can be told apart
+    )
     # of a question with several right answers, the ways of writing each of them; empty where the file does not
     # say
     answer_sets: tuple[tuple[str, ...], ...] = ()
@@ -61,7 +75,9 @@ _WHOLE = re.compile(r'\s*(?:\[|\{\s*"data"\s*:|\{\s*$)')
 """How the first line of a file begins that is one JSON value, and not a row a line."""
 
 
-def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> list[Item]:
+def read_items(
+    path: Path, parse: Callable[[dict[str, Any]], Item | None]
+) -> list[Item]:
     """Return all items of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
 
     Args:
@@ -80,7 +96,10 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> li
         records = records.get("data") if isinstance(records, dict) else records
         if not isinstance(records, list):
             raise UserError(f"{path}: no array of rows, and none under 'data'")
-        parsed = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
+        parsed = [
+            _row(path, number, record, parse)
+            for number, record in enumerate(records, 1)
+        ]
     else:
         parsed = list(read_jsonl(path, parse, mended=True))
     items = [item for item in parsed if item is not None]
@@ -97,11 +116,17 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
     names = {name.lower() for name in columns}
     if "question" not in names or not names & {"answer", "answers"}:
         shown = ", ".join(name[:40] for name in columns[:20]) or "none"
-        raise UserError(f"{path}: the header must name the columns question and answer; found: {shown}")
+        raise UserError(
+            f"{path}: the header must name the columns question and answer; found: {shown}"
+        )
 
 
 def _row(
-    path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], Item | None], unit: str = "row"
+    path: Path,
+    number: int,
+    record: Any,
+    parse: Callable[[dict[str, Any]], Item | None],
+    unit: str = "row",
 ) -> Item | None:
     try:
         if not isinstance(record, dict):
@@ -152,7 +177,11 @@ def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
     Raises:
         UserError: the row has a question and no answer.
     """
-    columns = {name.strip().lower(): value for name, value in record.items() if isinstance(name, str)}
+    columns = {
+        name.strip().lower(): value
+        for name, value in record.items()
+        if isinstance(name, str)
+    }
     if "instruction" in columns or "question" not in columns:
         return record
     answers = columns.get("answers")
@@ -160,12 +189,21 @@ def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
         answers = columns.get("answer")
     if isinstance(answers, Mapping):
         aliases = answers.get("aliases") or ()
-        answers = answers.get("text") or [*filter(None, [answers.get("value")]), *aliases]
+        answers = answers.get("text") or [
+            *filter(None, [answers.get("value")]),
+            *aliases,
+        ]
     if isinstance(answers, str):
         answers = list(filter(str.strip, [answers]))
     if not answers:
-        raise UserError("no answer; a row of a question has the column answer, or a list of answers")
-    kept: dict[str, Any] = {key: columns[key] for key in ("passages", "gold_passage_ids", "metrics") if key in columns}
+        raise UserError(
+            "no answer; a row of a question has the column answer, or a list of answers"
+        )
+    kept: dict[str, Any] = {
+        key: columns[key]
+        for key in ("passages", "gold_passage_ids", "metrics")
+        if key in columns
+    }
     name = columns.get("id")
     if name in (None, ""):
         name = f"row-{number}"
@@ -191,7 +229,10 @@ def item_of(record: Mapping[str, Any]) -> Item:
             " given as TASK=FILE (selfrag eval tasks)"
         )
     row = validate(ItemRecord, record, others="ignore")
-    passages = tuple(Passage(p["id"], p["text"], p.get("title") or "") for p in row.get("passages", ()))
+    passages = tuple(
+        Passage(p["id"], p["text"], p.get("title") or "")
+        for p in row.get("passages", ())
+    )
     label, options = row.get("label"), row.get("options")
     answerable = None
     if options is None and label is not None:
@@ -228,9 +269,13 @@ def _answer_sets(answers: list[Any]) -> tuple[tuple[str, ...], ...]:
     if not any(isinstance(forms, list) for forms in answers):
         return ()
     for forms in answers:
-        texts = isinstance(forms, list) and all(isinstance(form, str) and form.strip() for form in forms)
+        texts = isinstance(forms, list) and all(
+            isinstance(form, str) and form.strip() for form in forms
+        )
         if not texts or not forms:
-            raise UserError("'answers' must be a list of texts, or of lists of at least one text each")
+            raise UserError(
+                "'answers' must be a list of texts, or of lists of at least one text each"
+            )
     return tuple(tuple(forms) for forms in answers)
 
 
@@ -246,7 +291,11 @@ def _gold(record: ItemRecord, passages: tuple[Passage, ...]) -> frozenset[str] |
     if "gold_passage_ids" in record:
         return frozenset(record["gold_passage_ids"])
     support = record.get("support")
-    if isinstance(support, list) and support and all(isinstance(title, str) for title in support):
+    if (
+        isinstance(support, list)
+        and support
+        and all(isinstance(title, str) for title in support)
+    ):
         return frozenset(passage.id for passage in passages if passage.title in support)
     return None
 
@@ -269,12 +318,18 @@ class Output:
     """One answer."""
 
     text: str  # the answer; for multiple choice the option as it was scored
-    cited: tuple[str, ...] = ()  # ids of the cited passages in order of first citation, each once
+    cited: tuple[
+        str, ...
+    ] = ()  # ids of the cited passages in order of first citation, each once
     # ids of the passages the model was shown, each once; empty if it answered without evidence
     read: tuple[str, ...] = ()
     retrieved: bool = False  # whether evidence was asked for
-    segments: tuple[tuple[str, str | None], ...] = ()  # of a long answer, text and cited passage id of each piece
-    usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens, searches
+    segments: tuple[
+        tuple[str, str | None], ...
+    ] = ()  # of a long answer, text and cited passage id of each piece
+    usage: Mapping[str, int] = field(
+        default_factory=dict
+    )  # requests, prompt and generated tokens, searches
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -286,10 +341,17 @@ class Output:
         if record.get("error"):
             return None
         values = {key: record.get(key) for key in OUTPUT}
-        return validate(cls, values, f"item {record.get('id')!r:.60} is no record of an answer", mended=True)
+        return validate(
+            cls,
+            values,
+            f"item {record.get('id')!r:.60} is no record of an answer",
+            mended=True,
+        )
 
 
-def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
+def output_of(
+    answer: Answer, *, cite_all: bool = False, marked: bool = False
+) -> Output:
     """Return what an answer says.
 
     What was read and retrieved is what led to the answer: decisions of other candidates depend on how many are written.
@@ -302,7 +364,11 @@ def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -
     by_number = cite_all and marked
     cited: Iterable[str] = numbered
     if by_number:
-        cited = [numbered[number - 1] for number in marks(answer.text) if 1 <= number <= len(numbered)]
+        cited = [
+            numbered[number - 1]
+            for number in marks(answer.text)
+            if 1 <= number <= len(numbered)
+        ]
     elif not cite_all:
         cited = [passage.id for passage in answer.citations]
     segments: list[tuple[str, str | None]] = []
@@ -334,11 +400,15 @@ def choices(item: Item) -> Choices:
     options, label = item.options, item.label
     if label is None or len(options) < 2:
         raise UserError("a multiple-choice item needs a label and at least two options")
-    if len(set(options)) != len(options) or not all(option.strip() for option in options):
+    if len(set(options)) != len(options) or not all(
+        option.strip() for option in options
+    ):
         raise UserError("two options are equal, or one is blank")
     surfaces = _surfaces(label, options)
     if len(surfaces) < len(options):
-        raise UserError(f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text")
+        raise UserError(
+            f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text"
+        )
     if label not in surfaces:
         raise UserError(f"label {label!r} is none of {', '.join(surfaces[:26])}")
     return Choices(surfaces, label)

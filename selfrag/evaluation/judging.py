@@ -59,7 +59,12 @@ CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)
 FAMILIES = ("citations", "claims", "facts", "mauve", "judgments")
 """What can be asked for: figures that are computed together."""
-_FAMILY = {**dict.fromkeys(CITATIONS, "citations"), "claim_recall": "claims", "factscore": "facts", "mauve": "mauve"}
+_FAMILY = {
+    **dict.fromkeys(CITATIONS, "citations"),
+    "claim_recall": "claims",
+    "factscore": "facts",
+    "mauve": "mauve",
+}
 
 FIGURES: Mapping[Role, str] = {
     Role.SUPPORT: "faithfulness",
@@ -106,7 +111,9 @@ class Judged:
     identity: Mapping[str, Any]  # everything that decides its verdicts
     # metric to id of the item to its part; None where the metric says nothing about the item
     parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
-    undecided: Mapping[str, int] = field(default_factory=dict)  # metric to the number of items that lack a verdict
+    undecided: Mapping[str, int] = field(
+        default_factory=dict
+    )  # metric to the number of items that lack a verdict
     # figures of all items together, such as MAUVE; None if undefined
     whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
@@ -138,18 +145,26 @@ class Judges:
 # Figures over the records of a file
 
 
-def judge_citations(records: Sequence[Record], judge: Remembered, *, kind: str, marked: bool = False) -> Judged:
+def judge_citations(
+    records: Sequence[Record], judge: Remembered, *, kind: str, marked: bool = False
+) -> Judged:
     """Judge ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
     By `kind` of the task a `short` answer is judged with its question, and a `list` piece by piece with it. A task is
     `marked` if it asks for citations as numbers in brackets.
     """
-    responses: dict[str, Sequence[CitedClaim]] = {}  # of the items with a written answer
+    responses: dict[
+        str, Sequence[CitedClaim]
+    ] = {}  # of the items with a written answer
     for record in records:
         if record.output is not None and not record.item.options:
             claims = _claims(record, kind)
-            responses[record.item.id] = cited_sentences(record.output, record.passages, claims=claims, marked=marked)
-    figures = dict(zip(responses, cites(list(responses.values()), judge.entails), strict=True))
+            responses[record.item.id] = cited_sentences(
+                record.output, record.passages, claims=claims, marked=marked
+            )
+    figures = dict(
+        zip(responses, cites(list(responses.values()), judge.entails), strict=True)
+    )
     columns: dict[str, dict[str, Part | None]] = {name: {} for name in CITATIONS}
     undecided = 0
     for record in records:
@@ -164,9 +179,15 @@ def judge_citations(records: Sequence[Record], judge: Remembered, *, kind: str, 
         for column in columns.values():
             column[name] = None
         if quality is not None:
-            for column, value in zip(columns.values(), (quality.precision, quality.recall, quality.f1), strict=True):
+            for column, value in zip(
+                columns.values(),
+                (quality.precision, quality.recall, quality.f1),
+                strict=True,
+            ):
                 column[name] = (value, 1.0)
-    return Judged(judge.name, judge.identity(), columns, dict.fromkeys(CITATIONS, undecided))
+    return Judged(
+        judge.name, judge.identity(), columns, dict.fromkeys(CITATIONS, undecided)
+    )
 
 
 def _claims(record: Record, kind: str) -> Claims:
@@ -191,11 +212,20 @@ def judge_claims(records: Sequence[Record], judge: Remembered) -> Judged:
     shares = claim_recall(list(texts.values()), claims, judge.entails)
     for name, value in zip(texts, shares, strict=True):
         column[name] = None if value is None else (value, 1.0)
-    return Judged(judge.name, judge.identity(), {"claim_recall": column}, {"claim_recall": shares.count(None)})
+    return Judged(
+        judge.name,
+        judge.identity(),
+        {"claim_recall": column},
+        {"claim_recall": shares.count(None)},
+    )
 
 
 def judge_facts(
-    records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Remembered, about: Mapping[str, Any]
+    records: Sequence[Record],
+    splitter: Splitter,
+    retriever: Retriever,
+    judge: Remembered,
+    about: Mapping[str, Any],
 ) -> Judged:
     """Judge the FactScore of each answer ourselves; `about` is what tells the knowledge source from another."""
     texts: dict[str, str] = {}
@@ -204,13 +234,26 @@ def judge_facts(
         if record.output is not None:
             texts[record.item.id] = record.output.text
             topics.append(topic_of(record.item))
-    facts = dict(zip(texts, check(list(texts.values()), topics, splitter, retriever, judge), strict=True))
-    identity = {"splitter": splitter.identity(), "judge": judge.identity(), "knowledge": dict(about)}
+    facts = dict(
+        zip(
+            texts,
+            check(list(texts.values()), topics, splitter, retriever, judge),
+            strict=True,
+        )
+    )
+    identity = {
+        "splitter": splitter.identity(),
+        "judge": judge.identity(),
+        "knowledge": dict(about),
+    }
     return facts_judged(records, facts, f"{splitter.name}, {judge.name}", identity)
 
 
 def facts_judged(
-    records: Sequence[Record], facts: Mapping[str, Facts], judge: str, identity: Mapping[str, Any]
+    records: Sequence[Record],
+    facts: Mapping[str, Facts],
+    judge: str,
+    identity: Mapping[str, Any],
 ) -> Judged:
     """Return the FactScore of each answer from verdicts that are there, such as those of the official tool.
 
@@ -227,19 +270,30 @@ def facts_judged(
 def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
     """Return the mean score of any judge on each answer, with the passages that the model read."""
     if judge.role not in FIGURES or judge.scope is Scope.FINISHED:
-        raise UserError(f"{judge.name} judges {judge.role}, which is no figure of an answer; name another judge")
+        raise UserError(
+            f"{judge.name} judges {judge.role}, which is no figure of an answer; name another judge"
+        )
     column: dict[str, Part | None] = {record.item.id: FAILURE for record in records}
     states: dict[str, JudgeInput] = {}
     for record in records:
         if record.output is not None:
-            passages = tuple(record.passages[name] for name in record.output.read if name in record.passages)
-            turns = [Message("user", record.question), Message("assistant", record.output.text)]
+            passages = tuple(
+                record.passages[name]
+                for name in record.output.read
+                if name in record.passages
+            )
+            turns = [
+                Message("user", record.question),
+                Message("assistant", record.output.text),
+            ]
             if judge.scope in (Scope.QUESTION, Scope.PASSAGE):
                 turns.pop()
             column[record.item.id] = None
             if passages or judge.role not in NEEDS_PASSAGE:
                 states[record.item.id] = JudgeInput(tuple(turns), passages)
-    reflections = finish(judge.judge(list(states.values())), judge.engine) if states else []
+    reflections = (
+        finish(judge.judge(list(states.values())), judge.engine) if states else []
+    )
     for name, reflection in zip(states, reflections, strict=True):
         judgment = reflection.mean("answer", None)
         column[name] = None if judgment is None else (judgment.score, 1.0)
@@ -257,7 +311,11 @@ def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
             human.append(as_alce(record.question, record.item.references[0]))
             written.append(as_alce(record.question, said))
     figure = mauve(human, written, features)
-    return Judged(features.name, features.identity(), whole={"mauve": None if figure is None else asdict(figure)})
+    return Judged(
+        features.name,
+        features.identity(),
+        whole={"mauve": None if figure is None else asdict(figure)},
+    )
 
 
 # Run directories
@@ -268,12 +326,19 @@ def families(names: Sequence[str]) -> tuple[str, ...]:
     chosen = dict.fromkeys(_FAMILY.get(name, name) for name in names)
     for name in chosen:
         if name not in FAMILIES:
-            raise UserError(f"no judge is needed for {name[:60]!r}, or it is unknown; known: {', '.join(JUDGED)}")
+            raise UserError(
+                f"no judge is needed for {name[:60]!r}, or it is unknown; known: {', '.join(JUDGED)}"
+            )
     return tuple(chosen) or DEFAULT
 
 
 def judge_run(
-    folder: Path, load: Load, judges: Judges, families: Sequence[str] = DEFAULT, *, only: Sequence[str] | None = None
+    folder: Path,
+    load: Load,
+    judges: Judges,
+    families: Sequence[str] = DEFAULT,
+    *,
+    only: Sequence[str] | None = None,
 ) -> dict[str, list[Judged]]:
     """Ask judges about the finished files of a run, and write what they say beside the records.
 
@@ -289,31 +354,48 @@ def judge_run(
     with locked_directory(folder):
         for name in names:
             task, records = judgeable(folder, name, load)
-            results[name] = [_judge_family(family, records, judges, task, folder) for family in families]
+            results[name] = [
+                _judge_family(family, records, judges, task, folder)
+                for family in families
+            ]
             for judged in _merge_judges(results[name]):
                 write_judged(folder, name, judged)
     return results
 
 
 def _judge_family(
-    family: str, records: Sequence[Record], judges: Judges, task: Mapping[str, Any], folder: Path
+    family: str,
+    records: Sequence[Record],
+    judges: Judges,
+    task: Mapping[str, Any],
+    folder: Path,
 ) -> Judged:
     if family == "mauve":
         if judges.features is None:
-            raise UserError("mauve needs a model that gives features of texts; name one with --features")
+            raise UserError(
+                "mauve needs a model that gives features of texts; name one with --features"
+            )
         return judge_likeness(records, judges.features)
     if family == "judgments" and judges.judge is not None:
         return judge_judgments(records, judges.judge)
     if judges.judge is None:
-        raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
+        raise UserError(
+            f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL"
+        )
     judge = remembered(judges.judge, folder)
     if family == "citations":
-        return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
+        return judge_citations(
+            records, judge, kind=str(task["kind"]), marked=bool(task.get("marked"))
+        )
     if family == "claims":
         return judge_claims(records, judge)
     if judges.knowledge is None:
-        raise UserError("facts need a knowledge source to be looked up in; give its index with --knowledge")
-    return judge_facts(records, judges.splitter, judges.knowledge, judge, judges.source or {})
+        raise UserError(
+            "facts need a knowledge source to be looked up in; give its index with --knowledge"
+        )
+    return judge_facts(
+        records, judges.splitter, judges.knowledge, judge, judges.source or {}
+    )
 
 
 def _merge_judges(results: Sequence[Judged]) -> list[Judged]:
@@ -330,22 +412,33 @@ def _merge_judges(results: Sequence[Judged]) -> list[Judged]:
     return list(merged.values())
 
 
-def judgeable(folder: Path, name: str, load: Load) -> tuple[Mapping[str, Any], list[Record]]:
+def judgeable(
+    folder: Path, name: str, load: Load
+) -> tuple[Mapping[str, Any], list[Record]]:
     """Return the task of a finished file of a run, as its manifest has it, and its records with items, in order."""
     entry = file_entry(read_manifest(folder), folder, name, finished=True)
     path, items = folder / f"{name}.jsonl", load(folder, name)
     records: dict[str, Record] = {}
-    lacking = set()  # items that cite or read passages which the data file does not bring
+    lacking = (
+        set()
+    )  # items that cite or read passages which the data file does not bring
     for record in read_records(path, _KEYS):
         key = record["id"]
         if key not in items:
-            raise UserError(f"{path} has item {key!r}, and the data file has not; give the file of the run")
+            raise UserError(
+                f"{path} has item {key!r}, and the data file has not; give the file of the run"
+            )
         passages = {passage.id: passage for passage in items[key].passages}
         records[key] = Record(items[key], Output.from_record(record), passages)
-        if not {*(record.get("cited") or ()), *(record.get("read") or ())} <= passages.keys():
+        if (
+            not {*(record.get("cited") or ()), *(record.get("read") or ())}
+            <= passages.keys()
+        ):
             lacking.add(key)
     for key, passages in _traced(path, lacking) if lacking else ():
-        records[key] = replace(records[key], passages={**passages, **records[key].passages})
+        records[key] = replace(
+            records[key], passages={**passages, **records[key].passages}
+        )
     return entry["settings"]["task"], list(records.values())
 
 
@@ -361,7 +454,9 @@ def _traced(path: Path, keys: Set[str]) -> Iterator[tuple[str, dict[str, Passage
                     passage = Passage(**values)
                     passages[passage.id] = passage
         except (TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"the trace of item {record['id']!r} is damaged: {error!r:.100}") from error
+            raise UserError(
+                f"the trace of item {record['id']!r} is damaged: {error!r:.100}"
+            ) from error
         return record["id"], passages
 
     return read_jsonl(path, parse)
@@ -370,14 +465,20 @@ def _traced(path: Path, keys: Set[str]) -> Iterator[tuple[str, dict[str, Passage
 def official_input(folder: Path, name: str, load: Load, path: Path) -> int:
     """Write a file of a run as the official FactScore tool reads it; returns the number of lines."""
     _, records = judgeable(folder, name, load)
-    return write_input(path, [record.item for record in records], {r.item.id: r.output for r in records})
+    return write_input(
+        path,
+        [record.item for record in records],
+        {r.item.id: r.output for r in records},
+    )
 
 
 def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
     """Read what the official FactScore tool says about a file of a run, and write it beside the records."""
     _, records = judgeable(folder, name, load)
     facts = read_output(path, [record.item for record in records])
-    judged = facts_judged(records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)})
+    judged = facts_judged(
+        records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)}
+    )
     write_judged(folder, name, judged)
     return judged
 
@@ -396,7 +497,11 @@ def write_judged(folder: Path, file: str, judged: Judged) -> None:
         "records": sha256(folder / f"{file}.jsonl"),
         "undecided": dict(judged.undecided),
         "whole": dict(judged.whole),
-        "about": {"time": now, "commit": commit(), "versions": versions((*PACKAGES, "mauve-text"))},
+        "about": {
+            "time": now,
+            "commit": commit(),
+            "versions": versions((*PACKAGES, "mauve-text")),
+        },
         "parts": dict(judged.parts),
     }
     write_json(folder / f"{file}{_MIDDLE}{slug}.json", values)
@@ -414,12 +519,20 @@ def read_judged(folder: Path, file: str) -> list[Judged]:
             for name, column in values["parts"].items():
                 columns[name] = {key: _part(value) for key, value in column.items()}
             undecided, whole = dict(values["undecided"]), dict(values["whole"])
-            judgments.append(Judged(str(values["judge"]), values["identity"], columns, undecided, whole))
+            judgments.append(
+                Judged(
+                    str(values["judge"]), values["identity"], columns, undecided, whole
+                )
+            )
             checksum = values["records"]
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} cannot be read ({error!r:.80}); judge the run again") from error
+            raise UserError(
+                f"{path} cannot be read ({error!r:.80}); judge the run again"
+            ) from error
         if checksum != sha256(records):
-            raise UserError(f"{path} is about other records than {records}; judge the run again, or delete this file")
+            raise UserError(
+                f"{path} is about other records than {records}; judge the run again, or delete this file"
+            )
     return judgments
 
 

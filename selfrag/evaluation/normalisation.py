@@ -54,7 +54,10 @@ def contains_any(text: str, answers: Iterable[str]) -> bool:
                 return True
             continue
         spelled = " ".join(without_punctuation(answer).split())
-        if spelled and f" {spelled} " in f" {' '.join(without_punctuation(text).split())} ":
+        if (
+            spelled
+            and f" {spelled} " in f" {' '.join(without_punctuation(text).split())} "
+        ):
             return True
     return False
 
@@ -77,7 +80,11 @@ def evaluated(text: str) -> str:
 
 def marks(text: str) -> tuple[int, ...]:
     """Return the numbers cited in square brackets, in order, repetitions included."""
-    return tuple(int(number) for group in _MARK.findall(text) for number in re.split(r"[,;]", group))
+    return tuple(
+        int(number)
+        for group in _MARK.findall(text)
+        for number in re.split(r"[,;]", group)
+    )
 
 
 def lifted(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:

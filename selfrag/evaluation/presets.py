@@ -41,7 +41,9 @@ def passages_of(record: PublicRecord, *, needed: bool) -> tuple[Passage, ...]:
     rows = list_of(record[column], column, dict, "passages") if column else []
     if needed and not rows:
         expected = " or ".join(map(repr, PASSAGES[:2]))
-        raise UserError(f"no passages: {expected} is missing or empty; give an index to search for them")
+        raise UserError(
+            f"no passages: {expected} is missing or empty; give an index to search for them"
+        )
     counts: Counter[str] = Counter()
     passages = []
     for place, row in enumerate(rows, 1):
@@ -73,13 +75,17 @@ class Schema:
 
     name: str  # in error lines and documentation
     fields: str  # what a record has, for the reader
-    marks: tuple[str, ...]  # keys of which a record has one, and records of other schemas do not
+    marks: tuple[
+        str, ...
+    ]  # keys of which a record has one, and records of other schemas do not
     read: Callable[[PublicRecord], Item]  # makes an item without passages
 
     def item(self, record: PublicRecord) -> Item:
         """Return the item of a record."""
         if not _first_key(record, self.marks):
-            fitting = [schema.name for schema in SCHEMAS.values() if schema.fits(record)]
+            fitting = [
+                schema.name for schema in SCHEMAS.values() if schema.fits(record)
+            ]
             looks = f"; it looks like one of {' or '.join(fitting)}" if fitting else ""
             raise UserError(f"no row of {self.name}, which has {self.fields}{looks}")
         return self.read(record)
@@ -108,12 +114,22 @@ def _choices(record: PublicRecord) -> Item:
     options, key = row["options"], row["key"]
     labels = [option["label"] for option in options]
     if key not in labels or len(set(labels)) != len(labels):
-        raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
+        raise UserError(
+            f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice"
+        )
     if len(labels) > len(string.ascii_uppercase):
-        raise UserError(f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them")
+        raise UserError(
+            f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them"
+        )
     # Some rows number their options; the model sees letters, so that 3 is C.
     right = string.ascii_uppercase[labels.index(key)]
-    return _item(record, row["question"], label=right, options=tuple(option["text"] for option in options), free=True)
+    return _item(
+        record,
+        row["question"],
+        label=right,
+        options=tuple(option["text"] for option in options),
+        free=True,
+    )
 
 
 def _biographies(record: PublicRecord) -> Item:
@@ -135,20 +151,33 @@ def _ambiguous(record: PublicRecord) -> Item:
 
 def _lists(record: PublicRecord) -> Item:
     row = PublicRow.of("qampari", record)
-    sets = row["answers"] if record.get("answer_list") is None else tuple(map(_forms, row["answer_list"]))
+    sets = (
+        row["answers"]
+        if record.get("answer_list") is None
+        else tuple(map(_forms, row["answer_list"]))
+    )
     if not sets:
         raise UserError("'answer_list' is empty: nothing to score the answer by")
-    return _item(record, row["question"], answer_sets=sets, references=tuple(chain.from_iterable(sets)))
+    return _item(
+        record,
+        row["question"],
+        answer_sets=sets,
+        references=tuple(chain.from_iterable(sets)),
+    )
 
 
 def _forms(answer: PublicRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys([answer["text"], *filter(str.strip, answer["aliases"])]))
 
 
-def _item(record: PublicRecord, query: str, *, free: bool = False, **fields: Any) -> Item:
+def _item(
+    record: PublicRecord, query: str, *, free: bool = False, **fields: Any
+) -> Item:
     key = _first_key(record, IDS)
     name = identifier(record, key) if key else ""  # files of claims have none
-    return Item(name, query, needs_retrieval=None if free else True, query=query, **fields)
+    return Item(
+        name, query, needs_retrieval=None if free else True, query=query, **fields
+    )
 
 
 SCHEMAS: Mapping[str, Schema] = MappingProxyType(
@@ -212,7 +241,9 @@ class Protocol:
     passages: int  # the first so many of the file are evidence
     new_tokens: int  # of an answer, all segments together
     segments: int  # of an answer
-    decoding: Decoding | None = None  # policy of a model with reflection tokens; None for systems without
+    decoding: Decoding | None = (
+        None  # policy of a model with reflection tokens; None for systems without
+    )
     marked: bool = False  # the wording asks for citations as numbers in brackets, and they are read
     written: bool = False  # a system without reflection tokens writes its choice, and the option is read off (B.2)
     documents: int = 1  # passages that `rag` and `finetuned-rag` read
@@ -227,7 +258,9 @@ class Preset:
     schema: Schema  # of its public file
     kind: Kind  # of answers
     metrics: tuple[str, ...]  # names, the published one first
-    judged: tuple[str, ...]  # names of published metrics that a second model computes on the finished run
+    judged: tuple[
+        str, ...
+    ]  # names of published metrics that a second model computes on the finished run
     protocols: Mapping[str, Protocol]  # by name; `paper` among them
     # metric to Self-RAG's figure in percent (Table 2), by size of the model, `7b` and `13b`
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -239,7 +272,9 @@ class Preset:
             UserError: there is no such protocol; names the known ones.
         """
         if name not in self.protocols:
-            raise UserError(f"{self.name} has no protocol {name!r}; it has {', '.join(self.protocols)}")
+            raise UserError(
+                f"{self.name} has no protocol {name!r}; it has {', '.join(self.protocols)}"
+            )
         return self.protocols[name]
 
     def task(self, protocol: str = PAPER) -> Task:
@@ -248,7 +283,16 @@ class Preset:
         name, figures = f"{self.name}/{protocol}", list(self.metrics)
         if how.written:  # a choice that is written is read off its text first
             figures.sort(key="option_match".__ne__)
-        return Task(self.kind, metrics(figures), how.new_tokens, how.segments, "", name, how.marked, how.written)
+        return Task(
+            self.kind,
+            metrics(figures),
+            how.new_tokens,
+            how.segments,
+            "",
+            name,
+            how.marked,
+            how.written,
+        )
 
     def settings(self, protocol: str = PAPER) -> dict[str, Any]:
         """Return the fields of `Decoding` in which the policy differs from the defaults, without the task's budget.
@@ -277,7 +321,9 @@ class Preset:
 
 def _read() -> Mapping[str, Preset]:
     """Read the tasks of `presets.toml`."""
-    tables = tomllib.loads(files(__package__).joinpath("presets.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(
+        files(__package__).joinpath("presets.toml").read_text(encoding="utf-8")
+    )
     wordings, presets = tables.pop("wordings"), {}
 
     def protocol(values: dict[str, Any]) -> Protocol:
@@ -285,14 +331,23 @@ def _read() -> Mapping[str, Preset]:
         if "instruction" in wording:
             wording["instruction"] = wordings[wording["instruction"]]
         if decoding is not None:
-            make = Decoding.official if decoding.pop("policy", "paper") == "official" else Decoding
+            make = (
+                Decoding.official
+                if decoding.pop("policy", "paper") == "official"
+                else Decoding
+            )
             decoding = make(passages=values["passages"], **decoding)
         return Protocol(QuestionWording(**wording), decoding=decoding, **values)
 
     for name, table in tables.items():
-        protocols = {key: protocol(values) for key, values in table.pop("protocols").items()}
+        protocols = {
+            key: protocol(values) for key, values in table.pop("protocols").items()
+        }
         table["schema"] = SCHEMAS[table["schema"]]
-        table["metrics"], table["judged"] = tuple(table["metrics"]), tuple(table["judged"])
+        table["metrics"], table["judged"] = (
+            tuple(table["metrics"]),
+            tuple(table["judged"]),
+        )
         presets[name] = Preset(name, protocols=protocols, **table)
     return MappingProxyType(presets)
 
@@ -320,9 +375,13 @@ def preset(name: str) -> Preset:
         return PRESETS[name]
     task = registered(GROUP, name)
     if task is None:
-        raise UserError(f"unknown task {name[:60]!r}; known: {', '.join(known_tasks())}")
+        raise UserError(
+            f"unknown task {name[:60]!r}; known: {', '.join(known_tasks())}"
+        )
     if not isinstance(task, Preset) or task.name != name:
-        raise UserError(f"the entry point {name!r} of {GROUP} names no Preset of that name")
+        raise UserError(
+            f"the entry point {name!r} of {GROUP} names no Preset of that name"
+        )
     return task
 
 
@@ -334,7 +393,9 @@ class Given:
     """A file, and what it is a file of."""
 
     path: Path  # the file
-    preset: Preset | None = None  # the published task; None for a file in the schema of user files
+    preset: Preset | None = (
+        None  # the published task; None for a file in the schema of user files
+    )
     protocol: str = PAPER  # how the published task is run
 
     @classmethod
@@ -375,7 +436,14 @@ def _stem(name: str) -> str:
     return name
 
 
-COLUMNS = ("task", "answers", "headline", "judged afterwards", "protocols", "a row of its public file has")
+COLUMNS = (
+    "task",
+    "answers",
+    "headline",
+    "judged afterwards",
+    "protocols",
+    "a row of its public file has",
+)
 
 
 def rows() -> list[tuple[str, ...]]:
@@ -383,7 +451,16 @@ def rows() -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = []
     for task in map(preset, known_tasks()):
         judged, protocols = ", ".join(task.judged) or "-", ", ".join(task.protocols)
-        table.append((task.name, task.kind, task.metrics[0], judged, protocols, task.schema.fields))
+        table.append(
+            (
+                task.name,
+                task.kind,
+                task.metrics[0],
+                judged,
+                protocols,
+                task.schema.fields,
+            )
+        )
     return table
 
 
@@ -418,7 +495,9 @@ def in_full(preset: Preset) -> str:
             wording = "as the file has it"
         policy = "none; for systems without reflection tokens"
         if how.decoding is not None:
-            settings = [f"{key}={value}" for key, value in preset.settings(name).items()]
+            settings = [
+                f"{key}={value}" for key, value in preset.settings(name).items()
+            ]
             policy = ", ".join(settings) or "the defaults"
         lines += [
             f"{preset.name}/{name}:",
@@ -432,4 +511,6 @@ def in_full(preset: Preset) -> str:
 def documents(task: Task) -> int:
     """Return the number of passages that retrieval baselines read: that of a published task's protocol, else one."""
     given = Given.marked(Path(), task.preset)
-    return 1 if given.preset is None else given.preset.protocol(given.protocol).documents
+    return (
+        1 if given.preset is None else given.preset.protocol(given.protocol).documents
+    )

@@ -87,18 +87,27 @@ def _choice(instruction: str, options: Sequence[str], right: int) -> OriginalRow
 
 def _arc(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for number, raw in enumerate(raws[:600]):
-        stem = raw["instruction"].removeprefix("Please choose the correct answer to the question: ")
-        question, written = stem.rpartition("\n\nAnswer format")[0].split("\n\nAnswer1: ", 1)
+        stem = raw["instruction"].removeprefix(
+            "Please choose the correct answer to the question: "
+        )
+        question, written = stem.rpartition("\n\nAnswer format")[0].split(
+            "\n\nAnswer1: ", 1
+        )
         options = re.split(r" Answer\d: ", written)
         letters = f"{', '.join(_LETTERS[: len(options) - 1])} and {_LETTERS[len(options) - 1]}"
         candidates = f"Given {_NUMBERS[len(options)]} answer candidates, {letters}, choose the best answer choice."
         right = int(raw["answer"].removeprefix("answer")) - 1
-        yield {"id": f"arcc-{number}"} | _choice(f"{candidates}\n\n## Input:\n\n{question}", options, right)
+        yield {"id": f"arcc-{number}"} | _choice(
+            f"{candidates}\n\n## Input:\n\n{question}", options, right
+        )
 
 
 def _fever(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for raw in raws:
-        name, label = f"feversym-{raw['id']}", "true" if raw["label"] == "SUPPORTS" else "false"
+        name, label = (
+            f"feversym-{raw['id']}",
+            "true" if raw["label"] == "SUPPORTS" else "false",
+        )
         yield {
             "id": name,
             "task": "fact_check",
@@ -111,7 +120,9 @@ def _fever(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[Origin
         }
 
 
-def _truthful(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
+def _truthful(
+    raws: list[OriginalRow], selection: Sequence[str]
+) -> Iterator[OriginalRow]:
     for number, (raw, order) in enumerate(zip(raws, selection, strict=True)):
         if order == "-":
             continue
@@ -119,9 +130,17 @@ def _truthful(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[Ori
         options = [targets[ord(letter) - ord("a")] for letter in order]
         truths = [bool(raw["mc1_targets"][option]) for option in options]
         last = _LETTERS[len(options) - 1]
-        lead = f"Choose the best answer to the question from the candidates A to {last}."
-        row = _choice(f"{lead}\n\n## Input:\n\n{raw['question']}", options, truths.index(True))
-        yield {"id": f"truthfulqa-{number}"} | row | {"question": raw["question"], "mc2": raw["mc2_targets"]}
+        lead = (
+            f"Choose the best answer to the question from the candidates A to {last}."
+        )
+        row = _choice(
+            f"{lead}\n\n## Input:\n\n{raw['question']}", options, truths.index(True)
+        )
+        yield (
+            {"id": f"truthfulqa-{number}"}
+            | row
+            | {"question": raw["question"], "mc2": raw["mc2_targets"]}
+        )
 
 
 def _clapnq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
@@ -134,14 +153,19 @@ def _clapnq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[Origi
             "instruction": raw["input"],
             "answers": [],
             "label": "unanswerable",
-            "passages": [{"id": place, "title": passage["title"], "text": passage["text"]}],
+            "passages": [
+                {"id": place, "title": passage["title"], "text": passage["text"]}
+            ],
             "gold_passage_ids": [],
         }
         for output in raw["output"]:
             if output["answer"].strip():
                 row["answers"].append(output["answer"])
                 row |= {"label": "answerable", "gold_passage_ids": [place]}
-                sentences = {"passage_id": place, "sentences": output["selected_sentences"]}
+                sentences = {
+                    "passage_id": place,
+                    "sentences": output["selected_sentences"],
+                }
                 row.setdefault("support", []).append(sentences)
         yield row
 
@@ -149,12 +173,23 @@ def _clapnq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[Origi
 def _nq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for number in map(int, selection):
         raw = raws[number]
-        gold = {"id": f"nq-{number}-gold", "title": raw["ctxs"][0]["title"], "text": raw["ctxs"][0]["text"]}
-        row = {"id": f"nq-{number}", "task": "short_qa", "instruction": raw["question"], "answers": raw["answers"]}
+        gold = {
+            "id": f"nq-{number}-gold",
+            "title": raw["ctxs"][0]["title"],
+            "text": raw["ctxs"][0]["text"],
+        }
+        row = {
+            "id": f"nq-{number}",
+            "task": "short_qa",
+            "instruction": raw["question"],
+            "answers": raw["answers"],
+        }
         yield row | {"passages": [gold], "gold_passage_ids": [gold["id"]]}
 
 
-ROWS: Mapping[str, Callable[[list[OriginalRow], Sequence[str]], Iterator[OriginalRow]]] = {
+ROWS: Mapping[
+    str, Callable[[list[OriginalRow], Sequence[str]], Iterator[OriginalRow]]
+] = {
     "arc_c": _arc,
     "clapnq_dev": _clapnq,
     "fever_symmetric": _fever,
@@ -168,7 +203,9 @@ ROWS: Mapping[str, Callable[[list[OriginalRow], Sequence[str]], Iterator[Origina
 def public_sets() -> Mapping[str, PublicSet]:
     """Return what can be made, by name."""
     sets = {}
-    for name, values in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items():
+    for name, values in json.loads(
+        Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+    ).items():
         originals = tuple(Original(**original) for original in values.pop("originals"))
         sets[name] = PublicSet(originals=originals, **values)
     return sets
@@ -189,12 +226,20 @@ def make(name: str, folder: Path, originals: Path | None = None) -> Path:
         UserError: unknown name; an original is missing, cannot be fetched or is another file; the disk is full.
     """
     if name not in ROWS:
-        raise UserError(f"no development file {name!r} can be made; known: {', '.join(ROWS)}")
+        raise UserError(
+            f"no development file {name!r} can be made; known: {', '.join(ROWS)}"
+        )
     public = public_sets()[name]
-    raws = [raw for original in public.originals for raw in original.rows(_content(original, originals))]
+    raws = [
+        raw
+        for original in public.originals
+        for raw in original.rows(_content(original, originals))
+    ]
     text = "".join(map(json_line, ROWS[name](raws, public.selection.split())))
     if hashlib.sha256(text.encode()).hexdigest() != public.sha256:
-        raise UserError(f"{name} came out other than it was measured with; report this with the version of selfrag")
+        raise UserError(
+            f"{name} came out other than it was measured with; report this with the version of selfrag"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}.jsonl"
     write_text(target, text)
@@ -205,10 +250,14 @@ def _content(original: Original, folder: Path | None) -> bytes:
     """Return the bytes of an original, checked."""
     if folder is None:
         place = cache_home() / "originals" / original.sha256
-        folder = publish(place, lambda draft: _download(original, draft / original.name))
+        folder = publish(
+            place, lambda draft: _download(original, draft / original.name)
+        )
     path = folder / original.name
     if not path.is_file():
-        raise UserError(f"{folder} holds no {original.name}; get it from {original.url}")
+        raise UserError(
+            f"{folder} holds no {original.name}; get it from {original.url}"
+        )
     content = path.read_bytes()
     if (checksum := hashlib.sha256(content).hexdigest()) != original.sha256:
         raise UserError(
@@ -227,5 +276,7 @@ def _download(original: Original, target: Path) -> None:
             f"cannot download {original.url} ({reason}); get the file elsewhere and name its folder with --from"
         ) from error
     if (checksum := hashlib.sha256(content).hexdigest()) != original.sha256:
-        raise UserError(f"{original.url} gave another file (SHA-256 {checksum[:12]}.., not {original.sha256[:12]}..)")
+        raise UserError(
+            f"{original.url} gave another file (SHA-256 {checksum[:12]}.., not {original.sha256[:12]}..)"
+        )
     target.write_bytes(content)

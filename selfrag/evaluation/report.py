@@ -22,7 +22,14 @@ from selfrag.common.jsonl import read_jsonl
 from selfrag.common.untrusted import visible
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Trace, trace_of
-from selfrag.evaluation.comparison import Comparison, ComparisonRow, ComparisonTable, SystemRun, compare, read_runs
+from selfrag.evaluation.comparison import (
+    Comparison,
+    ComparisonRow,
+    ComparisonTable,
+    SystemRun,
+    compare,
+    read_runs,
+)
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
@@ -31,7 +38,13 @@ from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.reflection.labels import CRITIQUES, Role
 from selfrag.render.colours import COLOURS
-from selfrag.render.documents import document, page_policy, picked_out, style_sheet, templates
+from selfrag.render.documents import (
+    document,
+    page_policy,
+    picked_out,
+    style_sheet,
+    templates,
+)
 from selfrag.render.figures import FORMATS, encoded, save
 from selfrag.viewer.traces import traces_page
 from selfrag.viewer.trees import svg
@@ -65,7 +78,9 @@ class SystemOutcome:
     system: str  # its name
     output: Output  # the answer; an empty one where the item failed
     error: str | None  # why there is none; None if there is one
-    scores: Mapping[str, Part | None]  # metric to part, the headline first; None where a metric says nothing
+    scores: Mapping[
+        str, Part | None
+    ]  # metric to part, the headline first; None where a metric says nothing
     trace: Trace | None  # everything that was considered; None if the run kept none
     damage: str | None = None  # why a trace that is there cannot be read
 
@@ -109,7 +124,9 @@ class ItemCase:
     @property
     def kinds(self) -> set[str]:
         """Return which of `KINDS` it is of."""
-        shares = {outcome.share for outcome in self.outcomes if outcome.share is not None}
+        shares = {
+            outcome.share for outcome in self.outcomes if outcome.share is not None
+        }
         kinds = {"all"}
         if len(shares) > 1:
             kinds.add("differ")
@@ -121,7 +138,11 @@ class ItemCase:
 
     def citing(self, passage: str) -> list[str]:
         """Return the systems that cite the passage with this id."""
-        return [outcome.system for outcome in self.outcomes if passage in dict(outcome.output.segments).values()]
+        return [
+            outcome.system
+            for outcome in self.outcomes
+            if passage in dict(outcome.output.segments).values()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +155,9 @@ class CaseFile:
     note: str | None = None  # why there is no question or gold answer; None if there is
 
 
-def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0) -> list[CaseFile]:
+def read_cases(
+    runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0
+) -> list[CaseFile]:
     """Return the cases of every file: a seeded sample, in which items that failed come first.
 
     At `most` so many of a file are read. `data` is the folder where the data files are now; by default where the
@@ -145,13 +168,18 @@ def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None
     return [_read_case_file(runs, name, most, data, seed) for name in runs[0].files]
 
 
-def _read_case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path | None, seed: int) -> CaseFile:
+def _read_case_file(
+    runs: Sequence[SystemRun], name: str, most: int, data: Path | None, seed: int
+) -> CaseFile:
     ids = runs[0].files[name].ids
     if most == 0:
         return CaseFile(name, (), len(ids))
     failed: set[str] = set()
     for run in runs:
-        records = read_jsonl(run.folder / f"{name}.jsonl", lambda record: (item_id(record), record.get("error")))
+        records = read_jsonl(
+            run.folder / f"{name}.jsonl",
+            lambda record: (item_id(record), record.get("error")),
+        )
         failed |= {key for key, error in records if error is not None}
     order = random.Random(seed).sample(ids, len(ids))  # noqa: S311 - no cryptography
     chosen = set(sorted(order, key=lambda key: key not in failed)[:most])
@@ -162,8 +190,12 @@ def _read_case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path 
     except (UserError, OSError, KeyError) as error:
         note = f"{error}; questions come from traces"
     outcomes = [_outcomes(run, name, chosen) for run in runs]
-    by_item = {key: tuple(of_run[key] for of_run in outcomes) for key in ids if key in chosen}
-    cases = tuple(ItemCase(key, items.get(key), of_runs) for key, of_runs in by_item.items())
+    by_item = {
+        key: tuple(of_run[key] for of_run in outcomes) for key in ids if key in chosen
+    }
+    cases = tuple(
+        ItemCase(key, items.get(key), of_runs) for key, of_runs in by_item.items()
+    )
     return CaseFile(name, cases, len(ids), note)
 
 
@@ -175,7 +207,9 @@ def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, SystemOu
     def take(record: dict[str, Any]) -> None:
         key = item_id(record)
         if key in chosen:
-            scores = {metric: result.scores[metric][places[key]] for metric in result.metrics}
+            scores = {
+                metric: result.scores[metric][places[key]] for metric in result.metrics
+            }
             outcomes[key] = _outcome(run.name, record, scores)
 
     for _ in read_jsonl(run.folder / f"{name}.jsonl", take):
@@ -183,7 +217,9 @@ def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, SystemOu
     return outcomes
 
 
-def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part | None]) -> SystemOutcome:
+def _outcome(
+    system: str, record: Mapping[str, Any], scores: Mapping[str, Part | None]
+) -> SystemOutcome:
     trace, damage = None, None
     if record.get("trace") is not None:
         try:
@@ -191,13 +227,21 @@ def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part |
         except UserError as error:
             damage = str(error)
     output, failure = Output.from_record(record) or Output(""), record.get("error")
-    return SystemOutcome(system, output, None if failure is None else str(failure), scores, trace, damage)
+    return SystemOutcome(
+        system, output, None if failure is None else str(failure), scores, trace, damage
+    )
 
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return kind of system, model, engine, code, time and packages of a run; what the manifest lacks is a dash."""
-    identity, about_run = _mapping(manifest.get("identity")), _mapping(manifest.get("about"))
-    packages = ", ".join(f"{name} {version}" for name, version in _mapping(about_run.get("versions")).items())
+    identity, about_run = (
+        _mapping(manifest.get("identity")),
+        _mapping(manifest.get("about")),
+    )
+    packages = ", ".join(
+        f"{name} {version}"
+        for name, version in _mapping(about_run.get("versions")).items()
+    )
     commit, changes, _ = str(about_run.get("commit") or "-").partition("+changes")
     return {
         "kind": str(_mapping(identity.get("system")).get("kind", "-")),
@@ -226,7 +270,9 @@ def _model(model: Any) -> str:
     """Return a model as the first digits of the checksums of its weights, or what the manifest says."""
     if not isinstance(model, Mapping):
         return str(model or "-")[:80]
-    weights = [name for name in model if str(name).endswith((".safetensors", ".bin", ".gguf"))]
+    weights = [
+        name for name in model if str(name).endswith((".safetensors", ".bin", ".gguf"))
+    ]
     shown = sorted(weights or model)[:3]
     return ", ".join(f"{name} {str(model[name])[:12]}" for name in shown) or "-"
 
@@ -240,7 +286,9 @@ class Report:
     """What the page shows."""
 
     comparison: Comparison  # all figures
-    manifests: Mapping[str, Mapping[str, Any]]  # name of a system to the manifest of its run
+    manifests: Mapping[
+        str, Mapping[str, Any]
+    ]  # name of a system to the manifest of its run
     files: Sequence[CaseFile]  # items of each file
     seed: int = 0  # of the sample of items
 
@@ -265,7 +313,9 @@ def read_report(
     runs = read_runs(folders, only)
     comparison = compare(runs, against=against, seed=seed)
     manifests = {run.name: read_manifest(run.folder) for run in runs}
-    return Report(comparison, manifests, read_cases(runs, items, data=data, seed=seed), seed)
+    return Report(
+        comparison, manifests, read_cases(runs, items, data=data, seed=seed), seed
+    )
 
 
 @cache
@@ -273,14 +323,22 @@ def parts() -> Any:
     """Return the macros of the page, such as `page`, `article`, `segments` and `judged`; what they get is untrusted."""
     environment = templates("selfrag", "evaluation")
     filters: dict[str, Any] = {
-        "judge_names": lambda nodes: list(dict.fromkeys(chain.from_iterable(node.judges for node in nodes))),
+        "judge_names": lambda nodes: list(
+            dict.fromkeys(chain.from_iterable(node.judges for node in nodes))
+        ),
         "gold": _gold,
         "figures": _figures,
         "mark": _mark,
     }
     environment.filters |= filters
     roles = (Role.RETRIEVE, *(labels.role for labels in CRITIQUES))
-    environment.globals |= {"colours": COLOURS, "unexpected": UNEXPECTED, "most": MOST, "kinds": KINDS, "root": ROOT}
+    environment.globals |= {
+        "colours": COLOURS,
+        "unexpected": UNEXPECTED,
+        "most": MOST,
+        "kinds": KINDS,
+        "root": ROOT,
+    }
     environment.globals |= {"all_roles": roles, "segments_of": segments_of, "svg": svg}
     return environment.get_template("report.html.j2").module
 
@@ -301,7 +359,14 @@ def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
     if item.references and not item.answer_sets:
         known.append(("gold: ", item.references[:20], " or ", 1000))
     if item.answerable is not None:
-        known.append(("answerable" if item.answerable else "not answerable from its passages", (), "", 0))
+        known.append(
+            (
+                "answerable" if item.answerable else "not answerable from its passages",
+                (),
+                "",
+                0,
+            )
+        )
     return known
 
 
@@ -310,7 +375,9 @@ def _figures(outcome: SystemOutcome) -> list[tuple[str, str]]:
     for name, part in outcome.scores.items():
         if name not in outcome.output.usage:
             value = ratio([part])
-            figures.append((name.replace("_", " "), "-" if value is None else f"{value:.3g}"))
+            figures.append(
+                (name.replace("_", " "), "-" if value is None else f"{value:.3g}")
+            )
     return figures
 
 
@@ -321,17 +388,33 @@ def render(report: Report, viewer: str = "") -> str:
     shown = []
     for table in tables(comparison):
         cells = grid(table, comparison.reference)
-        values = {"name": table.name, "title": title(table), "grid": cells, "notes": table.notes}
+        values = {
+            "name": table.name,
+            "title": title(table),
+            "grid": cells,
+            "notes": table.notes,
+        }
         shown.append({**values, "picture": _picture(table), "spoken": spoken(table)})
     kinds = [case.kinds for file in report.files for case in file.cases]
     body = parts().page(
         about=about(comparison),
         tables=shown,
         runs=[
-            _origins("Runs", "system", {name: run_origin(manifest) for name, manifest in manifests.items()}),
-            _origins("Files", "file", {name: file_origin(entry) for name, entry in files.items()}),
+            _origins(
+                "Runs",
+                "system",
+                {name: run_origin(manifest) for name, manifest in manifests.items()},
+            ),
+            _origins(
+                "Files",
+                "file",
+                {name: file_origin(entry) for name, entry in files.items()},
+            ),
         ],
-        manifests={name: json.dumps(values, ensure_ascii=False, indent=1) for name, values in manifests.items()},
+        manifests={
+            name: json.dumps(values, ensure_ascii=False, indent=1)
+            for name, values in manifests.items()
+        },
         files=report.files,
         counts={kind: sum(kind in of_case for of_case in kinds) for kind in KINDS},
         seed=report.seed,
@@ -342,10 +425,14 @@ def render(report: Report, viewer: str = "") -> str:
         heading += " ..."
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
     style = style_sheet(OWN_STYLE.strip(), *picks)
-    return document(f"Results: {visible(heading, 120)}", style, body, page_policy(pictures=True))
+    return document(
+        f"Results: {visible(heading, 120)}", style, body, page_policy(pictures=True)
+    )
 
 
-def _origins(caption: str, what: str, rows: Mapping[str, Mapping[str, str]]) -> tuple[Any, ...]:
+def _origins(
+    caption: str, what: str, rows: Mapping[str, Mapping[str, str]]
+) -> tuple[Any, ...]:
     """Return caption, head and body of a table of where runs or files come from."""
     head = (what, *next(iter(rows.values()), {}))
     return caption, head, [(name, *cells.values()) for name, cells in rows.items()]
@@ -380,7 +467,9 @@ ENDINGS = (".html", *TEXTS, *FORMATS)
 def check_ending(out: Path) -> Path:
     """Return the same path, if its ending says what to write."""
     if out.suffix not in ENDINGS:
-        raise UserError(f"{out}: cannot tell what to write; the file must end in {', '.join(ENDINGS)}")
+        raise UserError(
+            f"{out}: cannot tell what to write; the file must end in {', '.join(ENDINGS)}"
+        )
     return out
 
 
@@ -410,7 +499,11 @@ def write(report: Report, out: Path) -> Path:
 
 
 TOKENS = ("prompt_tokens", "generated_tokens")
-_WIDTH, _HEADING, _LINE = 12.0, 1.4, 0.32  # inches: of a row of panels, of its titles and axes, of a system
+_WIDTH, _HEADING, _LINE = (
+    12.0,
+    1.4,
+    0.32,
+)  # inches: of a row of panels, of its titles and axes, of a system
 _CLOSE = 0.06  # of a panel: nearer points share a label
 
 
@@ -426,7 +519,9 @@ def draw(comparison: Comparison) -> Any:
 
 def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
     """Draw a row of panels for each table: the headline with interval, against tokens and against retrieval."""
-    if not shown or not any(row.figures[table.metrics[0]] for table in shown for row in table.rows):
+    if not shown or not any(
+        row.figures[table.metrics[0]] for table in shown for row in table.rows
+    ):
         raise UserError("no system has a headline figure: nothing to draw")
     require("matplotlib", extra="eval")
     from matplotlib.figure import Figure
@@ -434,16 +529,34 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
     heights = [_HEADING + _LINE * max(4, len(table.rows)) for table in shown]
     figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
     widths = [1.3, 1.0]
-    if any(_tokens(row) is not None for table in shown for row in table.rows):  # an average has none
+    if any(
+        _tokens(row) is not None for table in shown for row in table.rows
+    ):  # an average has none
         widths.append(1.0)
-    panels = figure.subplots(len(shown), len(widths), squeeze=False, height_ratios=heights, width_ratios=widths)
+    panels = figure.subplots(
+        len(shown),
+        len(widths),
+        squeeze=False,
+        height_ratios=heights,
+        width_ratios=widths,
+    )
     for table, (scores, *tokens, retrieval) in zip(shown, panels, strict=True):
         _scores(scores, table)
         for axes in tokens:
-            _against(axes, table, {row.system: _tokens(row) for row in table.rows}, "tokens an item")
-        rates = {row.system: _percent(row.figures.get("retrieval_rate")) for row in table.rows}
+            _against(
+                axes,
+                table,
+                {row.system: _tokens(row) for row in table.rows},
+                "tokens an item",
+            )
+        rates = {
+            row.system: _percent(row.figures.get("retrieval_rate"))
+            for row in table.rows
+        }
         _against(retrieval, table, rates, "items with retrieval, %")
-        retrieval.set_xlim(-8, 112)  # the ends are figures of their own, and have a number beside them
+        retrieval.set_xlim(
+            -8, 112
+        )  # the ends are figures of their own, and have a number beside them
     return figure
 
 
@@ -461,15 +574,21 @@ def _scores(axes: Any, table: ComparisonTable) -> None:
         if (figure := row.figures[head]) is not None:
             value, low, high = _ends(figure, head)
             error = [[value - low], [high - value]]
-            axes.errorbar(value, place, xerr=error, fmt="o", color=f"C{place % 10}", capsize=3)
+            axes.errorbar(
+                value, place, xerr=error, fmt="o", color=f"C{place % 10}", capsize=3
+            )
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(f"{_label(head)} with 95% interval", parse_math=False)
-    axes.set_title(_name(title(table), 60), parse_math=False, loc="left", fontsize="medium")
+    axes.set_title(
+        _name(title(table), 60), parse_math=False, loc="left", fontsize="medium"
+    )
     axes.grid(axis="x", alpha=0.3)
 
 
-def _against(axes: Any, table: ComparisonTable, costs: dict[str, float | None], what: str) -> None:
+def _against(
+    axes: Any, table: ComparisonTable, costs: dict[str, float | None], what: str
+) -> None:
     head = table.metrics[0]
     points: dict[str, Point] = {}  # by the number of the system
     for place, row in enumerate(table.rows):
@@ -477,7 +596,9 @@ def _against(axes: Any, table: ComparisonTable, costs: dict[str, float | None], 
         if cost is not None and figure is not None:
             value, low, high = _ends(figure, head)
             error = [[value - low], [high - value]]
-            axes.errorbar(cost, value, yerr=error, fmt="o", color=f"C{place % 10}", capsize=3)
+            axes.errorbar(
+                cost, value, yerr=error, fmt="o", color=f"C{place % 10}", capsize=3
+            )
             points[str(place + 1)] = Point(cost, value)
     best = [points[name] for name in front(points)]
     if len(best) > 1:
@@ -487,21 +608,32 @@ def _against(axes: Any, table: ComparisonTable, costs: dict[str, float | None], 
         axes.set_axis_off()
         return
     for spot, label in _number_labels(points):
-        axes.annotate(label, spot, xytext=(4, 3), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            label, spot, xytext=(4, 3), textcoords="offset points", fontsize=8
+        )
     axes.margins(x=0.2, y=0.15)
     axes.set_xlabel(what)
     axes.set_ylabel(_label(head), parse_math=False)
     axes.grid(alpha=0.3)
 
 
-def _number_labels(points: Mapping[str, Point]) -> list[tuple[tuple[float, float], str]]:
+def _number_labels(
+    points: Mapping[str, Point],
+) -> list[tuple[tuple[float, float], str]]:
     """Return where to write which numbers; those of points that lie together are written as one label."""
-    prices, gains = zip(*((point.price, point.gain) for point in points.values()), strict=True)
-    width, height = (_CLOSE * (max(values) - min(values) or 1.0) for values in (prices, gains))
+    prices, gains = zip(
+        *((point.price, point.gain) for point in points.values()), strict=True
+    )
+    width, height = (
+        _CLOSE * (max(values) - min(values) or 1.0) for values in (prices, gains)
+    )
     labels: dict[Point, str] = {}
     for number, point in points.items():
         for spot in labels:
-            if abs(spot.price - point.price) < width and abs(spot.gain - point.gain) < height:
+            if (
+                abs(spot.price - point.price) < width
+                and abs(spot.gain - point.gain) < height
+            ):
                 labels[spot] += f", {number}"
                 break
         else:
@@ -519,7 +651,9 @@ def _name(text: str, longest: int = 32) -> str:
 
 def _tokens(row: ComparisonRow) -> float | None:
     prompt, generated = map(row.figures.get, TOKENS)
-    return None if prompt is None or generated is None else prompt.value + generated.value
+    return (
+        None if prompt is None or generated is None else prompt.value + generated.value
+    )
 
 
 def _percent(estimate: Estimate | None) -> float | None:

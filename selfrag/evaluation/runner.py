@@ -30,7 +30,13 @@ from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
-from selfrag.evaluation.systems import Prompted, System, endpoint_system, named_system, system_of_task
+from selfrag.evaluation.systems import (
+    Prompted,
+    System,
+    endpoint_system,
+    named_system,
+    system_of_task,
+)
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
 from selfrag.intrinsics.named import chat_model
@@ -108,7 +114,9 @@ class OpenedOnUse:
         return self._opened(queries, k)
 
 
-def answer_here(engine: Callable[[], Serving], retriever: Retriever | None = None) -> Execute:
+def answer_here(
+    engine: Callable[[], Serving], retriever: Retriever | None = None
+) -> Execute:
     """Return what answers one work after the other on one engine, which is called for only if it is needed.
 
     Args:
@@ -124,7 +132,9 @@ def answer_here(engine: Callable[[], Serving], retriever: Retriever | None = Non
     return execute
 
 
-def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> Iterator[Finished]:
+def answer(
+    work: Work, serving: Serving, retriever: Retriever | None = None
+) -> Iterator[Finished]:
     """Yield the items of one work, as they finish; all live questions share the engine's batches."""
     before = time.perf_counter()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
@@ -135,10 +145,20 @@ def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> 
             before = now
         elif isinstance(event, QuestionAnswered):
             written = event.answer
-            output = output_of(written, cite_all=work.system.cites_all, marked=work.task.marked)
+            output = output_of(
+                written, cite_all=work.system.cites_all, marked=work.task.marked
+            )
             trace = written.trace.as_dict() if work.traces else None
             why = written.partial or written.error
-            yield Finished(event.index, output, None, now - before, written.usage.cached_tokens, trace, why)
+            yield Finished(
+                event.index,
+                output,
+                None,
+                now - before,
+                written.usage.cached_tokens,
+                trace,
+                why,
+            )
             before = now
 
 
@@ -151,9 +171,13 @@ class RunJob:
     """One system over some files."""
 
     system: System  # how items are answered
-    identity: Mapping[str, Any]  # what decides the records: name, system, model; goes into the manifest
+    identity: Mapping[
+        str, Any
+    ]  # what decides the records: name, system, model; goes into the manifest
     folder: Path  # of the run
-    settings: Mapping[str, Any] = field(default_factory=dict)  # how the files were read; goes into the manifest
+    settings: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # how the files were read; goes into the manifest
     retry_failed: bool = False  # run items again that failed before
     traces: bool = False  # keep each answer's whole trace in its record
     # systems of single files by the file's name, where a published task says how it is decoded
@@ -166,12 +190,22 @@ class RunJob:
         return dict(self.settings)
 
 
-def run(job: RunJob, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
+def run(
+    job: RunJob,
+    files: Sequence[TaskFile],
+    engine: Callable[[], Serving],
+    label: str = "",
+) -> Counted:
     """Run one system on one engine (`run_all`), which is called for only if there is something to run."""
     return run_all([job], files, answer_here(engine), label or job.folder.name)[0]
 
 
-def run_all(jobs: Sequence[RunJob], files: Sequence[TaskFile], execute: Execute, label: str = "items") -> list[Counted]:
+def run_all(
+    jobs: Sequence[RunJob],
+    files: Sequence[TaskFile],
+    execute: Execute,
+    label: str = "items",
+) -> list[Counted]:
     """Run all items that are not recorded yet; those of all systems are given to `execute` at once.
 
     Args:
@@ -192,17 +226,24 @@ def run_all(jobs: Sequence[RunJob], files: Sequence[TaskFile], execute: Execute,
         results: list[Counted] = [{} for _ in jobs]
         for number, job in enumerate(jobs):
             held.enter_context(locked_directory(job.folder))
-            directory = RunDirectory(job.folder, {**job.identity, "system": job.system.as_dict(), "traces": job.traces})
+            directory = RunDirectory(
+                job.folder,
+                {**job.identity, "system": job.system.as_dict(), "traces": job.traces},
+            )
             for file in files:
                 directory.admit(file, job.settings_of(file))
-                results[number][file.name] = {}  # in the order of the files, whichever is finished first
+                results[number][
+                    file.name
+                ] = {}  # in the order of the files, whichever is finished first
                 open_files.append(_Open(job, file, directory, results[number]))
                 held.callback(open_files[-1].close)
         done = sum([one.start() for one in open_files])
         waiting = [one for one in open_files if one.pending]
         total = done + sum(len(one.pending) for one in waiting)
         progress = held.enter_context(Progress(label, "item", total, done))
-        for number, finished in execute([one.work for one in waiting]) if waiting else ():
+        for number, finished in (
+            execute([one.work for one in waiting]) if waiting else ()
+        ):
             waiting[number].record(finished)
             progress.advance()
     return results
@@ -211,9 +252,16 @@ def run_all(jobs: Sequence[RunJob], files: Sequence[TaskFile], execute: Execute,
 class _Open:
     """One file of one run, with what is still to be answered."""
 
-    def __init__(self, job: RunJob, file: TaskFile, directory: RunDirectory, results: Counted) -> None:
+    def __init__(
+        self, job: RunJob, file: TaskFile, directory: RunDirectory, results: Counted
+    ) -> None:
         self.pending: list[Item] = []
-        self._job, self._file, self._directory, self._results = job, file, directory, results
+        self._job, self._file, self._directory, self._results = (
+            job,
+            file,
+            directory,
+            results,
+        )
         self._records = RecordFile(job.folder, file.name)
         self._left = 0
 
@@ -258,7 +306,12 @@ def record_of(item: Item, task: Task, finished: Finished) -> dict[str, Any]:
     figures = scores(item, task, finished.output)
     if finished.output is None:
         return {"id": item.id, "error": finished.error, "scores": figures}
-    record = {"id": item.id, **finished.output.as_dict(), "error": None, "scores": figures}
+    record = {
+        "id": item.id,
+        **finished.output.as_dict(),
+        "error": None,
+        "scores": figures,
+    }
     if finished.partial is not None:
         record["partial"] = finished.partial
     if finished.trace is not None:
@@ -277,14 +330,23 @@ ROUNDS = 4
 """Pieces that each worker should get of a file, so that a slow one holds up little; none is above `MAX_LIVE` items."""
 
 
-def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, retriever: Retriever | None = None) -> Execute:
+def answer_on_ray(
+    open_engine: Callable[[], Serving],
+    actors: Actors,
+    retriever: Retriever | None = None,
+) -> Execute:
     """Answer in Ray actors, all works in one pool, so that each actor opens its engine once."""
     require_ray()
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         bare = [replace(work, items=()) for work in works]
-        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare, retriever), actors):
-            for finished in pickle.loads(row["finished"]):  # noqa: S301 - written by our own actors
+        for row in on_actors(
+            _pieces(works, actors.workers),
+            _Worker,
+            (open_engine, bare, retriever),
+            actors,
+        ):
+            for finished in pickle.loads(row["finished"]):  # noqa: S301 - ours - written by our own actors
                 yield row["work"], finished
 
     return execute
@@ -301,7 +363,12 @@ def _pieces(works: Sequence[Work], workers: int) -> Iterator[dict[str, Any]]:
 class _Worker:
     """Lives in an actor. What it cannot open is reported with a piece, so that it reaches the user as a line."""
 
-    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work], retriever: Retriever | None) -> None:
+    def __init__(
+        self,
+        open_engine: Callable[[], Serving],
+        works: Sequence[Work],
+        retriever: Retriever | None,
+    ) -> None:
         self._works, self._retriever, self._error = works, retriever, ""
         try:
             self._engine = open_engine()
@@ -312,13 +379,22 @@ class _Worker:
         """Return the answers of a piece; after the engine died none."""
         done: list[Finished] = []
         if not self._error:
-            work = replace(self._works[piece["work"]], items=pickle.loads(piece["items"]))  # noqa: S301 - ours
+            work = replace(
+                self._works[piece["work"]],
+                items=pickle.loads(piece["items"]),  # noqa: S301
+            )
             try:
                 for finished in answer(work, self._engine, self._retriever):
-                    done.append(replace(finished, index=piece["start"] + finished.index))  # noqa: PERF401 - may raise
+                    done.append(  # noqa: PERF401 - may raise
+                        replace(finished, index=piece["start"] + finished.index)
+                    )
             except UserError as error:
                 self._error = str(error)
-        return {"work": piece["work"], "finished": pickle.dumps(done), ERROR: self._error}
+        return {
+            "work": piece["work"],
+            "finished": pickle.dumps(done),
+            ERROR: self._error,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,9 +404,13 @@ class Source:
     files: Sequence[Path | Given]  # in the schema of `eval/dev`, or of published tasks
     limit: int | None = None  # a seeded sample of this many items of each file
     seed: int = 0  # of the sample
-    index: str | None = None  # directory of an index, or `demo`, for items that bring no passages
+    index: str | None = (
+        None  # directory of an index, or `demo`, for items that bring no passages
+    )
     found: int = 10  # passages to search for
-    retriever: str | None = None  # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
+    retriever: str | None = (
+        None  # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
+    )
 
     def __post_init__(self) -> None:
         if self.index is not None and self.retriever is not None:
@@ -353,14 +433,21 @@ class Source:
         Raises:
             UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
         """
-        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.searches)
+        files = read_tasks(
+            self.files, limit=self.limit, seed=self.seed, searched=self.searches
+        )
         for metric in chain.from_iterable(file.task.metrics for file in files):
             if metric.needs is not None:  # better said before hours of answers
                 module, extra = metric.needs
                 require(module, extra=extra)
-        if not self.searches or all(item.passages for file in files for item in file.items):
+        if not self.searches or all(
+            item.passages for file in files for item in file.items
+        ):
             return files
-        return [replace(file, items=searched(file.items, self.open(), self.found)) for file in files]
+        return [
+            replace(file, items=searched(file.items, self.open(), self.found))
+            for file in files
+        ]
 
     def open(self) -> Retriever:
         """Return what searches."""
@@ -380,8 +467,12 @@ class Model:
     """What answers."""
 
     model: str  # checkpoint directory, hub name, or `demo`
-    engine: str | None = None  # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
-    options: Mapping[str, Any] = field(default_factory=dict)  # fields of the engine's configuration
+    engine: str | None = (
+        None  # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
+    )
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # fields of the engine's configuration
 
     def load(self, path: Path) -> Engine:
         """Load the weights, or connect."""
@@ -441,9 +532,21 @@ def run_systems(
     make, about, load = _answering(model, settings, live=retriever is not None)
     jobs = []
     for name, kind in names.items():
-        special = {file.name: make(kind, file.task) for file in files if file.task.preset}
+        special = {
+            file.name: make(kind, file.task) for file in files if file.task.preset
+        }
         identity = {"name": name, **about}
-        jobs.append(RunJob(make(kind, None), identity, out / name, source or {}, retry_failed, traces, special))
+        jobs.append(
+            RunJob(
+                make(kind, None),
+                identity,
+                out / name,
+                source or {},
+                retry_failed,
+                traces,
+                special,
+            )
+        )
     if cluster is None:
         counts = _run_here(jobs, load, files, retriever)
     else:
@@ -461,10 +564,16 @@ def _answering(
     """Return how systems of a model are made, what tells the model from others, and what loads its engine."""
     if model_address(model.model) is not None:
         if model.engine is not None or model.options:
-            raise UserError(f"{model.model} is asked by its endpoint; leave the engine and its settings out")
+            raise UserError(
+                f"{model.model} is asked by its endpoint; leave the engine and its settings out"
+            )
         executor, _, about = chat_model(model.model)
         identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
-        return ((lambda kind, task: endpoint_system(kind, executor, settings, task)), identity, NoEngine)
+        return (
+            (lambda kind, task: endpoint_system(kind, executor, settings, task)),
+            identity,
+            NoEngine,
+        )
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
 
@@ -478,7 +587,10 @@ def _answering(
 
 
 def _run_here(
-    jobs: Sequence[RunJob], load: Callable[[], Any], files: Sequence[TaskFile], retriever: Retriever | None
+    jobs: Sequence[RunJob],
+    load: Callable[[], Any],
+    files: Sequence[TaskFile],
+    retriever: Retriever | None,
 ) -> list[Counted]:
     """Run one system after the other in this process, on one engine that is loaded when it is needed."""
     with on_demand(load) as engine:
@@ -487,13 +599,21 @@ def _run_here(
 
 
 def _run_on_cluster(
-    cluster: Cluster, jobs: Sequence[RunJob], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
+    cluster: Cluster,
+    jobs: Sequence[RunJob],
+    model: Model,
+    files: Sequence[TaskFile],
+    retriever: Retriever | None,
 ) -> list[Counted]:
     """Run all systems at once on a cluster, so that no actor waits for the end of another system."""
     if any(isinstance(job.system, Prompted) for job in jobs):
         raise UserError("an endpoint is asked from this machine; leave --ray out")
     with connect(cluster.address):
-        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors, retriever))
+        return run_all(
+            jobs,
+            files,
+            answer_on_ray(functools.partial(_open, model), cluster.actors, retriever),
+        )
 
 
 def _open(model: Model) -> Engine:
@@ -520,7 +640,9 @@ def index_fingerprint(index: str) -> str:
     """
     parts = retriever_parts(index)
     if len(parts) > 1 or is_address(index):
-        stated = json.dumps([part if is_address(part) else index_fingerprint(part) for part in parts])
+        stated = json.dumps(
+            [part if is_address(part) else index_fingerprint(part) for part in parts]
+        )
         return hashlib.sha256(stated.encode()).hexdigest()
     remote = remote_indexes(index)
     if remote is not None:

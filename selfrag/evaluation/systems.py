@@ -35,7 +35,14 @@ from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated, RequestResult, TokenIds
+from selfrag.reflection.requests import (
+    Failed,
+    Finish,
+    Generate,
+    Generated,
+    RequestResult,
+    TokenIds,
+)
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec, TextCodec
 
@@ -67,12 +74,17 @@ def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
         raise DecodingError(f"no answer could be generated: {result.reason}")
     ids = result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids
     node = _node(prompt, 0, codec.decode(ids), ids)
-    node.finish, node.likelihood = str(result.finish), geometric_mean(result.token_logprobs)
+    node.finish, node.likelihood = (
+        str(result.finish),
+        geometric_mean(result.token_logprobs),
+    )
     node.score = node.path_score = node.likelihood
     return _answer(prompt, [node], 0, state.usage, max_tokens)
 
 
-def choose(prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
+def choose(
+    prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_id: int
+) -> Decoder:
     """Choose the most probable of `options` after the prompt, by exact probability.
 
     `options` are as the model would write them, and `eos_id` ends one that another one continues from.
@@ -94,7 +106,9 @@ def choose(prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_i
     return _answer(prompt, nodes, best, state.usage, 1, tuple(options))
 
 
-def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, list[RequestResult], list[Generated]]:
+def _all(
+    state: _State, requests: list[Generate]
+) -> Generator[RequestBatch, list[RequestResult], list[Generated]]:
     scored = []
     for result in (yield from ask(state, requests)):
         if isinstance(result, Failed):
@@ -105,16 +119,32 @@ def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, lis
 
 def _node(prompt: SystemPrompt, number: int, text: str, ids: TokenIds) -> Node:
     passage = prompt.passages[0] if len(prompt.passages) == 1 else None
-    node = Node(number, ROOT, 1, "passage" if passage else "none", passage, text, ids, ids)
-    node.ended, node.status, node.dropped_tokens = True, Status.FINISHED, prompt.dropped_tokens
+    node = Node(
+        number, ROOT, 1, "passage" if passage else "none", passage, text, ids, ids
+    )
+    node.ended, node.status, node.dropped_tokens = (
+        True,
+        Status.FINISHED,
+        prompt.dropped_tokens,
+    )
     return node
 
 
 def _answer(
-    prompt: SystemPrompt, nodes: list[Node], best: int, usage: Usage, max_tokens: int, options: tuple[str, ...] = ()
+    prompt: SystemPrompt,
+    nodes: list[Node],
+    best: int,
+    usage: Usage,
+    max_tokens: int,
+    options: tuple[str, ...] = (),
 ) -> Answer:
     reads = bool(prompt.passages)
-    decision = Decision(ROOT, "retrieve" if reads else "write", "as the system does", passages=prompt.passages)
+    decision = Decision(
+        ROOT,
+        "retrieve" if reads else "write",
+        "as the system does",
+        passages=prompt.passages,
+    )
     policy = Decoding(
         mode="always" if reads else "never",
         passages=max(1, len(prompt.passages)),
@@ -128,7 +158,9 @@ def _answer(
     return Answer(prompt.question, text, segments, usage, trace)
 
 
-def _answered(item: Item, task: Task, prompt: SystemPrompt, codec: TextCodec, eos_id: int) -> Decoder:
+def _answered(
+    item: Item, task: Task, prompt: SystemPrompt, codec: TextCodec, eos_id: int
+) -> Decoder:
     """Write one greedy answer, or choose the most probable option where the task has them scored."""
     if item.options and not task.written:
         return (yield from choose(prompt, codec, choices(item).surfaces, eos_id))
@@ -136,7 +168,9 @@ def _answered(item: Item, task: Task, prompt: SystemPrompt, codec: TextCodec, eo
 
 
 def _hint(item: Item, task: Task) -> str:
-    return task.hint.format(choices=", ".join(choices(item).surfaces if item.options else ()))
+    return task.hint.format(
+        choices=", ".join(choices(item).surfaces if item.options else ())
+    )
 
 
 PASSAGES = "Use these passages to answer the question.\n\n"
@@ -159,7 +193,9 @@ class Untuned:
     eos_id: int  # ends an answer
     passages: int  # how many; 0 asks the model alone
     passage_tokens: int = 256  # a passage is cut here
-    is_told: bool = True  # whether the hint of a task is said; rows of training have none
+    is_told: bool = (
+        True  # whether the hint of a task is said; rows of training have none
+    )
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
@@ -181,7 +217,11 @@ class Untuned:
             text += f"\n\n{hint}"
         for number, passage in enumerate(used, 1):
             body, cut = passage_ids(self.codec, passage, self.passage_tokens)
-            ids += [*self.codec.encode(f"[{number}] "), *body, *self.codec.encode("\n\n")]
+            ids += [
+                *self.codec.encode(f"[{number}] "),
+                *body,
+                *self.codec.encode("\n\n"),
+            ]
             dropped += cut
         ids += [*self.codec.encode(text), *self.chat.after]
         return SystemPrompt(item.instruction, tuple(ids), used, dropped)
@@ -206,7 +246,10 @@ class _Worded(ChatWriter):
     def request(self, progress: FlowProgress) -> ModelRequest:
         """Return a request of one user turn."""
         return ModelRequest(
-            progress.state(), ChatPrompt((Message("user", self.prompt),)), self.max_tokens, self.temperature
+            progress.state(),
+            ChatPrompt((Message("user", self.prompt),)),
+            self.max_tokens,
+            self.temperature,
         )
 
 
@@ -226,9 +269,13 @@ class Prompted:
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Write one greedy answer."""
         if item.options and not task.written:
-            raise DecodingError("an endpoint scores no options; take a protocol in which they are written: baseline")
+            raise DecodingError(
+                "an endpoint scores no options; take a protocol in which they are written: baseline"
+            )
         writer = _Worded(self.executor, task.new_tokens, prompt=self.prompt(item, task))
-        state = JudgeInput((Message("user", item.instruction),), item.passages[: self.passages])
+        state = JudgeInput(
+            (Message("user", item.instruction),), item.passages[: self.passages]
+        )
         return (yield from Flow((Write(writer),)).decoder(state, None))
 
     def prompt(self, item: Item, task: Task) -> str:
@@ -251,7 +298,10 @@ class Prompted:
 
 
 def endpoint_system(
-    name: str, executor: Executor, settings: Mapping[str, Any] | None = None, task: Task | None = None
+    name: str,
+    executor: Executor,
+    settings: Mapping[str, Any] | None = None,
+    task: Task | None = None,
 ) -> System:
     """Return a system by its name; `rag` reads as many passages as the protocol of a published task says.
 
@@ -260,13 +310,17 @@ def endpoint_system(
     if name in _MODES:
         return _reflective(name, ChatModel.on(executor), settings or {})
     if name not in UNTUNED:
-        raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join((*UNTUNED, *_MODES))}")
+        raise UserError(
+            f"{name} needs a checkpoint; an endpoint runs {', '.join((*UNTUNED, *_MODES))}"
+        )
     count = UNTUNED[name]
     if name == "rag" and task is not None:
         count = documents(task)
     fields = {"passages": count, **(settings or {})}
     if unknown := sorted(set(fields) - {"passages", "passage_words"}):
-        raise UserError(f"--set {unknown[0]}: a system behind an endpoint has passages and passage_words")
+        raise UserError(
+            f"--set {unknown[0]}: a system behind an endpoint has passages and passage_words"
+        )
     return Prompted(executor, **fields)
 
 
@@ -288,7 +342,9 @@ class System(Protocol):
 class Reflective:
     """A model that reflects: by the tokens it was trained with, or a chat model by prompts."""
 
-    prompting: DecodingModel  # codec, vocabulary and layout of the model, or a chat model
+    prompting: (
+        DecodingModel  # codec, vocabulary and layout of the model, or a chat model
+    )
     decoding: Decoding  # the policy; the task sets segments and tokens, so that its budget holds
     cites_all: bool = False
     judges: tuple[Judge, ...] = ()  # that the policy names
@@ -297,23 +353,44 @@ class Reflective:
         """Answer by segment beam search, or option scoring with critique."""
         if item.options:
             surfaces = choices(item).surfaces
-            chosen = decode_options(item.instruction, surfaces, self.prompting, self.decoding, passages=item.passages)
+            chosen = decode_options(
+                item.instruction,
+                surfaces,
+                self.prompting,
+                self.decoding,
+                passages=item.passages,
+            )
             return (yield from chosen)
         policy = self.policy(task)
-        written = decode(item.instruction, self.prompting, policy, passages=item.passages, judges=self.judges)
+        written = decode(
+            item.instruction,
+            self.prompting,
+            policy,
+            passages=item.passages,
+            judges=self.judges,
+        )
         return (yield from written)
 
     def policy(self, task: Task) -> Decoding:
         """Return the policy within the task's budget."""
         tokens = min(self.decoding.segment_tokens, task.new_tokens)
-        return replace(self.decoding, max_segments=task.segments, segment_tokens=tokens, answer_tokens=task.new_tokens)
+        return replace(
+            self.decoding,
+            max_segments=task.segments,
+            segment_tokens=tokens,
+            answer_tokens=task.new_tokens,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the policy as plain values."""
         settings = decoding_dict(self.decoding)
         for name in SET_BY_TASK:
             settings.pop(name, None)
-        layout = self.prompting.layout.name if isinstance(self.prompting, Prompting) else self.prompting.as_dict()
+        layout = (
+            self.prompting.layout.name
+            if isinstance(self.prompting, Prompting)
+            else self.prompting.as_dict()
+        )
         return {"kind": "reflective", "decoding": settings, "layout": layout}
 
 
@@ -329,9 +406,13 @@ def runnable(decoding: Decoding, changed: Iterable[str]) -> Decoding:
     """Return the same policy, if a run of a checkpoint alone can keep to what was changed in it."""
     for name in changed:
         if name in SET_BY_TASK:
-            raise UserError(f"{name} is the task's, so that all systems have one budget; segment_tokens can be set")
+            raise UserError(
+                f"{name} is the task's, so that all systems have one budget; segment_tokens can be set"
+            )
     if decoding.judges or decoding.guardrails:
-        raise UserError("other judges and guardrails need models of their own; leave them out of the policy of a run")
+        raise UserError(
+            "other judges and guardrails need models of their own; leave them out of the policy of a run"
+        )
     return decoding
 
 
@@ -373,7 +454,9 @@ _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
 
 def known_systems() -> dict[str, str]:
     """Return the name of each system to what it is, those of other packages last."""
-    systems = {AS_PUBLISHED: "segment beam search; a published task under its protocol's policy"}
+    systems = {
+        AS_PUBLISHED: "segment beam search; a published task under its protocol's policy"
+    }
     for mode in ("adaptive", "always", "never"):
         systems[f"selfrag-{mode}"] = f"segment beam search, retrieval {mode}"
     for name, count in UNTUNED.items():
@@ -387,7 +470,13 @@ def known_systems() -> dict[str, str]:
     return systems
 
 
-def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None, *, live: bool = False) -> System:
+def named_system(
+    name: str,
+    tokenizer: Any,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    live: bool = False,
+) -> System:
     """Return a system by its name.
 
     `settings` are fields to change: of `Decoding` for ours, those of their own for systems of entry points, else
@@ -399,7 +488,9 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:
-            raise UserError(f"unknown system {name!r}; known: {', '.join(known_systems())}")
+            raise UserError(
+                f"unknown system {name!r}; known: {', '.join(known_systems())}"
+            )
         system: System = make(tokenizer, changes)
         if live and isinstance(system, SearchesItself):
             return system.searching()
@@ -407,7 +498,9 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     return _reflective(name, model_of(tokenizer, tokenizer.name_or_path), changes)
 
 
-def _reflective(name: str, model: DecodingModel, changes: Mapping[str, Any]) -> Reflective:
+def _reflective(
+    name: str, model: DecodingModel, changes: Mapping[str, Any]
+) -> Reflective:
     check_names(changes)
     base = Decoding(mode=_MODES[name], without_evidence=PROTOCOL)
     return Reflective(model, runnable(replace(base, **changes), changes))
@@ -421,7 +514,10 @@ def _untuned(name: str, tokenizer: Any, changes: dict[str, Any]) -> Untuned:
     layout = changes.pop("layout", _ROWS if trained else None)
     if layout is not None:
         check_choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
-    counts: dict[str, Any] = {"passages": WITHOUT_REFLECTION[name], "passage_tokens": Decoding().passage_tokens}
+    counts: dict[str, Any] = {
+        "passages": WITHOUT_REFLECTION[name],
+        "passage_tokens": Decoding().passage_tokens,
+    }
     for key, value in changes.items():
         if key not in counts:
             raise UserError(f"unknown setting {key!r}; known: {', '.join(counts)}")
@@ -429,11 +525,18 @@ def _untuned(name: str, tokenizer: Any, changes: dict[str, Any]) -> Untuned:
         counts[key] = value
     codec = HFTextCodec(tokenizer)
     chat = Chat.of(tokenizer, codec, layout=layout)
-    return Untuned(codec, chat, int(tokenizer.eos_token_id), **counts, is_told=not trained)
+    return Untuned(
+        codec, chat, int(tokenizer.eos_token_id), **counts, is_told=not trained
+    )
 
 
 def system_of_task(
-    name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None, *, live: bool = False
+    name: str,
+    tokenizer: Any,
+    task: Task,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    live: bool = False,
 ) -> System:
     """Return a system as the protocol of a published task has it; a system named after a mode keeps that mode.
 

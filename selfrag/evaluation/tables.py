@@ -59,14 +59,25 @@ def csv_text(comparison: Comparison) -> str:
     """Return one line a figure, under `CSV_HEAD` and the difference to the reference."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*CSV_HEAD, "difference_value", "difference_low", "difference_high"))
+    writer.writerow(
+        (*CSV_HEAD, "difference_value", "difference_low", "difference_high")
+    )
     for table in tables(comparison):
         for row in table.rows:
             head = (table.name, table.kind, row.system)
             for metric in table.metrics:
                 figure, difference = row.figures[metric], row.differences.get(metric)
                 against = difference and comparison.reference
-                writer.writerow((*head, metric, *_ends(figure), figure and figure.n, against, *_ends(difference)))
+                writer.writerow(
+                    (
+                        *head,
+                        metric,
+                        *_ends(figure),
+                        figure and figure.n,
+                        against,
+                        *_ends(difference),
+                    )
+                )
             if row.seconds is not None:
                 writer.writerow((*head, "seconds", f"{row.seconds:.6g}", *[""] * 7))
             writer.writerow((*head, "failed", row.failed, *[""] * 7))
@@ -79,7 +90,9 @@ class Terminal:
 
     comparison: Comparison
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         """Rich's protocol."""
         from rich.measure import Measurement
 
@@ -88,7 +101,10 @@ class Terminal:
         for table in tables(self.comparison):
             for columns in (WIDE, USUAL, NARROW):
                 shown = _shown(table, columns, self.comparison.reference)
-                if Measurement.get(console, unbounded, shown).maximum <= options.max_width:
+                if (
+                    Measurement.get(console, unbounded, shown).maximum
+                    <= options.max_width
+                ):
                     yield shown
                     break
             else:
@@ -97,16 +113,28 @@ class Terminal:
                 yield terminal_text(note, "dim")
 
 
-def _shown(table: ComparisonTable, columns: Sequence[str], reference: str | None) -> RichTable:
-    kept = [metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)]
+def _shown(
+    table: ComparisonTable, columns: Sequence[str], reference: str | None
+) -> RichTable:
+    kept = [
+        metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)
+    ]
     brief = replace(table, metrics=(table.metrics[0], *kept))
     header, *rows = grid(brief, reference, narrow=columns is NARROW)
     shown = terminal_table(title(table))
     shown.add_column(terminal_text(header[0]), overflow="fold")
     for name in header[1:]:
-        shown.add_column(terminal_text(name.replace(" ", "\n")), justify="right", no_wrap=True, overflow="fold")
+        shown.add_column(
+            terminal_text(name.replace(" ", "\n")),
+            justify="right",
+            no_wrap=True,
+            overflow="fold",
+        )
     for name, *figures in rows:
-        shown.add_row(terminal_text(name), *(terminal_text(figure.replace(" [", "\n[")) for figure in figures))
+        shown.add_row(
+            terminal_text(name),
+            *(terminal_text(figure.replace(" [", "\n[")) for figure in figures),
+        )
     return shown
 
 
@@ -114,12 +142,17 @@ _NAME = 12
 """Characters that the column of names keeps at least; longer names are folded."""
 
 
-def _pieces(table: RichTable, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
+def _pieces(
+    table: RichTable, console: Console, options: ConsoleOptions
+) -> Iterator[RichTable]:
     """Cut a table that is too wide between its columns; each piece begins with the names."""
     from rich.measure import Measurement
 
     names, *figures = table.columns
-    widths = [Measurement.get(console, options, _piece(table, [column])).maximum for column in figures]
+    widths = [
+        Measurement.get(console, options, _piece(table, [column])).maximum
+        for column in figures
+    ]
     kept: list[Column] = []
     room = options.max_width - _NAME
     for column, width in zip(figures, widths, strict=True):
@@ -134,7 +167,9 @@ def _pieces(table: RichTable, console: Console, options: ConsoleOptions) -> Iter
 def _piece(table: RichTable, columns: Sequence[Column]) -> RichTable:
     """Return the table with some of its columns."""
     piece = copy(table)
-    piece.columns = [replace(column, _index=index) for index, column in enumerate(columns)]
+    piece.columns = [
+        replace(column, _index=index) for index, column in enumerate(columns)
+    ]
     piece.title = table.title if columns[0] is table.columns[0] else None
     return piece
 
@@ -159,7 +194,9 @@ def title(table: ComparisonTable) -> str:
     return f"{table.name} ({table.kind}, {table.items} items)"
 
 
-def grid(table: ComparisonTable, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
+def grid(
+    table: ComparisonTable, reference: str | None, *, narrow: bool = False
+) -> list[list[str]]:
     """Return header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
 
     `narrow` leaves out the difference of citations and the seconds.
@@ -171,14 +208,36 @@ def grid(table: ComparisonTable, reference: str | None, *, narrow: bool = False)
     timed = not narrow and any(row.seconds is not None for row in table.rows)
     columns: list[list[str]] = [["system", *(row.system for row in table.rows)]]
     for metric in table.metrics:
-        full = metric == head or metric.startswith("citation_precision") or bool(judge_of(metric))
+        full = (
+            metric == head
+            or metric.startswith("citation_precision")
+            or bool(judge_of(metric))
+        )
         show = _interval if full else _value
         heading = head if metric == head else _heading(metric)
-        columns.append([heading, *(show(row.figures[metric], metric) for row in table.rows)])
+        columns.append(
+            [heading, *(show(row.figures[metric], metric) for row in table.rows)]
+        )
         if metric in paired:
-            columns.append(["difference", *(_difference(row.differences.get(metric), metric) for row in table.rows)])
+            columns.append(
+                [
+                    "difference",
+                    *(
+                        _difference(row.differences.get(metric), metric)
+                        for row in table.rows
+                    ),
+                ]
+            )
     if timed:
-        columns.append(["s/item", *(NONE if row.seconds is None else f"{row.seconds:.2f}" for row in table.rows)])
+        columns.append(
+            [
+                "s/item",
+                *(
+                    NONE if row.seconds is None else f"{row.seconds:.2f}"
+                    for row in table.rows
+                ),
+            ]
+        )
     columns.append(["failed", *(str(row.failed) for row in table.rows)])
     return list(map(list, zip(*columns, strict=True)))
 
@@ -211,4 +270,7 @@ def _ends(estimate: Estimate | None) -> list[str]:
     """Return value, low and high end as texts; empty where there is none."""
     if estimate is None:
         return [""] * 3
-    return [f"{end:.6g}".replace("nan", "") for end in (estimate.value, estimate.low, estimate.high)]
+    return [
+        f"{end:.6g}".replace("nan", "")
+        for end in (estimate.value, estimate.low, estimate.high)
+    ]

@@ -31,7 +31,9 @@ class Task:
     # the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files
     preset: str = ""
     marked: bool = False  # the wording asks for citations as numbers in brackets
-    written: bool = False  # baselines write their choice instead of having the options scored
+    written: bool = (
+        False  # baselines write their choice instead of having the options scored
+    )
 
     @property
     def headline(self) -> str:
@@ -41,7 +43,12 @@ class Task:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         names = [metric.name for metric in self.metrics]
-        values = {"kind": self.kind, "new_tokens": self.new_tokens, "segments": self.segments, "metrics": names}
+        values = {
+            "kind": self.kind,
+            "new_tokens": self.new_tokens,
+            "segments": self.segments,
+            "metrics": names,
+        }
         for key in ("preset", "marked", "written"):
             if getattr(self, key):
                 values[key] = getattr(self, key)
@@ -52,10 +59,24 @@ def _metrics(*names: str) -> tuple[Metric, ...]:
     return tuple(METRICS[name] for name in names)
 
 
-CLOSED = Task("closed", _metrics("accuracy", *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")
+CLOSED = Task(
+    "closed",
+    _metrics("accuracy", *CITATIONS, *EFFORT),
+    1,
+    1,
+    "Answer with one of: {choices}.",
+)
 SHORT = Task(
     "short",
-    _metrics("contains", "official_match", "exact_match", "f1", *CITATIONS, "citation_bears_answer", *EFFORT),
+    _metrics(
+        "contains",
+        "official_match",
+        "exact_match",
+        "f1",
+        *CITATIONS,
+        "citation_bears_answer",
+        *EFFORT,
+    ),
     50,
     1,
     "Answer with a few words only.",
@@ -63,7 +84,13 @@ SHORT = Task(
 LONG = Task(
     "long",
     _metrics(
-        "long_form", "rouge_l", "answerability", "declines_unanswerable", "answers_answerable", *CITATIONS, *EFFORT
+        "long_form",
+        "rouge_l",
+        "answerability",
+        "declines_unanswerable",
+        "answers_answerable",
+        *CITATIONS,
+        *EFFORT,
     ),
     200,
     4,
@@ -71,12 +98,21 @@ LONG = Task(
 )
 LIST = Task(
     "list",
-    _metrics("answer_recall", *LISTS, *CITATIONS, "citation_f1", "citation_bears_answer", *EFFORT),
+    _metrics(
+        "answer_recall",
+        *LISTS,
+        *CITATIONS,
+        "citation_f1",
+        "citation_bears_answer",
+        *EFFORT,
+    ),
     100,
     4,
     "Answer with a list of all right answers, separated by commas.",
 )
-BIOGRAPHY = Task("long", _metrics("words", *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences.")
+BIOGRAPHY = Task(
+    "long", _metrics("words", *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences."
+)
 """A text about a topic that has no reference; a second model judges its facts (`factscore`)."""
 
 
@@ -89,8 +125,13 @@ def task_of(item: Item) -> Task:
         return CLOSED
     if item.topic and not item.references:
         return BIOGRAPHY
-    if not any(answer.strip() for answer in item.references) and item.answerable is not False:
-        raise UserError("no gold answer, no options and not unanswerable: nothing to score it by; fill 'answers'")
+    if (
+        not any(answer.strip() for answer in item.references)
+        and item.answerable is not False
+    ):
+        raise UserError(
+            "no gold answer, no options and not unanswerable: nothing to score it by; fill 'answers'"
+        )
     if item.task.startswith("short"):
         return SHORT
     if item.task.startswith("long") or item.answerable is not None:

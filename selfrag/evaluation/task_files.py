@@ -34,7 +34,9 @@ class TaskFile:
     rows: int  # items of the whole file, before a sample was drawn
 
 
-def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool) -> list[Item]:
+def _read_published(
+    path: Path, preset: Preset, protocol: str, *, searched: bool
+) -> list[Item]:
     """Read the items of the public file of a task; the protocol decides the wording and how many passages are kept."""
     how = preset.protocol(protocol)
     rows: dict[str, int] = {}
@@ -53,7 +55,13 @@ def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool
     return read_items(path, parse)
 
 
-def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False) -> TaskFile:
+def read_task(
+    source: Path | Given,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    searched: bool = False,
+) -> TaskFile:
     """Read a file of user rows, or of a published task.
 
     Args:
@@ -73,16 +81,22 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
     if given.preset is None:
         check = _Check(searched)
         numbers = count(1)
-        items = read_items(given.path, lambda row: check(item_of(full_record(row, next(numbers)))))
+        items = read_items(
+            given.path, lambda row: check(item_of(full_record(row, next(numbers))))
+        )
         task = check.task
     else:
-        items = _read_published(given.path, given.preset, given.protocol, searched=searched)
+        items = _read_published(
+            given.path, given.preset, given.protocol, searched=searched
+        )
         task = given.preset.task(given.protocol)
     rows = len(items)
     if limit is not None and limit < rows:
         chosen = sorted(random.Random(seed).sample(range(rows), limit))  # noqa: S311 - no cryptography
         items = [items[i] for i in chosen]
-    return TaskFile(given.name, given.path, sha256(given.path), task, tuple(items), rows)
+    return TaskFile(
+        given.name, given.path, sha256(given.path), task, tuple(items), rows
+    )
 
 
 def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
@@ -100,13 +114,17 @@ def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
     if target.suffix != ".jsonl":
         raise UserError(f"{path}: the file of rows must end with .jsonl")
     if isinstance(rows, Mapping):
-        raise UserError(f"the data set has the splits {', '.join(map(str, rows))}; give one of them")
+        raise UserError(
+            f"the data set has the splits {', '.join(map(str, rows))}; give one of them"
+        )
     is_frame = hasattr(rows, "columns") and hasattr(rows, "to_dict")
     listed: Iterable[Any] = cast(Any, rows).to_dict("records") if is_frame else rows
     records = []
     for number, row in enumerate(listed, 1):
         if not isinstance(row, Mapping):
-            raise UserError(f"row {number}: a row must be a mapping, not {type(row).__name__}")
+            raise UserError(
+                f"row {number}: a row must be a mapping, not {type(row).__name__}"
+            )
         values = {}
         for name, cell in row.items():
             value = _as_json(cell)
@@ -128,16 +146,26 @@ def _as_json(cell: Any) -> Any:
 
 
 def read_tasks(
-    sources: Sequence[Path | Given], *, limit: int | None = None, seed: int = 0, searched: bool = False
+    sources: Sequence[Path | Given],
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    searched: bool = False,
 ) -> list[TaskFile]:
     """Read several files; their names must differ."""
-    files = [source if isinstance(source, Given) else Given(source) for source in sources]
+    files = [
+        source if isinstance(source, Given) else Given(source) for source in sources
+    ]
     names = [file.name for file in files]
     for name in names:
         check_filename("the name of a file", name)
         if names.count(name) > 1:
-            raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
-    return [read_task(file, limit=limit, seed=seed, searched=searched) for file in files]
+            raise UserError(
+                f"two files are called {name}; rename one, as a run keeps one result a name"
+            )
+    return [
+        read_task(file, limit=limit, seed=seed, searched=searched) for file in files
+    ]
 
 
 def _check_options(item: Item) -> Item:
@@ -170,7 +198,11 @@ class _Check:
         """Return the kind of the items, with the metrics that the file names."""
         if self._first is None:
             raise UserError("no rows")
-        return replace(self._first, metrics=metrics(self._metrics)) if self._metrics else self._first
+        return (
+            replace(self._first, metrics=metrics(self._metrics))
+            if self._metrics
+            else self._first
+        )
 
     def __call__(self, item: Item) -> Item:
         if item.id in self._ids:
@@ -180,13 +212,17 @@ class _Check:
         _check_texts(item)
         self._first = self._first or task
         if task is not self._first:
-            raise UserError(f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file")
+            raise UserError(
+                f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file"
+            )
         self._check_metrics(item)
         _check_options(item)
         if len({passage.id for passage in item.passages}) != len(item.passages):
             raise UserError("two passages have one id")
         self._check_evidence(item)
-        if task is SHORT and item.answers is None:  # the file names a kind of task that `items` does not know
+        if (
+            task is SHORT and item.answers is None
+        ):  # the file names a kind of task that `items` does not know
             return replace(item, answers=item.references)
         return item
 
@@ -197,8 +233,14 @@ class _Check:
         if len(self._ids) == 1:
             self._evidence = bool(item.passages)
         elif bool(item.passages) != self._evidence:
-            has, others = ("no passages", "have some") if self._evidence else ("passages", "have none")
-            raise UserError(f"{has}, though the rows before it {others}; fill 'passages', or give --index to search")
+            has, others = (
+                ("no passages", "have some")
+                if self._evidence
+                else ("passages", "have none")
+            )
+            raise UserError(
+                f"{has}, though the rows before it {others}; fill 'passages', or give --index to search"
+            )
 
     def _check_metrics(self, item: Item) -> None:
         """Keep the metrics of the first row; further rows may repeat them or say nothing."""
@@ -206,7 +248,9 @@ class _Check:
             metrics(item.metrics)
             self._metrics = item.metrics
         elif item.metrics and item.metrics != self._metrics:
-            raise UserError(f"'metrics' differ from those of the first row, {', '.join(self._metrics) or 'none'}")
+            raise UserError(
+                f"'metrics' differ from those of the first row, {', '.join(self._metrics) or 'none'}"
+            )
 
 
 BATCH = 256
@@ -215,10 +259,14 @@ BATCH = 256
 
 def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
     """Refuse to search for items that bring their passages: being asked is an error of whoever runs them."""
-    raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
+    raise UserError(
+        f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)"
+    )
 
 
-def searched(items: Sequence[Item], retriever: Retriever, passages: int) -> tuple[Item, ...]:
+def searched(
+    items: Sequence[Item], retriever: Retriever, passages: int
+) -> tuple[Item, ...]:
     """Return the items with the best `passages` of the retriever for each that has none, searched by its question."""
     filled = list(items)
     bare = [place for place, item in enumerate(items) if not item.passages]

@@ -15,10 +15,21 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import Comparison, ComparisonTable, bootstrap, estimate_of, read_runs
+from selfrag.evaluation.comparison import (
+    Comparison,
+    ComparisonTable,
+    bootstrap,
+    estimate_of,
+    read_runs,
+)
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed, plain
 from selfrag.evaluation.items import OUTPUT, Output
-from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY_SUBSTRING, MEMORY, PUBLISHED_MEMORY
+from selfrag.evaluation.metrics.answers import (
+    FLUENCY,
+    FROM_MEMORY_SUBSTRING,
+    MEMORY,
+    PUBLISHED_MEMORY,
+)
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source, run_systems
@@ -35,7 +46,16 @@ from selfrag.experiments.studies import (
     study,
     write_answers,
 )
-from selfrag.experiments.sweeps import based, bases, brief, comparison, described, measured_by, model_name, write_tables
+from selfrag.experiments.sweeps import (
+    based,
+    bases,
+    brief,
+    comparison,
+    described,
+    measured_by,
+    model_name,
+    write_tables,
+)
 from selfrag.loading import resolve_model
 from selfrag.render.tables import compact, escape
 
@@ -67,15 +87,24 @@ def ablations(base: Decoding, task: Task) -> tuple[Setting, ...]:
     `forbid-unsupported` is not in the paper's table: its hard constraint of section 3.3, in the search. `official` is
     `Decoding.official` for answers of this length; multiple choice is written under it, and passages vote.
     """
-    official = Decoding.official(max_segments=task.segments, passages=base.passages, passage_tokens=base.passage_tokens)
+    official = Decoding.official(
+        max_segments=task.segments,
+        passages=base.passages,
+        passage_tokens=base.passage_tokens,
+    )
     return (
         Setting(WHOLE, base),
         Setting("no-retrieval", replace(base, mode="never")),
         Setting("hard-constraints", replace(base, mode="adaptive", threshold=None)),
         Setting("retrieve-top-1", replace(base, mode="always", passages=1)),
-        Setting("remove-issup", replace(base, weights=replace(base.weights, issup=0.0))),
+        Setting(
+            "remove-issup", replace(base, weights=replace(base.weights, issup=0.0))
+        ),
         Setting("always", replace(base, mode="always")),
-        Setting("forbid-unsupported", replace(base, forbid={"issup": "No support / Contradictory"})),
+        Setting(
+            "forbid-unsupported",
+            replace(base, forbid={"issup": "No support / Contradictory"}),
+        ),
         Setting("official", official),
     )
 
@@ -111,17 +140,38 @@ def ablate(
         resolve_model(checkpoint)
     files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
     others = _named(baselines)
-    theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
+    theirs = {
+        file.name: {
+            name: _reliance(folder, file, seed) for name, folder in others.items()
+        }
+        for file in files
+    }
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
-        studies = [study(job, file, ablations(based(changes, file.task), file.task)) for file in files]
+        studies = [
+            study(job, file, ablations(based(changes, file.task), file.task))
+            for file in files
+        ]
         folders = write_answers(job, studies, out / "rows")
-    options: dict[str, Any] = {"source": source.settings(), "retry_failed": retry_failed}
+    options: dict[str, Any] = {
+        "source": source.settings(),
+        "retry_failed": retry_failed,
+    }
     for name, checkpoint in (trained or {}).items():
-        run_systems({name: TRAINED[name]}, replace(model, model=checkpoint), files, out / "rows", **options)
+        run_systems(
+            {name: TRAINED[name]},
+            replace(model, model=checkpoint),
+            files,
+            out / "rows",
+            **options,
+        )
         folders.append(out / "rows" / name)
     found = comparison(studies, read_runs(folders, [file.name for file in files]), seed)
     reliance = {
-        table.name: {row.system: row.figures.get(FROM_MEMORY_SUBSTRING.name) for row in table.rows} | theirs[table.name]
+        table.name: {
+            row.system: row.figures.get(FROM_MEMORY_SUBSTRING.name)
+            for row in table.rows
+        }
+        | theirs[table.name]
         for table, file in zip(found.tables, files, strict=True)
         if any(item.answers and item.passages for item in file.items)
     }
@@ -130,12 +180,16 @@ def ablate(
 
 def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
     """Return the share of a run's right answers that no passage of the item holds; None where that says nothing."""
-    records = read_records(folder / f"{file.name}.jsonl", ("id", "scores", "error", *OUTPUT))
+    records = read_records(
+        folder / f"{file.name}.jsonl", ("id", "scores", "error", *OUTPUT)
+    )
     outputs = {record["id"]: Output.from_record(record) for record in records}
     parts = []
     for item in file.items:
         if item.id not in outputs:
-            raise UserError(f"{folder} has no item {item.id!r} of {file.name}; give a run over the same items")
+            raise UserError(
+                f"{folder} has no item {item.id!r} of {file.name}; give a run over the same items"
+            )
         parts.append(FROM_MEMORY_SUBSTRING.part(item, outputs[item.id]))
     (draws,) = bootstrap([parts], name=file.name, seed=seed)
     return estimate_of(draws)
@@ -148,12 +202,16 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
     for folder in folders:
         name = str(read_manifest(folder)["identity"].get("name", folder.name))
         if name in known or name in ours:
-            raise UserError(f"--baseline {folder}: two systems called {name!r}; rename one")
+            raise UserError(
+                f"--baseline {folder}: two systems called {name!r}; rename one"
+            )
         known[name] = folder
     return known
 
 
-def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple[str, ...]]:
+def against_paper(
+    found: Comparison, studies: Sequence[FileStudy]
+) -> list[tuple[str, ...]]:
     """Return the paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
     rows: list[tuple[str, ...]] = []
     systems = {row.system for row in found.tables[0].rows}
@@ -162,9 +220,19 @@ def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple
             continue
         for table, of_file in zip(found.tables, studies, strict=True):
             paper = published_difference(name, table.name)
-            rows.append((name, table.name, _changed(of_file, WHOLE, name), _difference(table, name), paper))
+            rows.append(
+                (
+                    name,
+                    table.name,
+                    _changed(of_file, WHOLE, name),
+                    _difference(table, name),
+                    paper,
+                )
+            )
         if found.average is not None:
-            rows.append((name, found.average.name, NONE, _difference(found.average, name), NONE))
+            rows.append(
+                (name, found.average.name, NONE, _difference(found.average, name), NONE)
+            )
     return rows
 
 
@@ -182,13 +250,17 @@ def _changed(of_file: FileStudy, first: str, second: str) -> str:
     if second not in of_file.outcomes:
         return NONE
     changed = 0
-    for before, after in zip(of_file.outcomes[first], of_file.outcomes[second], strict=True):
+    for before, after in zip(
+        of_file.outcomes[first], of_file.outcomes[second], strict=True
+    ):
         changed += _said(before) != _said(after)
     return f"{changed} of {len(of_file.file.items)}"
 
 
 def _said(outcome: SettingOutcome) -> tuple[str, tuple[str, ...]] | None:
-    return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
+    return (
+        None if outcome.output is None else (outcome.output.text, outcome.output.cited)
+    )
 
 
 def _difference(table: ComparisonTable, name: str) -> str:
@@ -216,14 +288,32 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
     ]
     if found.reliance:
         head, *body = reliance_rows(found.reliance)
-        text += ["## Right answers that no passage holds, by exact substrings (appendix C.1)\n", compact(head, body)]
-        text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_MEMORY.items()))
+        text += [
+            "## Right answers that no passage holds, by exact substrings (appendix C.1)\n",
+            compact(head, body),
+        ]
+        text.append(
+            "".join(
+                f"- published, {name}: {100 * share:.0f}%\n"
+                for name, share in PUBLISHED_MEMORY.items()
+            )
+        )
     settings = {}
     for of_file in found.studies:
-        policies = {setting.name: decoding_dict(setting.decoding) for setting in of_file.settings}
+        policies = {
+            setting.name: decoding_dict(setting.decoding)
+            for setting in of_file.settings
+        }
         settings[of_file.file.name] = policies
-    values = {"settings": settings, "reliance": plain(found.reliance), "saved": balance(found.studies), **about}
-    return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
+    values = {
+        "settings": settings,
+        "reliance": plain(found.reliance),
+        "saved": balance(found.studies),
+        **about,
+    }
+    return write_tables(
+        "ablation", "\n".join(text), csv_text(found.comparison), values, out
+    )
 
 
 def _published() -> list[list[str]]:
@@ -240,7 +330,9 @@ def _published() -> list[list[str]]:
     return rows
 
 
-def reliance_rows(reliance: Mapping[str, Mapping[str, Estimate | None]]) -> list[list[str]]:
+def reliance_rows(
+    reliance: Mapping[str, Mapping[str, Estimate | None]],
+) -> list[list[str]]:
     """Return header and rows: a system a row, a file a column, in percent with intervals and the right answers."""
     rows: dict[str, list[str]] = {}
     for name in chain.from_iterable(reliance.values()):
@@ -248,7 +340,9 @@ def reliance_rows(reliance: Mapping[str, Mapping[str, Estimate | None]]) -> list
     for estimates in reliance.values():
         for name, row in rows.items():
             estimate = estimates.get(name)
-            row.append(NONE if estimate is None else f"{bracketed(estimate)} of {estimate.n}")
+            row.append(
+                NONE if estimate is None else f"{bracketed(estimate)} of {estimate.n}"
+            )
     return [["system", *map(escape, reliance)], *rows.values()]
 
 
@@ -258,8 +352,12 @@ def _policies(studies: Sequence[FileStudy]) -> str:
     for name in studies[0].outcomes:
         policies: dict[str, list[str]] = {}
         for of_file in studies:
-            (setting,) = (setting for setting in of_file.settings if setting.name == name)
-            policies.setdefault(described(setting.decoding), []).append(of_file.file.name)
+            (setting,) = (
+                setting for setting in of_file.settings if setting.name == name
+            )
+            policies.setdefault(described(setting.decoding), []).append(
+                of_file.file.name
+            )
         for policy, files in policies.items():
             row, text = name, escape(policy)
             if len(policies) > 1:

@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from selfrag.cli.engine_options import EngineChoice, engine_options
-from selfrag.cli.options import ASKED, Files, IndexName, Limit, Model, RetryFailed, quiet
+from selfrag.cli.options import (
+    ASKED,
+    Files,
+    IndexName,
+    Limit,
+    Model,
+    RetryFailed,
+    quiet,
+)
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
 
@@ -19,9 +27,17 @@ WIDTH = 120
 STEER = partial(typer.Option, rich_help_panel="What is varied")
 
 StudyFolder = Annotated[
-    Path, typer.Option("--out", "-o", help="folder of the study; the same command continues an interrupted one")
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="folder of the study; the same command continues an interrupted one",
+    ),
 ]
-Changes = Annotated[list[str] | None, STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always")]
+Changes = Annotated[
+    list[str] | None,
+    STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always"),
+]
 Seed = Annotated[int, ASKED(help="seed of the sample, the halves and the intervals")]
 
 
@@ -35,7 +51,9 @@ def sweep(
             help="what to vary: NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; by default issup and threshold"
         ),
     ] = None,
-    grid: Annotated[bool, STEER("--grid", help="every combination of the values")] = False,
+    grid: Annotated[
+        bool, STEER("--grid", help="every combination of the values")
+    ] = False,
     changes: Changes = None,
     best: Annotated[
         str,
@@ -49,7 +67,10 @@ def sweep(
     limit: Limit = None,
     seed: Seed = 0,
     judge: Annotated[
-        str | None, typer.Option(help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER")
+        str | None,
+        typer.Option(
+            help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER"
+        ),
     ] = None,
     retry_failed: RetryFailed = False,
 ) -> None:
@@ -57,14 +78,26 @@ def sweep(
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.goals import Goal
     from selfrag.experiments.studies import spared
-    from selfrag.experiments.sweeps import AXES, Axis, Sweep, based, brief, plan, sentences, sources, write_sweep
+    from selfrag.experiments.sweeps import (
+        AXES,
+        Axis,
+        Sweep,
+        based,
+        brief,
+        plan,
+        sentences,
+        sources,
+        write_sweep,
+    )
     from selfrag.experiments.sweeps import sweep as run
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
     base = decoding_settings(changes or [])
     what = Sweep(base, axes, grid, goal, seed, judge)
-    plan(based(base), axes, grid=grid)  # a bad setting is refused before a model is loaded
+    plan(
+        based(base), axes, grid=grid
+    )  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.evaluation.presets import Given
@@ -73,8 +106,19 @@ def sweep(
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index)
-    found = run(what, Answering(model, *engine_options(engine)), source, out, retry_failed=retry_failed)
-    about = {"model": model, "engine": engine.get("name"), "source": source.settings(), "files": sources(found.studies)}
+    found = run(
+        what,
+        Answering(model, *engine_options(engine)),
+        source,
+        out,
+        retry_failed=retry_failed,
+    )
+    about = {
+        "model": model,
+        "engine": engine.get("name"),
+        "source": source.settings(),
+        "files": sources(found.studies),
+    }
     show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
     written(write_sweep(found, out, about))
 
@@ -86,13 +130,22 @@ def ablate(
     changes: Changes = None,
     baseline: Annotated[
         list[Path] | None,
-        typer.Option(help="run folder of another system on the same items, for reliance on memory; repeatable"),
+        typer.Option(
+            help="run folder of another system on the same items, for reliance on memory; repeatable"
+        ),
     ] = None,
     no_retriever: Annotated[
-        str | None, typer.Option("--no-retriever", help="model trained on the pairs alone: a further row")
+        str | None,
+        typer.Option(
+            "--no-retriever", help="model trained on the pairs alone: a further row"
+        ),
     ] = None,
     no_critic: Annotated[
-        str | None, typer.Option("--no-critic", help="model trained with the first passage, no critique: a further row")
+        str | None,
+        typer.Option(
+            "--no-critic",
+            help="model trained with the first passage, no critique: a further row",
+        ),
     ] = None,
     model: Model = "demo",
     engine: EngineChoice,
@@ -112,7 +165,12 @@ def ablate(
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model as Answering
     from selfrag.evaluation.runner import Source
-    from selfrag.experiments.ablations import HEAD, against_paper, reliance_rows, write_ablation
+    from selfrag.experiments.ablations import (
+        HEAD,
+        against_paper,
+        reliance_rows,
+        write_ablation,
+    )
     from selfrag.experiments.ablations import ablate as run
     from selfrag.experiments.studies import spared
     from selfrag.experiments.sweeps import brief, sources
@@ -120,17 +178,39 @@ def ablate(
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index)
     given = {"no-retriever": no_retriever, "no-critic": no_critic}
-    trained = {name: checkpoint for name, checkpoint in given.items() if checkpoint is not None}
+    trained = {
+        name: checkpoint for name, checkpoint in given.items() if checkpoint is not None
+    }
     others: dict[str, Any] = {"baselines": baseline or [], "trained": trained}
     found = run(
-        base, Answering(model, *engine_options(engine)), source, out, **others, seed=seed, retry_failed=retry_failed
+        base,
+        Answering(model, *engine_options(engine)),
+        source,
+        out,
+        **others,
+        seed=seed,
+        retry_failed=retry_failed,
     )
-    about = {"model": model, "engine": engine.get("name"), "source": source.settings(), "files": sources(found.studies)}
+    about = {
+        "model": model,
+        "engine": engine.get("name"),
+        "source": source.settings(),
+        "files": sources(found.studies),
+    }
     about |= {"trained": trained} if trained else {}
-    memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []
+    memory = (
+        [", ".join(row) for row in reliance_rows(found.reliance)]
+        if found.reliance
+        else []
+    )
     heading = ["", "right answers that no passage holds, in percent:"] if memory else []
-    beside = [", ".join(cells) for cells in (HEAD, *against_paper(found.comparison, found.studies))]
-    show(brief(found.comparison), [*beside, *heading, *memory, "", spared(found.studies)])
+    beside = [
+        ", ".join(cells)
+        for cells in (HEAD, *against_paper(found.comparison, found.studies))
+    ]
+    show(
+        brief(found.comparison), [*beside, *heading, *memory, "", spared(found.studies)]
+    )
     written(write_ablation(found, out, about))
 
 

@@ -44,8 +44,12 @@ class FigureLimit:
 class Goal:
     """The highest figure of a metric among settings within limits, such as `headline,retrieval_rate<=0.4`."""
 
-    metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
-    limits: tuple[FigureLimit, ...] = (FigureLimit("retrieval_rate", "<=", 0.4),)  # all must hold
+    metric: str = (
+        HEADLINE  # to be high; `headline` for the one that the task is averaged by
+    )
+    limits: tuple[FigureLimit, ...] = (
+        FigureLimit("retrieval_rate", "<=", 0.4),
+    )  # all must hold
 
     def __str__(self) -> str:
         return ",".join([self.metric, *map(str, self.limits)])
@@ -56,16 +60,23 @@ class Goal:
         metric, *limits = text.split(",")
         matches = filter(None, map(_LIMIT.fullmatch, limits))
         try:
-            parsed = tuple(FigureLimit(match[1], match[2], float(match[3])) for match in matches)
+            parsed = tuple(
+                FigureLimit(match[1], match[2], float(match[3])) for match in matches
+            )
         except ValueError:
             parsed = ()
         if not re.fullmatch(r"[\w.@-]+", metric.strip()) or len(parsed) < len(limits):
-            raise UserError(f"goal {text!r}: write METRIC,METRIC<=NUMBER, such as headline,retrieval_rate<=0.4")
+            raise UserError(
+                f"goal {text!r}: write METRIC,METRIC<=NUMBER, such as headline,retrieval_rate<=0.4"
+            )
         return cls(metric.strip(), parsed)
 
     def needs(self, headline: str) -> tuple[str, ...]:
         """Return the figures that it looks at, given what `headline` stands for."""
-        return (headline if self.metric == HEADLINE else self.metric, *(limit.metric for limit in self.limits))
+        return (
+            headline if self.metric == HEADLINE else self.metric,
+            *(limit.metric for limit in self.limits),
+        )
 
     def fits(self, headline: str, known: Collection[str]) -> bool:
         """Return whether a file has the figures; a headline that is a count is nothing to be as high as can be."""
@@ -74,10 +85,18 @@ class Goal:
 
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
         """Refuse what cannot be sought, before anything is decoded; files have headline, figures and item count."""
-        having = [(name, items) for name, (head, known, items) in files.items() if self.fits(head, known)]
+        having = [
+            (name, items)
+            for name, (head, known, items) in files.items()
+            if self.fits(head, known)
+        ]
         if not having:
-            known = dict.fromkeys(metric for _, metrics, _ in files.values() for metric in metrics)
-            raise UserError(f"goal {self}: no file has all these figures; there are {', '.join(known)}")
+            known = dict.fromkeys(
+                metric for _, metrics, _ in files.values() for metric in metrics
+            )
+            raise UserError(
+                f"goal {self}: no file has all these figures; there are {', '.join(known)}"
+            )
         if small := next((name for name, items in having if items < 2), None):
             raise UserError(
                 f"{small}: one item cannot be halved to choose and to confirm a setting; or give --best none"
@@ -89,18 +108,28 @@ class ChosenSetting:
     """A setting chosen on one half and measured on the other."""
 
     goal: Goal  # what was sought, the headline by its name
-    name: str | None  # of the setting; None if none kept to the limits on the first half
+    name: (
+        str | None
+    )  # of the setting; None if none kept to the limits on the first half
     candidates: int  # settings that did
     chosen_at: float | None = None  # the goal's figure on the half it was chosen by
     confirmed: Estimate | None = None  # the same on the other half
-    limits: Mapping[str, Estimate | None] | None = None  # figures of the limits on the other half, by the limit's text
+    limits: Mapping[str, Estimate | None] | None = (
+        None  # figures of the limits on the other half, by the limit's text
+    )
     kept: bool = False  # whether the limits hold on the other half
-    gain: Estimate | None = None  # paired difference to the base on the other half; None for the base itself
+    gain: Estimate | None = (
+        None  # paired difference to the base on the other half; None for the base itself
+    )
     base: Estimate | None = None  # figure of the base on the other half
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        return {**plain(self), "goal": str(self.goal), "limits": plain(self.limits or {})}
+        return {
+            **plain(self),
+            "goal": str(self.goal),
+            "limits": plain(self.limits or {}),
+        }
 
     def __str__(self) -> str:
         if self.name is None:
@@ -118,31 +147,47 @@ class ChosenSetting:
         for limit in self.goal.limits:
             text += f"; {limit}: {_figure(limits[str(limit)], limit.metric)}"
         if self.goal.limits:
-            text += ", the limits hold there" if self.kept else ", the limits do not hold there"
+            text += (
+                ", the limits hold there"
+                if self.kept
+                else ", the limits do not hold there"
+            )
         return text
 
 
 def _figure(estimate: Estimate | None, metric: str) -> str:
-    return "undefined" if estimate is None else counted(estimate, scale=scale_of(metric))
+    return (
+        "undefined" if estimate is None else counted(estimate, scale=scale_of(metric))
+    )
 
 
 def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the positions of two random halves, each in order; the first is smaller by one where the number is odd."""
     if items < 2:
-        raise UserError(f"{items} items cannot be halved to choose and to confirm a setting; give more")
+        raise UserError(
+            f"{items} items cannot be halved to choose and to confirm a setting; give more"
+        )
     drawn = np.random.default_rng(seed).permutation(items).tolist()
     return tuple(sorted(drawn[: items // 2])), tuple(sorted(drawn[items // 2 :]))
 
 
 def choose(
-    settings: Mapping[str, Scores], goal: Goal, base: str, headline: str, *, seed: int = 0, name: str = ""
+    settings: Mapping[str, Scores],
+    goal: Goal,
+    base: str,
+    headline: str,
+    *,
+    seed: int = 0,
+    name: str = "",
 ) -> ChosenSetting:
     """Choose on one half, of equal settings the first, and confirm on the other; `base` is what the gain is against."""
     needed = goal.needs(headline)
     sought = Goal(needed[0], goal.limits)
     known = settings[base]
     if unknown := next((metric for metric in needed if metric not in known), None):
-        raise UserError(f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}")
+        raise UserError(
+            f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}"
+        )
     first, second = halves(len(known[sought.metric]), seed)
     # 1. the best setting within the limits on the first half
     candidates, best, highest = 0, None, None
@@ -159,7 +204,9 @@ def choose(
     # 2. its figures on the second half
     columns = [settings[best][sought.metric], known[sought.metric]]
     columns += [settings[best][limit.metric] for limit in sought.limits]
-    mine, of_base, *bounded = bootstrap([_at(column, second) for column in columns], name=name, seed=seed)
+    mine, of_base, *bounded = bootstrap(
+        [_at(column, second) for column in columns], name=name, seed=seed
+    )
     limits, kept = dict[str, Estimate | None](), True
     for limit, draws in zip(sought.limits, bounded, strict=True):
         limits[str(limit)] = estimate_of(draws)

@@ -18,7 +18,9 @@ class ReportTable:
     title: str  # its heading
     head: tuple[str, ...]  # names of the columns
     rows: tuple[tuple[str, ...], ...]  # cells
-    notes: tuple[str, ...] = ()  # what is to be known, one sentence each, without a full stop
+    notes: tuple[
+        str, ...
+    ] = ()  # what is to be known, one sentence each, without a full stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ class MeasuredSection:
     name: str  # of the intrinsic, or `flows`
     tables: tuple[ReportTable, ...]  # for people
     figures: Mapping[str, Any]  # system -> figures, as plain values
-    items: tuple[Mapping[str, Any], ...] = ()  # one record a row and system, as plain values
+    items: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # one record a row and system, as plain values
     # system -> bins of a diagram, where there is one
     reliability: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
 

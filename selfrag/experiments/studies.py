@@ -45,7 +45,16 @@ from selfrag.reflection.weights import Weights
 
 RESCORABLE = frozenset(
     {
-        *("weights", "accumulate", "aggregate", "beam", "threshold", "retrieve_test", "keep_evidence", "mode"),
+        *(
+            "weights",
+            "accumulate",
+            "aggregate",
+            "beam",
+            "threshold",
+            "retrieve_test",
+            "keep_evidence",
+            "mode",
+        ),
         "no_retrieval_branch",
     }
 )
@@ -71,7 +80,9 @@ class Rescored:
     share: float  # candidates that the policy would have generated, of those that were recorded
 
 
-def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
+def rescored(
+    trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]
+) -> list[Rescored | None]:
     """Return what each policy answers from one record, whose decode took `usage`; None where it says nothing.
 
     Policies that differ in `RESCORABLE` fields only are answered; with other judges or guardrails, in weights only.
@@ -79,49 +90,81 @@ def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
         if _comparable(trace, policy):
-            actions = tuple(map(replace(trace, decoding=policy).action, trace.decisions))
-            grown_alike = replace(policy, weights=Weights(), mode="always", threshold=None, retrieve_test="yes_no")
+            actions = tuple(
+                map(replace(trace, decoding=policy).action, trace.decisions)
+            )
+            grown_alike = replace(
+                policy,
+                weights=Weights(),
+                mode="always",
+                threshold=None,
+                retrieve_test="yes_no",
+            )
             key = repr(grown_alike), actions
             together.setdefault(key, []).append(i)
     results: list[Rescored | None] = [None] * len(policies)
     for members in together.values():
         seen = _without_spare_branch(trace, policies[members[0]])
         weights = [policies[i].weights for i in members]
-        for i, result in zip(members, _answers(trace, usage, seen, weights), strict=True):
+        for i, result in zip(
+            members, _answers(trace, usage, seen, weights), strict=True
+        ):
             results[i] = result
     return results
 
 
 def _comparable(trace: Trace, policy: Decoding) -> bool:
     recorded = trace.decoding
-    differing = {item.name for item in fields(Decoding) if getattr(recorded, item.name) != getattr(policy, item.name)}
+    differing = {
+        item.name
+        for item in fields(Decoding)
+        if getattr(recorded, item.name) != getattr(policy, item.name)
+    }
     differing.discard("branch_and_bound")  # changes no answer
     if recorded.prunes:
-        return not differing  # what was given up is known to be too low under these settings only
+        return (
+            not differing
+        )  # what was given up is known to be too low under these settings only
     if recorded.judges or recorded.guardrails:
         return differing <= {"weights"}
-    if "mode" in differing and any(decision.judgment is None for decision in trace.decisions):
+    if "mode" in differing and any(
+        decision.judgment is None for decision in trace.decisions
+    ):
         return False  # nobody looked whether to retrieve
     if "aggregate" in differing and "vote" in (recorded.aggregate, policy.aggregate):
         return False  # one holds what was written, the other the options
-    if "no_retrieval_branch" in differing and (policy.no_retrieval_branch or recorded.max_segments > 1):
+    if "no_retrieval_branch" in differing and (
+        policy.no_retrieval_branch or recorded.max_segments > 1
+    ):
         return False
     return differing <= RESCORABLE
 
 
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     """Return the trace under a policy: without the answer beside the passages that only the recording asked for."""
-    own = {name: getattr(trace.decoding, name) for name in ("weights", "branch_and_bound")}  # what it was written under
+    own = {
+        name: getattr(trace.decoding, name) for name in ("weights", "branch_and_bound")
+    }  # what it was written under
     seen = replace(trace, decoding=replace(policy, **own))
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
-    if not spare or not any(seen.action(one) == "retrieve" and one.passages for one in trace.decisions):
+    if not spare or not any(
+        seen.action(one) == "retrieve" and one.passages for one in trace.decisions
+    ):
         return seen
-    kept = [node for node in trace.nodes if node.branch != "none"]  # one segment: every node follows the root
-    return replace(seen, nodes=tuple(replace(node, id=i) for i, node in enumerate(kept)), best=None)
+    kept = [
+        node for node in trace.nodes if node.branch != "none"
+    ]  # one segment: every node follows the root
+    return replace(
+        seen, nodes=tuple(replace(node, id=i) for i, node in enumerate(kept)), best=None
+    )
 
 
-def _answers(recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: Sequence[Weights]) -> list[Rescored]:
-    if trace.options and recorded.nodes and not trace.nodes:  # the passages that are left could not be scored
+def _answers(
+    recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: Sequence[Weights]
+) -> list[Rescored]:
+    if (
+        trace.options and recorded.nodes and not trace.nodes
+    ):  # the passages that are left could not be scored
         return [Rescored(None, False, 0.0)] * len(weights)
     chosen = replay(trace, weights)
     known: dict[tuple[int, bytes], Rescored] = {}
@@ -129,13 +172,23 @@ def _answers(recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: S
     for setting in range(len(weights)):
         key = int(chosen.best[setting]), chosen.kept[:, setting].tobytes()
         if key not in known:
-            going_on = {n.id for n in trace.nodes if chosen.kept[n.id, setting] and not trace.over(n.id)}
+            going_on = {
+                n.id
+                for n in trace.nodes
+                if chosen.kept[n.id, setting] and not trace.over(n.id)
+            }
             known[key] = _answer(recorded, usage, trace, key[0], going_on | {ROOT})
         answers.append(replace(known[key], exact=bool(chosen.exact[setting])))
     return answers
 
 
-def _answer(recorded: Trace, usage: Mapping[str, int], trace: Trace, best: int, expanded: set[int]) -> Rescored:
+def _answer(
+    recorded: Trace,
+    usage: Mapping[str, int],
+    trace: Trace,
+    best: int,
+    expanded: set[int],
+) -> Rescored:
     grown: list[Node] = []
     for decision in trace.decisions:
         if decision.after in expanded:
@@ -153,7 +206,9 @@ def _answer(recorded: Trace, usage: Mapping[str, int], trace: Trace, best: int, 
     seen = replace(trace, decisions=tuple(decisions), best=None if best < 0 else best)
     text, segments = segments_of(seen, seen.best)
     cost = Usage(**{name: round(share * usage.get(name, 0)) for name in USAGE})
-    return Rescored(output_of(Answer(trace.question, text, segments, cost, seen)), True, share)
+    return Rescored(
+        output_of(Answer(trace.question, text, segments, cost, seen)), True, share
+    )
 
 
 def recording(policies: Sequence[Decoding]) -> Decoding:
@@ -162,12 +217,23 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with twice the beam.
     """
-    base = replace(policies[0], branch_and_bound=False)  # the record is to hold the whole tree
+    base = replace(
+        policies[0], branch_and_bound=False
+    )  # the record is to hold the whole tree
     if base.max_segments > 1:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
-    retrieving = {(one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch) for one in policies}
+    retrieving = {
+        (one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch)
+        for one in policies
+    }
     if len(retrieving) > 1 and not (base.judges or base.guardrails):
-        return replace(base, mode="adaptive", threshold=0.0, retrieve_test="yes_no", no_retrieval_branch=True)
+        return replace(
+            base,
+            mode="adaptive",
+            threshold=0.0,
+            retrieve_test="yes_no",
+            no_retrieval_branch=True,
+        )
     return base
 
 
@@ -190,10 +256,14 @@ class Study:
     """A model that is ready, and how it is studied."""
 
     prompting: DecodingModel  # codec, vocabulary and layout of the model
-    identity: Mapping[str, Any]  # what decides the records apart from the policy: model and engine
+    identity: Mapping[
+        str, Any
+    ]  # what decides the records apart from the policy: model and engine
     execute: Execute  # answers items on it
     folder: Path  # of the study; each file gets a folder in it
-    source: Mapping[str, Any] = field(default_factory=dict)  # how the files were read, for the manifests
+    source: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # how the files were read, for the manifests
     retry_failed: bool = False  # run items again that failed before
 
 
@@ -202,7 +272,9 @@ class SettingOutcome:
     """What one setting answers to one item."""
 
     output: Output | None  # None if the item failed
-    source: Literal["replayed", "decoded", "missing"]  # rescored exactly, decoded for this setting, not known yet
+    source: Literal[
+        "replayed", "decoded", "missing"
+    ]  # rescored exactly, decoded for this setting, not known yet
     seconds: float = 0.0  # of a decode of its own, estimated by the share of candidates
 
 
@@ -221,16 +293,31 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     """Answer a file under every setting, of which the first is the base."""
     policies = [_policy(job, file, setting.decoding) for setting in settings]
     rows: dict[str, list[SettingOutcome]] = {
-        item.id: [SettingOutcome(None, "missing")] * len(settings) for item in file.items
+        item.id: [SettingOutcome(None, "missing")] * len(settings)
+        for item in file.items
     }
 
-    def decode(name: str, own: int | None, policy: Decoding, items: Sequence[Item]) -> None:
+    def decode(
+        name: str, own: int | None, policy: Decoding, items: Sequence[Item]
+    ) -> None:
         """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
         folder = job.folder / file.name / name
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
-        run = RunJob(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
-        (results,) = run_all([run], [replace(file, items=tuple(items))], job.execute, f"{file.name} {name}")
+        run = RunJob(
+            Reflective(job.prompting, policy),
+            identity,
+            folder,
+            source,
+            job.retry_failed,
+            traces=True,
+        )
+        (results,) = run_all(
+            [run],
+            [replace(file, items=tuple(items))],
+            job.execute,
+            f"{file.name} {name}",
+        )
         seconds = float(results[file.name]["seconds"]) / len(items)
         for key, output, trace in read_recorded(folder / f"{file.name}.jsonl"):
             if output is not None and trace is not None:
@@ -247,8 +334,13 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     while lacking := _lacking(file.items, rows):
         for number, items in sorted(lacking.items()):
             one = settings[number]
-            decode(f"decodes/{one.name}-{_digest(items)[:8]}", number, one.decoding, items)
-    outcomes = {one.name: tuple(row[i] for row in rows.values()) for i, one in enumerate(settings)}
+            decode(
+                f"decodes/{one.name}-{_digest(items)[:8]}", number, one.decoding, items
+            )
+    outcomes = {
+        one.name: tuple(row[i] for row in rows.values())
+        for i, one in enumerate(settings)
+    }
     return FileStudy(file, tuple(settings), outcomes)
 
 
@@ -264,7 +356,9 @@ def _digest(items: Sequence[Item]) -> str:
     return hashlib.sha256("\n".join(item.id for item in items).encode()).hexdigest()
 
 
-def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]) -> dict[int, list[Item]]:
+def _lacking(
+    items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]
+) -> dict[int, list[Item]]:
     """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
     lacking: dict[int, list[Item]] = {}
     for item in items:
@@ -275,7 +369,11 @@ def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]
 
 
 def _read(
-    trace: Trace, usage: Mapping[str, int], row: list[SettingOutcome], policies: Sequence[Decoding], seconds: float
+    trace: Trace,
+    usage: Mapping[str, int],
+    row: list[SettingOutcome],
+    policies: Sequence[Decoding],
+    seconds: float,
 ) -> None:
     """Fill in what the settings of a row that are not known yet answer exactly from a record."""
     for i, result in enumerate(rescored(trace, usage, policies)):
@@ -295,7 +393,9 @@ def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
 def spared(studies: Sequence[FileStudy]) -> str:
     """Return `balance` in words."""
     counts = balance(studies)
-    parts = ", ".join(f"{count:,} {source}" for source, count in counts["answers"].items() if count)
+    parts = ", ".join(
+        f"{count:,} {source}" for source, count in counts["answers"].items() if count
+    )
     return f"{counts['settings']} settings, {sum(counts['answers'].values()):,} answers: {parts}"
 
 
@@ -305,31 +405,48 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
     for setting in studies[0].settings:
         folder = out / setting.name
         system = Reflective(job.prompting, setting.decoding).as_dict()
-        identity = {**job.identity, "name": setting.name, "system": system, "traces": False, "replayed": True}
+        identity = {
+            **job.identity,
+            "name": setting.name,
+            "system": system,
+            "traces": False,
+            "replayed": True,
+        }
         directory = RunDirectory(folder, identity)
         for one in studies:
             row, path = one.outcomes[setting.name], folder / f"{one.file.name}.jsonl"
             records, failed = [], 0
             for item, outcome in zip(one.file.items, row, strict=True):
                 error = None if outcome.output else "see the recorded decode"
-                records.append(record_of(item, one.file.task, Finished(0, outcome.output, error)))
+                records.append(
+                    record_of(item, one.file.task, Finished(0, outcome.output, error))
+                )
                 failed += outcome.output is None
             directory.admit(one.file, job.source)
             with writing(path):
                 write_jsonl(path, records)
             seconds = round(sum(outcome.seconds for outcome in row), 3)
-            result = {"items": len(row), "failed": failed, "seconds": seconds, "cached_tokens": 0}
+            result = {
+                "items": len(row),
+                "failed": failed,
+                "seconds": seconds,
+                "cached_tokens": 0,
+            }
             directory.result(one.file.name, result)
         folders.append(folder)
     return folders
 
 
 @contextmanager
-def opened(model: Model, folder: Path, source: Mapping[str, Any], *, retry_failed: bool = False) -> Iterator[Study]:
+def opened(
+    model: Model, folder: Path, source: Mapping[str, Any], *, retry_failed: bool = False
+) -> Iterator[Study]:
     """Yield a study of a model that reflects, whose weights are loaded only if something has to be decoded."""
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
     prompting = model_of(tokenizer, model.model)
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
-        yield Study(prompting, identity, answer_here(engine), folder, source, retry_failed)
+        yield Study(
+            prompting, identity, answer_here(engine), folder, source, retry_failed
+        )

@@ -19,7 +19,9 @@ from selfrag.render.figures import save
 
 Curve = Sequence[tuple[float, Estimate]]
 ENDINGS = ("svg", "png")
-_CLOSE = 0.02  # of an axis: values nearer to each other cannot be told apart on a linear one
+_CLOSE = (
+    0.02  # of an axis: values nearer to each other cannot be told apart on a linear one
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +29,29 @@ class Panel:
     """One pair of axes."""
 
     label: str  # of what goes up
-    curves: Mapping[str, Curve]  # name to values along the axis; without values it is left out
+    curves: Mapping[
+        str, Curve
+    ]  # name to values along the axis; without values it is left out
     percent: bool = True  # show shares in percent
 
 
-def axis_figure(title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None) -> Any:
+def axis_figure(
+    title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None
+) -> Any:
     """Draw curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
-    shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
+    shown = [
+        panel
+        for panel in panels
+        if any(len(curve) > 1 for curve in panel.curves.values())
+    ]
     if not shown:
         return None
-    values = {value for panel in shown for curve in panel.curves.values() for value, _ in curve}
+    values = {
+        value
+        for panel in shown
+        for curve in panel.curves.values()
+        for value, _ in curve
+    }
     places = places_of(values)
     figure = _figure((7.5, 2.4 * len(shown)))
     rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
@@ -46,14 +61,21 @@ def axis_figure(title: str, axis: str, panels: Sequence[Panel], *, base: float |
             if curve:
                 _draw(axes, name, curve, scale, places)
         if base in places:
-            axes.axvline(places[base], color="grey", linewidth=1, linestyle=":", label="base")
+            axes.axvline(
+                places[base], color="grey", linewidth=1, linestyle=":", label="base"
+            )
         axes.set(ylabel=printable(panel.label))
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0].set(title=printable(title))
     rows[-1].set(xlabel=printable(axis))
     if any(place != value for value, place in places.items()):
-        rows[-1].set_xticks(list(places.values()), [f"{value:g}" for value in places], rotation=60, fontsize="small")
+        rows[-1].set_xticks(
+            list(places.values()),
+            [f"{value:g}" for value in places],
+            rotation=60,
+            fontsize="small",
+        )
         rows[-1].set(xlabel=printable(f"{axis} (values at equal steps)"))
     return figure
 
@@ -64,11 +86,21 @@ def places_of(values: Collection[float]) -> dict[float, float]:
     Thresholds such as 0.999 and 1 are settings of their own, and models that are sure change between them.
     """
     ordered = sorted(values)
-    close = any(after - before < _CLOSE * (ordered[-1] - ordered[0]) for before, after in pairwise(ordered))
-    return {value: float(step) if close else value for step, value in enumerate(ordered)}
+    close = any(
+        after - before < _CLOSE * (ordered[-1] - ordered[0])
+        for before, after in pairwise(ordered)
+    )
+    return {
+        value: float(step) if close else value for step, value in enumerate(ordered)
+    }
 
 
-def pareto_figure(title: str, labels: tuple[str, str], points: Mapping[str, Point], marked: Mapping[str, str]) -> Any:
+def pareto_figure(
+    title: str,
+    labels: tuple[str, str],
+    points: Mapping[str, Point],
+    marked: Mapping[str, str],
+) -> Any:
     """Draw every setting as a dot between price and gain, and the front that none beats; None for a single dot."""
     if len(set(points.values())) < 2:
         return None
@@ -80,9 +112,17 @@ def pareto_figure(title: str, labels: tuple[str, str], points: Mapping[str, Poin
     for name, text in marked.items():
         if name in points:
             where = (points[name].price, points[name].gain)
-            axes.annotate(printable(text), where, xytext=(6, -10), textcoords="offset points", fontsize="small")
+            axes.annotate(
+                printable(text),
+                where,
+                xytext=(6, -10),
+                textcoords="offset points",
+                fontsize="small",
+            )
             axes.scatter(*where, s=60, facecolors="none", edgecolors="tab:red")
-    axes.set(title=printable(title), xlabel=printable(labels[0]), ylabel=printable(labels[1]))
+    axes.set(
+        title=printable(title), xlabel=printable(labels[0]), ylabel=printable(labels[1])
+    )
     axes.margins(x=0.15, y=0.1)  # room for what is written beside the outer points
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="lower right")
@@ -101,15 +141,24 @@ def _figure(size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def _draw(axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]) -> None:
-    values, means, low, high = list[float](), list[float](), list[float](), list[float]()
+def _draw(
+    axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]
+) -> None:
+    values, means, low, high = (
+        list[float](),
+        list[float](),
+        list[float](),
+        list[float](),
+    )
     for value, estimate in sorted(curve, key=lambda point: point[0]):
         values.append(places[value])
         means.append(scale * estimate.value)
         low.append(scale * estimate.low)
         high.append(scale * estimate.high)
     (line,) = axes.plot(values, means, marker="o", markersize=4, label=printable(name))
-    axes.fill_between(values, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    axes.fill_between(
+        values, low, high, color=line.get_color(), alpha=0.15, linewidth=0
+    )
 
 
 def plots_of(
@@ -129,27 +178,57 @@ def plots_of(
     figures: dict[str, Any] = {}
     for axis, points in series.items():
         further = [metric for metric in table.metrics if metric.startswith(judged)]
-        shares = {m: _curve(rows, points, m) for m in (*heads, "citation_precision", *further, "retrieval_rate")}
+        shares = {
+            m: _curve(rows, points, m)
+            for m in (*heads, "citation_precision", *further, "retrieval_rate")
+        }
         words = {"words": _curve(rows, points, "words")}
-        panels = [Panel("percent", shares), Panel("words an answer", words, percent=False)]
+        panels = [
+            Panel("percent", shares),
+            Panel("words an answer", words, percent=False),
+        ]
         if axis == "threshold":  # Figure 3c
-            relative = {f"{head}, normalised": normalised(shares[head]) for head in heads}
-            panels.insert(1, Panel("percent of threshold 0", {**relative, "retrieval_rate": shares["retrieval_rate"]}))
-        at = next((float(v) for v, name in points if name == base and isinstance(v, int | float)), None)
+            relative = {
+                f"{head}, normalised": normalised(shares[head]) for head in heads
+            }
+            panels.insert(
+                1,
+                Panel(
+                    "percent of threshold 0",
+                    {**relative, "retrieval_rate": shares["retrieval_rate"]},
+                ),
+            )
+        at = next(
+            (
+                float(v)
+                for v, name in points
+                if name == base and isinstance(v, int | float)
+            ),
+            None,
+        )
         figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, base=at)
     marked = {base: base}
     if chosen is not None:
         marked[chosen] = f"chosen: {chosen}"
     fronts = [("retrieval_rate", "retrieval_rate, %", head, 100.0) for head in heads]
-    for price, label, gain, scale in (*fronts, ("words", "words", "citation_precision", 1.0)):
+    for price, label, gain, scale in (
+        *fronts,
+        ("words", "words", "citation_precision", 1.0),
+    ):
         dots: dict[str, Point] = {}
         for row in table.rows:
             low, high = row.figures.get(price), row.figures.get(gain)
             if low is not None and high is not None:
                 dots[row.system] = Point(scale * low.value, 100 * high.value)
-        figures[f"{table.name}-pareto-{price}"] = pareto_figure(table.name, (label, f"{gain}, %"), dots, marked)
+        figures[f"{table.name}-pareto-{price}"] = pareto_figure(
+            table.name, (label, f"{gain}, %"), dots, marked
+        )
     drawn = {name: figure for name, figure in figures.items() if figure is not None}
-    return [save(figure, folder / f"{name}.{ending}") for name, figure in drawn.items() for ending in ENDINGS]
+    return [
+        save(figure, folder / f"{name}.{ending}")
+        for name, figure in drawn.items()
+        for ending in ENDINGS
+    ]
 
 
 def normalised(curve: Curve) -> Curve:
@@ -160,10 +239,21 @@ def normalised(curve: Curve) -> Curve:
         return ()
     shares = []
     for at, e in ordered:
-        shares.append((at, replace(e, value=e.value / lowest, low=e.low / lowest, high=e.high / lowest)))
+        shares.append(
+            (
+                at,
+                replace(
+                    e, value=e.value / lowest, low=e.low / lowest, high=e.high / lowest
+                ),
+            )
+        )
     return shares
 
 
-def _curve(rows: Mapping[str, ComparisonRow], series: Sequence[tuple[Any, str]], metric: str) -> Curve:
+def _curve(
+    rows: Mapping[str, ComparisonRow], series: Sequence[tuple[Any, str]], metric: str
+) -> Curve:
     points = [(value, rows[name].figures.get(metric)) for value, name in series]
-    return [(float(v), e) for v, e in points if e is not None and isinstance(v, int | float)]
+    return [
+        (float(v), e) for v, e in points if e is not None and isinstance(v, int | float)
+    ]

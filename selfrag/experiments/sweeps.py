@@ -20,7 +20,13 @@ from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import Comparison, ComparisonTable, SystemRun, compare, read_runs
+from selfrag.evaluation.comparison import (
+    Comparison,
+    ComparisonTable,
+    SystemRun,
+    compare,
+    read_runs,
+)
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import remembered
@@ -33,7 +39,15 @@ from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.goals import ChosenSetting, Goal, choose
-from selfrag.experiments.studies import FileStudy, Setting, balance, opened, spared, study, write_answers
+from selfrag.experiments.studies import (
+    FileStudy,
+    Setting,
+    balance,
+    opened,
+    spared,
+    study,
+    write_answers,
+)
 from selfrag.intrinsics.named import open_judge
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.weights import TOKEN_TERMS
@@ -43,7 +57,9 @@ BASE = "base"
 """Name of the policy that the axes change."""
 MOST_VALUES = 1000
 """Of one axis; more are a slip of the pen."""
-_STRUCTURED = frozenset({"weights", "require", "forbid", "judges", "survivors", "guardrails", "abstention"})
+_STRUCTURED = frozenset(
+    {"weights", "require", "forbid", "judges", "survivors", "guardrails", "abstention"}
+)
 
 Value: TypeAlias = float | int | bool | str | None
 
@@ -56,10 +72,18 @@ class Axis:
     values: tuple[Value, ...]  # at least one, all different
 
     def __post_init__(self) -> None:
-        known = [item.name for item in fields(Decoding) if item.name not in {*_STRUCTURED, *SET_BY_TASK}]
+        known = [
+            item.name
+            for item in fields(Decoding)
+            if item.name not in {*_STRUCTURED, *SET_BY_TASK}
+        ]
         if self.name not in (*TOKEN_TERMS, *known):
-            raise UserError(f"axis {self.name!r}: known are {', '.join((*TOKEN_TERMS, *known))}")
-        if not self.values or len({repr(value) for value in self.values}) != len(self.values):
+            raise UserError(
+                f"axis {self.name!r}: known are {', '.join((*TOKEN_TERMS, *known))}"
+            )
+        if not self.values or len({repr(value) for value in self.values}) != len(
+            self.values
+        ):
             raise UserError(f"axis {self.name}: give at least one value, and each once")
 
     @classmethod
@@ -67,10 +91,14 @@ class Axis:
         """Read `issup=0,0.5,1`, `threshold=0:1:0.1` (ends included) or `mode=always,never`."""
         name, equals, values = text.partition("=")
         if not equals or not values.strip():
-            raise UserError(f"axis {text!r}: write NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP, such as issup=0,0.5,1")
+            raise UserError(
+                f"axis {text!r}: write NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP, such as issup=0,0.5,1"
+            )
         if ":" in values:
             return cls(name.strip(), _span(text, values))
-        return cls(name.strip(), tuple(_value(part.strip()) for part in values.split(",")))
+        return cls(
+            name.strip(), tuple(_value(part.strip()) for part in values.split(","))
+        )
 
     def apply(self, decoding: Decoding, value: Value) -> Decoding:
         """Return the policy with this axis at `value`."""
@@ -92,7 +120,9 @@ class Plan:
     series: Mapping[str, tuple[tuple[Value, str], ...]] = field(default_factory=dict)
 
 
-def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
+def plan(
+    base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True
+) -> Plan:
     """Plan each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
     names = [axis.name for axis in axes]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -110,7 +140,12 @@ def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: boo
     for axis in axes:
         points = []
         for value in axis.values:
-            name = _add(settings, f"{axis.name}={label(value)}", axis.apply(base, value), merge=merge)
+            name = _add(
+                settings,
+                f"{axis.name}={label(value)}",
+                axis.apply(base, value),
+                merge=merge,
+            )
             points.append((value, name))
         series[axis.name] = tuple(points)
     return Plan(tuple(settings), series)
@@ -137,9 +172,13 @@ def _span(text: str, values: str) -> tuple[Value, ...]:
         first, last, step = (Decimal(part.strip()) for part in values.split(":"))
         count = int((last - first) / step) + 1 if step > 0 else 0
     except (InvalidOperation, ValueError, OverflowError):
-        raise UserError(f"axis {text!r}: write the span as FIRST:LAST:STEP, such as 0:1:0.1") from None
+        raise UserError(
+            f"axis {text!r}: write the span as FIRST:LAST:STEP, such as 0:1:0.1"
+        ) from None
     if not 0 < count <= MOST_VALUES:
-        raise UserError(f"axis {text!r}: a span of {count} values; give 1 to {MOST_VALUES}, the step above 0")
+        raise UserError(
+            f"axis {text!r}: a span of {count} values; give 1 to {MOST_VALUES}, the step above 0"
+        )
     return tuple(float(first + i * step) for i in range(count))
 
 
@@ -151,7 +190,9 @@ def _value(text: str) -> Value:
 _NEAR_THE_ENDS = "0,0.001,0.01,0.05", "0.95,0.99,0.995,0.999,0.9995,0.9999,1"
 AXES = (
     Axis.parse("issup=0,0.5,1,1.5,2,3,5"),
-    Axis.parse(f"threshold={_NEAR_THE_ENDS[0]},0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,{_NEAR_THE_ENDS[1]}"),
+    Axis.parse(
+        f"threshold={_NEAR_THE_ENDS[0]},0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,{_NEAR_THE_ENDS[1]}"
+    ),
 )
 """What is varied by default, each alone: Figures 3b and 3c of the paper.
 
@@ -202,16 +243,29 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     return runnable(replace(base, **{**published, **changes}), changes)
 
 
-def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
+def sweep(
+    what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False
+) -> Swept:
     """Sweep; what cannot be swept is refused before anything is decoded."""
     files = [measured_by(file, FLUENCY) for file in source.load()]
     plans = what.plans([file.task for file in files])
     if what.goal is not None:
-        metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
-        what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
+        metrics = {
+            file.name: tuple(metric.name for metric in file.task.metrics)
+            for file in files
+        }
+        what.goal.check(
+            {
+                file.name: (file.task.headline, metrics[file.name], len(file.items))
+                for file in files
+            }
+        )
     judge = None if what.judge is None else open_judge(what.judge)
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
-        studies = [study(job, file, one.settings) for file, one in zip(files, plans, strict=True)]
+        studies = [
+            study(job, file, one.settings)
+            for file, one in zip(files, plans, strict=True)
+        ]
         folders = write_answers(job, studies, out / "settings")
     if judge is not None:
         judge_settings(studies, folders, judge, out)
@@ -221,20 +275,38 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
         scores = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
         if what.goal is not None and what.goal.fits(headline, scores[BASE]):
-            choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
-    return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices)
+            choices[file.name] = choose(
+                scores, what.goal, BASE, headline, seed=what.seed, name=file.name
+            )
+    return Swept(
+        tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices
+    )
 
 
-def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Judge, out: Path) -> None:
+def judge_settings(
+    studies: Sequence[FileStudy], folders: Sequence[Path], judge: Judge, out: Path
+) -> None:
     """Write what a judge of citations says into the run directories of the settings; verdicts are kept in `out`."""
     verdicts = remembered(judge, out)
     for of_file in studies:
         file = of_file.file
         for setting, folder in zip(of_file.settings, folders, strict=True):
             records = []
-            for item, outcome in zip(file.items, of_file.outcomes[setting.name], strict=True):
-                records.append(Record(item, outcome.output, {passage.id: passage for passage in item.passages}))
-            write_judged(folder, file.name, judge_citations(records, verdicts, kind=file.task.kind))
+            for item, outcome in zip(
+                file.items, of_file.outcomes[setting.name], strict=True
+            ):
+                records.append(
+                    Record(
+                        item,
+                        outcome.output,
+                        {passage.id: passage for passage in item.passages},
+                    )
+                )
+            write_judged(
+                folder,
+                file.name,
+                judge_citations(records, verdicts, kind=file.task.kind),
+            )
 
 
 def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
@@ -246,7 +318,9 @@ def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
     return replace(file, task=replace(file.task, metrics=(*file.task.metrics, *added)))
 
 
-def comparison(studies: Sequence[FileStudy], runs: Sequence[SystemRun], seed: int = 0) -> Comparison:
+def comparison(
+    studies: Sequence[FileStudy], runs: Sequence[SystemRun], seed: int = 0
+) -> Comparison:
     """Compare all settings with the base, paired."""
     return compare(runs, against=studies[0].settings[0].name, seed=seed)
 
@@ -275,16 +349,30 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     for table, laid_out in zip(found.comparison.tables, found.plans, strict=True):
         choice = found.choices.get(table.name)
         best = None if choice is None else choice.name
-        pictures += plots_of(table, laid_out.series, BASE, best, out / "plots", judged=JUDGED)
+        pictures += plots_of(
+            table, laid_out.series, BASE, best, out / "plots", judged=JUDGED
+        )
     base = f"Model {model_name(about)}, {bases(found.studies)}."
-    text = [f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n", markdown(brief(found.comparison))]
+    text = [
+        f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n",
+        markdown(brief(found.comparison)),
+    ]
     text += [*sentences(found), ""]
-    text += [f"![{path.stem}](plots/{path.name})\n" for path in pictures if path.suffix == ".svg"]
+    text += [
+        f"![{path.stem}](plots/{path.name})\n"
+        for path in pictures
+        if path.suffix == ".svg"
+    ]
     settings, series = {}, {}
     for of_file, laid_out in zip(found.studies, found.plans, strict=True):
         name = of_file.file.name
-        settings[name] = {setting.name: decoding_dict(setting.decoding) for setting in laid_out.settings}
-        series[name] = {axis: list(map(list, points)) for axis, points in laid_out.series.items()}
+        settings[name] = {
+            setting.name: decoding_dict(setting.decoding)
+            for setting in laid_out.settings
+        }
+        series[name] = {
+            axis: list(map(list, points)) for axis, points in laid_out.series.items()
+        }
     values = {
         "settings": settings,
         "series": series,
@@ -292,10 +380,17 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
         "saved": balance(found.studies),
         **about,
     }
-    return [*write_tables("sweep", "\n".join(text), csv_text(found.comparison), values, out), *pictures]
+    return [
+        *write_tables(
+            "sweep", "\n".join(text), csv_text(found.comparison), values, out
+        ),
+        *pictures,
+    ]
 
 
-def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out: Path) -> list[Path]:
+def write_tables(
+    name: str, text: str, rows: str, values: Mapping[str, Any], out: Path
+) -> list[Path]:
     """Write `NAME.md`, `NAME.csv` and `NAME.json`; the last with where the figures came from."""
     paths = [out / f"{name}.{ending}" for ending in ("md", "csv", "json")]
     with writing(out):
@@ -303,7 +398,10 @@ def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out
         write_text(paths[0], printable(text))
         write_text(paths[1], rows)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(paths[2], {"time": now, "commit": commit(), "versions": versions(PACKAGES), **values})
+        write_json(
+            paths[2],
+            {"time": now, "commit": commit(), "versions": versions(PACKAGES), **values},
+        )
     return paths
 
 
@@ -325,10 +423,15 @@ def described(decoding: Decoding) -> str:
 
 def bases(studies: Sequence[FileStudy]) -> str:
     """Return the first policy of every file, in one line; once if it is the same for all."""
-    policies = {of_file.file.name: described(of_file.settings[0].decoding) for of_file in studies}
+    policies = {
+        of_file.file.name: described(of_file.settings[0].decoding)
+        for of_file in studies
+    }
     if len(set(policies.values())) == 1:
         return f"base policy {next(iter(policies.values()))}"
-    return "base policies " + "; ".join(f"{name}: {policy}" for name, policy in policies.items())
+    return "base policies " + "; ".join(
+        f"{name}: {policy}" for name, policy in policies.items()
+    )
 
 
 def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
@@ -336,7 +439,11 @@ def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
     manifest = {}
     for of_file in studies:
         file = of_file.file
-        manifest[file.name] = {"sha256": file.sha256, "rows": file.rows, "items": len(file.items)}
+        manifest[file.name] = {
+            "sha256": file.sha256,
+            "rows": file.rows,
+            "items": len(file.items),
+        }
     return manifest
 
 

@@ -20,9 +20,13 @@ from selfrag.intrinsics.questions import QueryClarification as QueryClarificatio
 from selfrag.intrinsics.questions import QueryRewrite as QueryRewrite
 from selfrag.intrinsics.questions import RelevanceResult as RelevanceResult
 from selfrag.intrinsics.questions import RewriteResult as RewriteResult
-from selfrag.intrinsics.responses import AnswerRelevanceClassifier as AnswerRelevanceClassifier
+from selfrag.intrinsics.responses import (
+    AnswerRelevanceClassifier as AnswerRelevanceClassifier,
+)
 from selfrag.intrinsics.responses import AnswerRelevanceResult as AnswerRelevanceResult
-from selfrag.intrinsics.responses import AnswerRelevanceRewriter as AnswerRelevanceRewriter
+from selfrag.intrinsics.responses import (
+    AnswerRelevanceRewriter as AnswerRelevanceRewriter,
+)
 from selfrag.intrinsics.responses import AttributionResult as AttributionResult
 from selfrag.intrinsics.responses import CitationGeneration as CitationGeneration
 from selfrag.intrinsics.responses import CitationResult as CitationResult
@@ -32,7 +36,9 @@ from selfrag.intrinsics.responses import CorrectionResult as CorrectionResult
 from selfrag.intrinsics.responses import FactualityCorrection as FactualityCorrection
 from selfrag.intrinsics.responses import FactualityDetection as FactualityDetection
 from selfrag.intrinsics.responses import Guardian as Guardian
-from selfrag.intrinsics.responses import HallucinationDetection as HallucinationDetection
+from selfrag.intrinsics.responses import (
+    HallucinationDetection as HallucinationDetection,
+)
 from selfrag.intrinsics.responses import HallucinationResult as HallucinationResult
 from selfrag.intrinsics.responses import JudgedSentence as JudgedSentence
 from selfrag.intrinsics.responses import PolicyGuardrails as PolicyGuardrails

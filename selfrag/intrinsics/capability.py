@@ -47,23 +47,37 @@ class Needs:
     def check(self, name: str, state: JudgeInput) -> None:
         """Refuse a conversation, passages or arguments that make no sense, before any model runs."""
         if not state.messages:
-            raise UserError(f"{name}: the conversation is empty; give at least one turn")
+            raise UserError(
+                f"{name}: the conversation is empty; give at least one turn"
+            )
         last = state.messages[-1]
         if last.role not in self.ends_with:
             roles = " or ".join(self.ends_with)
-            hint = "; add the reply that is to be judged" if self.ends_with == ("assistant",) else ""
-            raise UserError(f"{name}: the last turn must be of role {roles}, not {last.role!r}{hint}")
+            hint = (
+                "; add the reply that is to be judged"
+                if self.ends_with == ("assistant",)
+                else ""
+            )
+            raise UserError(
+                f"{name}: the last turn must be of role {roles}, not {last.role!r}{hint}"
+            )
         if not last.content.strip():
             what = "response" if last.role == "assistant" else "question"
-            raise UserError(f"{name}: the {what} is empty; the last turn must have text")
+            raise UserError(
+                f"{name}: the {what} is empty; the last turn must have text"
+            )
         if self.documents is Documents.REQUIRED and not state.filled:
             count = len(state.passages)
-            why = {0: "there are no passages", 1: "the passage is empty"}.get(count, f"all {count} passages are empty")
+            why = {0: "there are no passages", 1: "the passage is empty"}.get(
+                count, f"all {count} passages are empty"
+            )
             raise UserError(f"{name}: {why}; give passages=[...]")
         for argument in self.arguments:
             value = state.arguments.get(argument)
             if not isinstance(value, str) or not value.strip():
-                raise UserError(f"{name}: the argument {argument!r} is missing; give {argument}='...'")
+                raise UserError(
+                    f"{name}: the argument {argument!r} is missing; give {argument}='...'"
+                )
         unknown = sorted(set(state.arguments) - {*self.arguments, *self.optional})
         if unknown:
             known = ", ".join((*self.arguments, *self.optional)) or "none"
@@ -77,14 +91,19 @@ R = TypeVar("R", bound="Result")
 class Result:
     """What every typed result has."""
 
-    diagnostics: tuple[Diagnostic, ...]  # what was wrong with the model's output; empty if nothing
+    diagnostics: tuple[
+        Diagnostic, ...
+    ]  # what was wrong with the model's output; empty if nothing
     # who judged: `tokens`, `combined`, `overlap`, `adapter`, `prompt`, `endpoint`, or the name of another judge
     judge: str = field(default="", kw_only=True)
 
     @property
     def failure(self) -> str | None:
         """Return why the request was not served at all, or None."""
-        return next((note.message for note in self.diagnostics if note.code is Code.FAILED), None)
+        return next(
+            (note.message for note in self.diagnostics if note.code is Code.FAILED),
+            None,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -132,7 +151,9 @@ class YesNoResult(JudgmentResult):
             return None
         if self.label in self.judgment.labels.names:
             return self.judgment.probability(self.label)
-        score = self.judgment.score  # labels of another judge, which are read by their values
+        score = (
+            self.judgment.score
+        )  # labels of another judge, which are read by their values
         return score if self.favourable else 1.0 - score
 
     @property
@@ -165,7 +186,9 @@ class Capability(Judge, Generic[R]):
     summary: ClassVar[str]  # one line for people
     needs: ClassVar[Needs]  # what its input must be
     chat: ClassVar[Teachable]  # its codec in the default dialect
-    result_type: ClassVar[type[Any]]  # whose `of` makes the typed result of a reflection
+    result_type: ClassVar[
+        type[Any]
+    ]  # whose `of` makes the typed result of a reflection
 
     def __init__(
         self,
@@ -189,16 +212,26 @@ class Capability(Judge, Generic[R]):
             UserError: the judge judges something else.
         """
         if not isinstance(judge, Judge):
-            raise UserError(f"{self.name} needs a judge; a model is asked by {type(self).__name__}.on(executor)")
+            raise UserError(
+                f"{self.name} needs a judge; a model is asked by {type(self).__name__}.on(executor)"
+            )
         if judge.role != self.labels.role:
-            raise UserError(f"{self.name} needs a judge of {self.labels.role}, and {judge.name} judges {judge.role}")
+            raise UserError(
+                f"{self.name} needs a judge of {self.labels.role}, and {judge.name} judges {judge.role}"
+            )
         self.by, self.arguments = judge, dict(arguments or {})
         self.name = self.name if name is None else name
         self.cost = judge.cost if cost is None else cost
         self.scope = judge.scope if scope is None else scope
 
     @classmethod
-    def on(cls, executor: Executor, codec: Codec | None = None, adapter: str | None = None, **settings: Any) -> Self:
+    def on(
+        cls,
+        executor: Executor,
+        codec: Codec | None = None,
+        adapter: str | None = None,
+        **settings: Any,
+    ) -> Self:
         """Return the intrinsic of a model, asked by a prompt or an adapter.
 
         Args:
@@ -207,7 +240,12 @@ class Capability(Judge, Generic[R]):
             adapter: name of the LoRA adapter on the executor; None for the codec's own, or the base model.
             settings: those of an instance, such as `arguments`.
         """
-        return cls(PromptedJudge(executor, cls.chat if codec is None else codec, cls.labels, adapter), **settings)
+        return cls(
+            PromptedJudge(
+                executor, cls.chat if codec is None else codec, cls.labels, adapter
+            ),
+            **settings,
+        )
 
     @cached_property
     def engine(self) -> Any:
@@ -216,14 +254,23 @@ class Capability(Judge, Generic[R]):
 
     def identity(self) -> Mapping[str, Any]:
         """Return everything that decides its judgments."""
-        return {**self.by.identity(), "intrinsic": type(self).name, "arguments": self.arguments}
+        return {
+            **self.by.identity(),
+            "intrinsic": type(self).name,
+            "arguments": self.arguments,
+        }
 
     def result(self, reflection: Reflection) -> R:
         """Return the typed result of a reflection."""
         result: R = self.result_type.of(reflection)
         return replace(result, judge=self.by.name)
 
-    def __call__(self, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> R:
+    def __call__(
+        self,
+        conversation: Conversation,
+        passages: Passages | None = None,
+        **arguments: str,
+    ) -> R:
         """Judge one conversation.
 
         Args:
@@ -234,7 +281,9 @@ class Capability(Judge, Generic[R]):
         Raises:
             UserError: the input makes no sense, or the request could not be served.
         """
-        (result,) = self._run([self.state(conversation, passages, **(self.arguments | arguments))])
+        (result,) = self._run(
+            [self.state(conversation, passages, **(self.arguments | arguments))]
+        )
         if result.failure is not None:
             raise UserError(f"{self.name}: {result.failure}")
         return result
@@ -257,7 +306,12 @@ class Capability(Judge, Generic[R]):
         return self._run(states)
 
     @classmethod
-    def state(cls, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> JudgeInput:
+    def state(
+        cls,
+        conversation: Conversation,
+        passages: Passages | None = None,
+        **arguments: str,
+    ) -> JudgeInput:
         """Return the checked input; needs no model.
 
         Raises:
@@ -283,7 +337,9 @@ class Capability(Judge, Generic[R]):
         """Return the inputs that are asked about one by one; the input itself, as a rule."""
         return (state,)
 
-    def merged(self, state: JudgeInput, reflections: Sequence[Reflection]) -> Reflection:
+    def merged(
+        self, state: JudgeInput, reflections: Sequence[Reflection]
+    ) -> Reflection:
         """Return one reflection on the input from those on its parts."""
         (reflection,) = reflections
         return reflection
@@ -306,7 +362,9 @@ class Capability(Judge, Generic[R]):
     def _with_arguments(self, state: JudgeInput) -> JudgeInput:
         for name in self.needs.arguments:
             if not (state.arguments or self.arguments).get(name):
-                raise UserError(f"{self.name} needs {name!r}; give arguments={{{name!r}: ..}} to the intrinsic")
+                raise UserError(
+                    f"{self.name} needs {name!r}; give arguments={{{name!r}: ..}} to the intrinsic"
+                )
         if state.arguments or not self.arguments:
             return state
         return self.filled(replace(state, arguments=self.arguments))
@@ -318,7 +376,9 @@ class Capability(Judge, Generic[R]):
     def _of_answer(cls, answer: Answer, state: JudgeInput) -> JudgeInput:
         turns, passages = state.messages, state.passages
         if not passages:
-            passages = tuple({passage.key: passage for passage, _ in answer.retrieved}.values())
+            passages = tuple(
+                {passage.key: passage for passage, _ in answer.retrieved}.values()
+            )
         if "assistant" not in cls.needs.ends_with:
             turns = turns[:1]
         return replace(state, messages=turns, passages=passages)

@@ -21,7 +21,12 @@ from selfrag.common.reading import read_json
 from selfrag.engines.adapters import resolve_adapter
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.criteria import normalise_name
-from selfrag.intrinsics.questions import Answerability, ContextRelevance, QueryClarification, QueryRewrite
+from selfrag.intrinsics.questions import (
+    Answerability,
+    ContextRelevance,
+    QueryClarification,
+    QueryRewrite,
+)
 from selfrag.intrinsics.responses import (
     AnswerRelevanceClassifier,
     AnswerRelevanceRewriter,
@@ -38,7 +43,13 @@ from selfrag.intrinsics.responses import (
 from selfrag.judges.wire import DIALECT, ChatPrompt, Codec
 from selfrag.reflection.inputs import JudgeInput, Message
 
-PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
+PAPER = (
+    "query_rewrite",
+    "uncertainty",
+    "hallucination_detection",
+    "answerability",
+    "citation_generation",
+)
 """The five of the paper (Table 1 of arXiv 2504.11704)."""
 
 _INTRINSICS: Mapping[str, type[Capability[Any]]] = MappingProxyType(
@@ -89,8 +100,12 @@ def find(name: str) -> type[Capability[Any]]:
     kind = load_registered(INTRINSICS, key)
     if kind is None:
         raise UserError(f"unknown intrinsic {name!r}; known: {', '.join(intrinsics())}")
-    if not (isinstance(kind, type) and issubclass(kind, Capability) and kind.name == key):
-        raise UserError(f"the entry point {key!r} of {INTRINSICS} names no Capability of that name")
+    if not (
+        isinstance(kind, type) and issubclass(kind, Capability) and kind.name == key
+    ):
+        raise UserError(
+            f"the entry point {key!r} of {INTRINSICS} names no Capability of that name"
+        )
     return kind
 
 
@@ -111,14 +126,22 @@ def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
     if make is None:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(dialects())}")
     if not callable(make):
-        raise UserError(f"the entry point {dialect!r} of {DIALECTS} names no function, but {make!r:.80}")
+        raise UserError(
+            f"the entry point {dialect!r} of {DIALECTS} names no function, but {make!r:.80}"
+        )
     codec: Codec = make(dialect, kind.name)
     return codec
 
 
 _PROBE = JudgeInput(
-    (Message("user", "Who wrote it? When?"), Message("assistant", "Goethe did. In 1808.")),
-    (Passage("a", "Faust is a play. Goethe wrote it.", "Faust"), Passage("b", "It appeared in 1808.")),
+    (
+        Message("user", "Who wrote it? When?"),
+        Message("assistant", "Goethe did. In 1808."),
+    ),
+    (
+        Passage("a", "Faust is a play. Goethe wrote it.", "Faust"),
+        Passage("b", "It appeared in 1808."),
+    ),
 )
 
 
@@ -135,12 +158,23 @@ class AdapterCard:
     # shape of the base model: type, width, layers, rows of the vocabulary
     base: dict[str, Any] = field(default_factory=dict)
     rank: int = 0  # of its pairs
-    invocation: tuple[int, ...] = ()  # ids that switch it on; empty for a LoRA that always acts
+    invocation: tuple[
+        int, ...
+    ] = ()  # ids that switch it on; empty for a LoRA that always acts
 
     @classmethod
-    def of(cls, codec: Codec, *, rank: int, base: dict[str, Any], invocation: tuple[int, ...]) -> AdapterCard:
+    def of(
+        cls,
+        codec: Codec,
+        *,
+        rank: int,
+        base: dict[str, Any],
+        invocation: tuple[int, ...],
+    ) -> AdapterCard:
         """Return the card of a run."""
-        return cls(codec.intrinsic, codec.dialect, fingerprint(codec), base, rank, invocation)
+        return cls(
+            codec.intrinsic, codec.dialect, fingerprint(codec), base, rank, invocation
+        )
 
     @classmethod
     def read(cls, directory: Path) -> AdapterCard:
@@ -149,10 +183,14 @@ class AdapterCard:
         try:
             record = read_json(path)
             if record.pop("format") != cls.FORMAT:
-                raise UserError(f"{path} has another format; this version reads {cls.FORMAT}")
+                raise UserError(
+                    f"{path} has another format; this version reads {cls.FORMAT}"
+                )
             return cls(**{**record, "invocation": tuple(record["invocation"])})
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} cannot be used: {error}; give the folder of a trained adapter") from error
+            raise UserError(
+                f"{path} cannot be used: {error}; give the folder of a trained adapter"
+            ) from error
 
     def check(self, codec: Codec) -> None:
         """Refuse a codec of another intrinsic, dialect or wording than that of training."""
@@ -162,7 +200,9 @@ class AdapterCard:
                     f"the adapter was trained for {name} {getattr(self, name)!r}, not {getattr(codec, name)!r}"
                 )
         if self.prompt != fingerprint(codec):
-            raise UserError(f"the adapter for {self.intrinsic} was trained with other prompts; train it again")
+            raise UserError(
+                f"the adapter for {self.intrinsic} was trained with other prompts; train it again"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -175,7 +215,11 @@ def fingerprint(codec: Codec) -> str:
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(JudgeInput(messages, _PROBE.passages))
         prompt = request.prompt
-        text = list(map(asdict, prompt.messages)) if isinstance(prompt, ChatPrompt) else prompt.text
+        text = (
+            list(map(asdict, prompt.messages))
+            if isinstance(prompt, ChatPrompt)
+            else prompt.text
+        )
         slots = [(slot.prefill, slot.surfaces) for slot in request.slots]
         requests.append([text, slots, request.max_tokens])
     return hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()

@@ -15,11 +15,16 @@ class Criterion:
     """What a guardian judges a text by."""
 
     text: str  # its definition, as it is sent
-    ends_with: tuple[str, ...] = ("assistant", "user")  # roles of the turn that it can judge
+    ends_with: tuple[str, ...] = (
+        "assistant",
+        "user",
+    )  # roles of the turn that it can judge
     passages: bool = False  # whether it is about passages, too
 
 
-_WORDS = json.loads(files(__package__).joinpath("criteria.json").read_text(encoding="utf-8"))
+_WORDS = json.loads(
+    files(__package__).joinpath("criteria.json").read_text(encoding="utf-8")
+)
 
 
 def _criterion(row: dict[str, Any]) -> Criterion:

@@ -56,7 +56,9 @@ def families() -> list[AdapterFamily]:
         if family is None:
             continue
         if not isinstance(family, AdapterFamily):
-            raise UserError(f"the entry point {name!r} of {FAMILIES} names no AdapterFamily, but {family!r:.80}")
+            raise UserError(
+                f"the entry point {name!r} of {FAMILIES} names no AdapterFamily, but {family!r:.80}"
+            )
         registered.append(family)
     return registered
 

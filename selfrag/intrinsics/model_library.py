@@ -12,9 +12,19 @@ from selfrag.common.errors import UserError, VocabularyError
 from selfrag.engines.adapters import resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, codec_of, find
-from selfrag.intrinsics.families import PUBLISHED, adapter_codecs, checkpoint_codecs, find_published
+from selfrag.intrinsics.families import (
+    PUBLISHED,
+    adapter_codecs,
+    checkpoint_codecs,
+    find_published,
+)
 from selfrag.judges.critiques import VIEWS, BM25Judge, OverlapJudge
-from selfrag.judges.learned import CombinedJudge, ScoreCalibrator, TraceCertainty, Weighing
+from selfrag.judges.learned import (
+    CombinedJudge,
+    ScoreCalibrator,
+    TraceCertainty,
+    Weighing,
+)
 from selfrag.judges.reflection_prompts import PROMPT_JUDGES
 from selfrag.judges.tokens import TokenCritiques, TokenJudge
 from selfrag.judges.wire import DIALECT, Codec, Executor
@@ -48,11 +58,17 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What judges on a model with reflection tokens if nothing else is asked for, as far as it is there; the best measured
 (`docs/results/intrinsics.md`)."""
-TOKEN_JUDGES: Mapping[str, LabelSet] = MappingProxyType({f"token_{labels.role}": labels for labels in CRITIQUES})
+TOKEN_JUDGES: Mapping[str, LabelSet] = MappingProxyType(
+    {f"token_{labels.role}": labels for labels in CRITIQUES}
+)
 """Judges of models with reflection tokens: each group, by the name that weights and guardrails call it."""
-MODEL_JUDGES: Mapping[str, LabelSet] = MappingProxyType({**TOKEN_JUDGES, **PROMPT_JUDGES})
+MODEL_JUDGES: Mapping[str, LabelSet] = MappingProxyType(
+    {**TOKEN_JUDGES, **PROMPT_JUDGES}
+)
 """Judges that a model has by itself: its tokens, or its prompts for the same groups."""
-_LEARNED = frozenset({("hallucination_detection", "combined"), ("uncertainty", "tokens")})  # need a file of the model
+_LEARNED = frozenset(
+    {("hallucination_detection", "combined"), ("uncertainty", "tokens")}
+)  # need a file of the model
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -91,23 +107,35 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
 
 
 def without_codec(
-    intrinsic: str, name: str, prompting: Prompting | None, weights: Path | None, engine: Any = None
+    intrinsic: str,
+    name: str,
+    prompting: Prompting | None,
+    weights: Path | None,
+    engine: Any = None,
 ) -> Judge:
     """Return a judge that asks no codec, tokens on an engine; refuse what the model or the intrinsic does not have."""
     if intrinsic == "uncertainty" and name == "tokens":
         if weights is None:
-            raise UserError("uncertainty.tokens: no calibrator was fitted for this model; ask for prompt")
+            raise UserError(
+                "uncertainty.tokens: no calibrator was fitted for this model; ask for prompt"
+            )
         return TraceCertainty(ScoreCalibrator.read(weights))
     if intrinsic not in VIEWS:
-        raise UserError(f"{intrinsic} cannot be judged by {name}; it has: adapter, prompt")
+        raise UserError(
+            f"{intrinsic} cannot be judged by {name}; it has: adapter, prompt"
+        )
     if name in ("overlap", "bm25"):
         return OverlapJudge(intrinsic) if name == "overlap" else BM25Judge(intrinsic)
     if prompting is None:
-        raise UserError(f"{intrinsic}.{name}: the model has no reflection tokens; ask for prompt or overlap")
+        raise UserError(
+            f"{intrinsic}.{name}: the model has no reflection tokens; ask for prompt or overlap"
+        )
     if name == "tokens":
         return TokenCritiques(intrinsic, prompting, engine)
     if weights is None:
-        raise UserError(f"{intrinsic}.combined: no weights were learned for this model; ask for tokens")
+        raise UserError(
+            f"{intrinsic}.combined: no weights were learned for this model; ask for tokens"
+        )
     return CombinedJudge(intrinsic, prompting, Weighing.read(weights), engine)
 
 
@@ -166,18 +194,31 @@ class Library:
         # 1. Find adapters, and codecs that files of an adapter or of the checkpoint ask for.
         sources, codecs = _adapters(name_or_path, adapters)
         path = resolve_model(name_or_path)
-        tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
+        tokenizer = load_tokenizer(
+            path, trust_remote_code=engine_options.get("trust_remote_code", False)
+        )
         if dialect is None:
             codecs |= checkpoint_codecs(path)
         folders: dict[str, str] = {}
         if not is_remote(engine):
-            folders = {name: str(resolve_adapter(folder)) for name, folder in sources.items()}
+            folders = {
+                name: str(resolve_adapter(folder)) for name, folder in sources.items()
+            }
             if dialect is None:
                 codecs |= adapter_codecs(folders)
-            check_cards({name: folder for name, folder in folders.items() if name not in codecs}, dialect)
+            check_cards(
+                {
+                    name: folder
+                    for name, folder in folders.items()
+                    if name not in codecs
+                },
+                dialect,
+            )
             engine_options["adapters"] = folders
         # 2. Choose who judges.
-        chosen = {find(name).name: checked(judge) for name, judge in (judges or {}).items()}
+        chosen = {
+            find(name).name: checked(judge) for name, judge in (judges or {}).items()
+        }
         if adapters is not None:
             chosen = dict.fromkeys(sources, "adapter") | chosen
         # 3. Load the engine. A server has its own names for adapters.
@@ -185,11 +226,17 @@ class Library:
         names = dict(zip(folders, folders, strict=True))
         if is_remote(engine):
             served = loaded.limits.adapters
-            names = {name: str(adapter) for name, adapter in sources.items() if str(adapter) in served}
+            names = {
+                name: str(adapter)
+                for name, adapter in sources.items()
+                if str(adapter) in served
+            }
             missing = sorted(set(map(str, sources.values())).difference(served))
             if adapters is not None and missing:
                 loaded.close()
-                raise UserError(f"the server has no adapter {missing[0]!r}; it has: {', '.join(sorted(served))}")
+                raise UserError(
+                    f"the server has no adapter {missing[0]!r}; it has: {', '.join(sorted(served))}"
+                )
         return cls(
             EngineExecutor(loaded, tokenizer),
             names,
@@ -225,9 +272,13 @@ class Library:
         from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
 
         names = {find(name).name: adapter for name, adapter in (adapters or {}).items()}
-        return cls(EndpointExecutor(EndpointConfig(url, model, **settings)), names, dialect)
+        return cls(
+            EndpointExecutor(EndpointConfig(url, model, **settings)), names, dialect
+        )
 
-    def get(self, kind: type[C], judge: str | Judge | None = None, **settings: Any) -> C:
+    def get(
+        self, kind: type[C], judge: str | Judge | None = None, **settings: Any
+    ) -> C:
         """Return an intrinsic of this model.
 
         Args:
@@ -242,19 +293,33 @@ class Library:
         if not isinstance(judge, str | None):
             return kind(judge, **settings)
         name, codec = kind.name, codec_of(kind, self.dialect)
-        adapter_codec, adapter, weights = self.codecs.get(name), self.adapters.get(name), self.weights.get(name)
+        adapter_codec, adapter, weights = (
+            self.codecs.get(name),
+            self.adapters.get(name),
+            self.weights.get(name),
+        )
         prompting = self.prompting if self.dialect == DIALECT else None
         adapted = adapter is not None or adapter_codec is not None
         chosen = judge or self.judges.get(name)
         if chosen is None:
-            chosen = by_default(name, tokens=prompting is not None, adapter=adapted, learned=weights is not None)
+            chosen = by_default(
+                name,
+                tokens=prompting is not None,
+                adapter=adapted,
+                learned=weights is not None,
+            )
         if checked(chosen) == "prompt":
             return kind.on(self.executor, codec, **settings)
         if chosen == "adapter":
             if not adapted:
-                raise UserError(f"{name}: the model has no adapter for it; ask for prompt or give adapters=")
+                raise UserError(
+                    f"{name}: the model has no adapter for it; ask for prompt or give adapters="
+                )
             return kind.on(self.executor, adapter_codec or codec, adapter, **settings)
-        return kind(without_codec(name, chosen, prompting, weights, self.executor.engine), **settings)
+        return kind(
+            without_codec(name, chosen, prompting, weights, self.executor.engine),
+            **settings,
+        )
 
     def judge(self, name: str) -> Judge:
         """Return a judge of this model: an intrinsic, or a group of labels as `token_issup` or `prompt_issup`."""
@@ -264,7 +329,9 @@ class Library:
             return self[name]
         if self.prompting is None:
             prompted = name.replace("token_", "prompt_")
-            raise UserError(f"{name}: the model has no reflection tokens; ask for {prompted}")
+            raise UserError(
+                f"{name}: the model has no reflection tokens; ask for {prompted}"
+            )
         return TokenJudge(self.prompting, TOKEN_JUDGES[name])
 
     def _prompted(self, name: str) -> Judge:

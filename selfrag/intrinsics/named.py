@@ -33,10 +33,23 @@ from selfrag.intrinsics.model_library import (
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
 from selfrag.judges.engine import EngineExecutor
-from selfrag.judges.entailment import ALCE_JUDGE, CODEC, ENTAILMENT, LEAST, TASK, NLIJudge, TrueJudge, short_name
+from selfrag.judges.entailment import (
+    ALCE_JUDGE,
+    CODEC,
+    ENTAILMENT,
+    LEAST,
+    TASK,
+    NLIJudge,
+    TrueJudge,
+    short_name,
+)
 from selfrag.judges.external import Late
 from selfrag.judges.prompted import PromptedJudge
-from selfrag.judges.reflection_prompts import PROMPT_JUDGE, PROMPT_JUDGES, reflection_wording
+from selfrag.judges.reflection_prompts import (
+    PROMPT_JUDGE,
+    PROMPT_JUDGES,
+    reflection_wording,
+)
 from selfrag.judges.tokens import TokenJudge
 from selfrag.judges.wire import Executor, LateExecutor
 from selfrag.loading import load_tokenizer, model_address, resolve_model
@@ -46,7 +59,13 @@ from selfrag.reflection.judge import Judge, Scope, check_taking_part, usual_scop
 GROUP = "selfrag.judges"
 """Entry points of other packages: each names a judge, or a function of the text after the colon that gives one."""
 KINDS = (
-    *("true", "nli:MODEL", "judge:MODEL", "judge:MODEL@https://HOST/v1", "prompt_issup:MODEL[@https://HOST/v1]"),
+    *(
+        "true",
+        "nli:MODEL",
+        "judge:MODEL",
+        "judge:MODEL@https://HOST/v1",
+        "prompt_issup:MODEL[@https://HOST/v1]",
+    ),
     *("INTRINSIC[.JUDGE]:MODEL", "MODULE:NAME"),
 )
 """How `open_judge` names judges."""
@@ -114,12 +133,16 @@ def open_judge(spec: str) -> Judge:
     judge = registered(GROUP, kind)
     if judge is None:
         if not colon:
-            raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((*KINDS, *names(GROUP)))}")
+            raise UserError(
+                f"unknown judge {spec[:80]!r}; known: {', '.join((*KINDS, *names(GROUP)))}"
+            )
         judge = plugin(GROUP, spec)
     elif not isinstance(judge, Judge):
         judge = judge(model)
     if not isinstance(judge, Judge):
-        raise UserError(f"{spec:.80} is no judge, but {type(judge).__name__}; see docs/guides/judges.md")
+        raise UserError(
+            f"{spec:.80} is no judge, but {type(judge).__name__}; see docs/guides/judges.md"
+        )
     return judge
 
 
@@ -136,7 +159,9 @@ def open_named(text: str) -> Judge:
 def _chat_judge(spec: str) -> Judge:
     executor, name, about = chat_model(spec)
     identity = {**about, "task": TASK}
-    judge = PromptedJudge(executor, CODEC, ENTAILMENT, min_coverage=LEAST, identity=identity)
+    judge = PromptedJudge(
+        executor, CODEC, ENTAILMENT, min_coverage=LEAST, identity=identity
+    )
     judge.name = f"judge {name}"
     return judge
 
@@ -145,7 +170,10 @@ def _reflection(name: str, spec: str) -> Judge:
     """Return the judge of a question of the wording, on a chat model of its own."""
     executor, short, about = chat_model(spec)
     wording = asdict(reflection_wording())
-    shown = {text: wording[text] for text in ("question", "passage", "write", "write_from_passage")}
+    shown = {
+        text: wording[text]
+        for text in ("question", "passage", "write", "write_from_passage")
+    }
     asked = wording["questions"][name.removeprefix(PROMPT_JUDGE)]
 
     def load() -> Judge:
@@ -168,7 +196,11 @@ def chat_model(spec: str) -> tuple[Executor, str, dict[str, Any]]:
     address = model_address(spec)
     if address is not None:
         model, url = address
-        return EndpointExecutor(EndpointConfig(url, model)), short_name(model), {"model": model, "url": url}
+        return (
+            EndpointExecutor(EndpointConfig(url, model)),
+            short_name(model),
+            {"model": model, "url": url},
+        )
     files = model_files(resolve_model(spec))
     executor = LateExecutor(lambda: Library.from_pretrained(spec, adapters={}).executor)
     return executor, short_name(spec), {"model": spec, "files": files}
@@ -178,16 +210,38 @@ def _intrinsic(intrinsic: str, judge: str | None, model: str) -> Judge:
     """Return an intrinsic on a model of its own."""
     path, kind = resolve_model(model), find(intrinsic)
     files = model_files(path)
-    shipped, learned = shipped_adapters(model).get(intrinsic), shipped_weights(model).get(intrinsic)
+    shipped, learned = (
+        shipped_adapters(model).get(intrinsic),
+        shipped_weights(model).get(intrinsic),
+    )
     tokens = prompting_of(load_tokenizer(path)) is not None
-    how = judge or by_default(intrinsic, tokens=tokens, adapter=shipped is not None, learned=learned is not None)
+    how = judge or by_default(
+        intrinsic,
+        tokens=tokens,
+        adapter=shipped is not None,
+        learned=learned is not None,
+    )
     if how == "adapter" and shipped is not None:
-        files |= {f"{intrinsic}/{file}": checksum for file, checksum in model_files(shipped).items()}
+        files |= {
+            f"{intrinsic}/{file}": checksum
+            for file, checksum in model_files(shipped).items()
+        }
     elif how not in ("adapter", "prompt") and learned is not None:
         files |= {f"{intrinsic}/{learned.name}": sha256(learned)}
-    identity = {"kind": "intrinsic", "intrinsic": intrinsic, "model": model, "files": files, "judge": how}
+    identity = {
+        "kind": "intrinsic",
+        "intrinsic": intrinsic,
+        "model": model,
+        "files": files,
+        "judge": how,
+    }
     name = f"{intrinsic} on {short_name(model)}"
-    return Late(name, kind.labels, lambda: Library.from_pretrained(model).get(kind, judge), identity)
+    return Late(
+        name,
+        kind.labels,
+        lambda: Library.from_pretrained(model).get(kind, judge),
+        identity,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +304,13 @@ def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
     """
     shipped, learned = shipped_adapters(model), shipped_weights(model)
     intrinsics = _intrinsics(judges)
-    folders = {item.intrinsic: item.folder for item in intrinsics if item.folder is not None}
+    folders = {
+        item.intrinsic: item.folder for item in intrinsics if item.folder is not None
+    }
     for item in intrinsics:
-        default = by_default(item.intrinsic, tokens=True, adapter=True, learned=item.intrinsic in learned)
+        default = by_default(
+            item.intrinsic, tokens=True, adapter=True, learned=item.intrinsic in learned
+        )
         if (item.judge or default) == "adapter" and item.intrinsic in shipped:
             folders.setdefault(item.intrinsic, str(shipped[item.intrinsic]))
     check_cards(folders, None)
@@ -263,14 +321,27 @@ def check_names(judges: Sequence[str], model: str | Path) -> None:
     """Refuse, before a model is loaded, intrinsics that cannot take part while an answer is written."""
     learned = shipped_weights(model)
     for item in _intrinsics(judges):
-        default = by_default(item.intrinsic, tokens=True, adapter=False, learned=item.intrinsic in learned)
-        finished = item.intrinsic == "uncertainty" and (item.judge or default) == "tokens"
+        default = by_default(
+            item.intrinsic,
+            tokens=True,
+            adapter=False,
+            learned=item.intrinsic in learned,
+        )
+        finished = (
+            item.intrinsic == "uncertainty" and (item.judge or default) == "tokens"
+        )
         labels = find(item.intrinsic).labels
-        check_taking_part(item.name, labels, Scope.FINISHED if finished else usual_scope(labels))
+        check_taking_part(
+            item.name, labels, Scope.FINISHED if finished else usual_scope(labels)
+        )
 
 
 def on_engine(
-    engine: Engine, tokenizer: Any, judges: JudgeNames, model: str | Path = "", prompting: Prompting | None = None
+    engine: Engine,
+    tokenizer: Any,
+    judges: JudgeNames,
+    model: str | Path = "",
+    prompting: Prompting | None = None,
 ) -> tuple[Judge, ...]:
     """Return judges for a decoder on an engine, each intrinsic by the judge that was named, or by the default.
 
@@ -282,17 +353,26 @@ def on_engine(
     for item in requested:
         if not isinstance(item, _Requested):
             continue
-        adapter = next((name for name in (item.intrinsic, item.folder) if name in loaded), None)
+        adapter = next(
+            (name for name in (item.intrinsic, item.folder) if name in loaded), None
+        )
         if adapter is not None:
             if adapters.setdefault(item.intrinsic, adapter) != adapter:
                 raise UserError(f"{item.intrinsic} has two adapters; name one of them")
         elif item.folder is not None:
             known = ", ".join(sorted(loaded)) or "none"
-            raise UserError(f"the engine has no adapter {item.folder!r} for {item.intrinsic}; it has: {known}")
+            raise UserError(
+                f"the engine has no adapter {item.folder!r} for {item.intrinsic}; it has: {known}"
+            )
     # 2. Make the judges.
     if prompting is None:
         prompting = prompting_of(tokenizer)
-    library = Library(EngineExecutor(engine, tokenizer), adapters, prompting=prompting, weights=shipped_weights(model))
+    library = Library(
+        EngineExecutor(engine, tokenizer),
+        adapters,
+        prompting=prompting,
+        weights=shipped_weights(model),
+    )
     return _in_library(library, requested)
 
 
@@ -301,11 +381,15 @@ def on_endpoint(executor: Executor, judges: JudgeNames) -> tuple[Judge, ...]:
     requested = _requested(judges)
     for item in requested:
         if isinstance(item, _Requested) and item.folder is not None:
-            raise UserError(f"{item.name}: a model at an address has no adapter of {item.folder!r:.60}; ask for prompt")
+            raise UserError(
+                f"{item.name}: a model at an address has no adapter of {item.folder!r:.60}; ask for prompt"
+            )
     return _in_library(Library(executor), requested)
 
 
-def _in_library(library: Library, requested: Sequence[_Requested | Judge]) -> tuple[Judge, ...]:
+def _in_library(
+    library: Library, requested: Sequence[_Requested | Judge]
+) -> tuple[Judge, ...]:
     ready: list[Judge] = []
     for item in requested:
         if not isinstance(item, _Requested):

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult
+from selfrag.intrinsics.capability import (
+    Capability,
+    Documents,
+    Needs,
+    Result,
+    YesNoResult,
+)
 from selfrag.judges.chat import LabelCodec, WritingCodec
 from selfrag.judges.conversation import same_question
 from selfrag.judges.critiques import CritiqueJudge
@@ -76,14 +82,23 @@ class RelevanceResult(Result):
     @classmethod
     def of(cls, reflection: Reflection) -> RelevanceResult:
         """Return one row a passage."""
-        judged = {finding.site.passage: finding.judgment for finding in reflection.findings}
+        judged = {
+            finding.site.passage: finding.judgment for finding in reflection.findings
+        }
         passages = enumerate(reflection.state.passages)
-        rows = [JudgedPassage(passage, judged.get(index)) for index, passage in passages]
+        rows = [
+            JudgedPassage(passage, judged.get(index)) for index, passage in passages
+        ]
         return cls(reflection.diagnostics, tuple(rows))
 
     def _values(self) -> dict[str, Any]:
         rows = [
-            {"passage": row.passage.id, "relevance": row.relevance, "judgment": row.judgment} for row in self.passages
+            {
+                "passage": row.passage.id,
+                "relevance": row.relevance,
+                "judgment": row.judgment,
+            }
+            for row in self.passages
         ]
         return {"passages": rows}
 
@@ -105,9 +120,13 @@ class ContextRelevance(Capability[RelevanceResult]):
         """Return one state a passage without empty ones. Critiques take all at once: BM25 counts words of all."""
         if isinstance(self.by, CritiqueJudge):
             return (state,)
-        return [replace(state, passages=(state.passages[index],)) for index in state.filled]
+        return [
+            replace(state, passages=(state.passages[index],)) for index in state.filled
+        ]
 
-    def merged(self, state: JudgeInput, reflections: Sequence[Reflection]) -> Reflection:
+    def merged(
+        self, state: JudgeInput, reflections: Sequence[Reflection]
+    ) -> Reflection:
         """Return one finding a passage, empty ones undefined, at sites of the whole state."""
         if isinstance(self.by, CritiqueJudge):
             return reflections[0]
@@ -117,15 +136,26 @@ class ContextRelevance(Capability[RelevanceResult]):
         for index in range(len(state.passages)):
             reflection = by_index.get(index)
             site = state.in_passage(SiteKind.PASSAGE, index)
-            judgment = None if reflection is None else next(iter(reflection.judgments), None)
+            judgment = (
+                None if reflection is None else next(iter(reflection.judgments), None)
+            )
             if judgment is not None:
-                judgment = replace(judgment, site=str(site), evidence=state.passages[index].id)
+                judgment = replace(
+                    judgment, site=str(site), evidence=state.passages[index].id
+                )
             findings.append(Finding(site, judgment))
             if reflection is None:
-                notes.append(Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index))
+                notes.append(
+                    Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index)
+                )
             else:
                 notes += [replace(note, site=index) for note in reflection.diagnostics]
-        return Reflection(state, tuple(findings), raw="\n".join(r.raw for r in reflections), diagnostics=tuple(notes))
+        return Reflection(
+            state,
+            tuple(findings),
+            raw="\n".join(r.raw for r in reflections),
+            diagnostics=tuple(notes),
+        )
 
 
 REWRITE = (
@@ -146,7 +176,12 @@ class RewriteResult(Result):
     def of(cls, reflection: Reflection) -> RewriteResult:
         """Return the rewrite, or the original."""
         original, text = reflection.state.query or "", reflection.text
-        return cls(reflection.diagnostics, original, original if text is None else text, text is not None)
+        return cls(
+            reflection.diagnostics,
+            original,
+            original if text is None else text,
+            text is not None,
+        )
 
     @property
     def changed(self) -> bool:
@@ -154,12 +189,21 @@ class RewriteResult(Result):
         return not same_question(self.original, self.text)
 
     def _values(self) -> dict[str, Any]:
-        return {"rewrite": self.text, "changed": self.changed, "defined": self.defined, "original": self.original}
+        return {
+            "rewrite": self.text,
+            "changed": self.changed,
+            "defined": self.defined,
+            "original": self.original,
+        }
 
     def _lines(self) -> Iterable[str]:
         yield self.text
         if not self.changed:
-            yield "(unchanged)" if self.defined else "(the model wrote no rewrite; this is the original)"
+            yield (
+                "(unchanged)"
+                if self.defined
+                else "(the model wrote no rewrite; this is the original)"
+            )
 
 
 class QueryRewrite(Capability[RewriteResult]):
@@ -202,10 +246,16 @@ class ClarificationResult(Result):
         return self.question is not None
 
     def _values(self) -> dict[str, Any]:
-        return {"needed": self.needed, "question": self.question, "defined": self.defined}
+        return {
+            "needed": self.needed,
+            "question": self.question,
+            "defined": self.defined,
+        }
 
     def _lines(self) -> Iterable[str]:
-        return [self.question or ("the question is clear" if self.defined else "undefined")]
+        return [
+            self.question or ("the question is clear" if self.defined else "undefined")
+        ]
 
 
 class QueryClarification(Capability[ClarificationResult]):
@@ -215,5 +265,7 @@ class QueryClarification(Capability[ClarificationResult]):
     labels = CLEAR
     summary = "is there something to ask back before answering?"
     needs = Needs(("user",), Documents.OPTIONAL)
-    chat = WritingCodec(name, "clarification", CLEAR, CLARIFY, quiet=CLEAR_WORD, documents=True)
+    chat = WritingCodec(
+        name, "clarification", CLEAR, CLARIFY, quiet=CLEAR_WORD, documents=True
+    )
     result_type = ClarificationResult

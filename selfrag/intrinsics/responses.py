@@ -7,8 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from selfrag.common.errors import UserError
-from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult
-from selfrag.intrinsics.criteria import CORRECTIONS, CRITERIA, guardian_arguments, normalise_name
+from selfrag.intrinsics.capability import (
+    Capability,
+    Documents,
+    JudgmentResult,
+    Needs,
+    Result,
+    YesNoResult,
+)
+from selfrag.intrinsics.criteria import (
+    CORRECTIONS,
+    CRITERIA,
+    guardian_arguments,
+    normalise_name,
+)
 from selfrag.intrinsics.questions import RewriteResult
 from selfrag.judges.chat import CitationCodec, LabelCodec, SentenceCodec, WritingCodec
 from selfrag.judges.layout import is_word, one_line
@@ -54,12 +66,20 @@ class JudgedSentence:
     @property
     def faithfulness(self) -> float | None:
         """Expectation between 0 and 1; None where undefined, or where the sentence claims nothing."""
-        return self.judgment.score if self.judgment is not None and self.judgment.defined else None
+        return (
+            self.judgment.score
+            if self.judgment is not None and self.judgment.defined
+            else None
+        )
 
     @property
     def degree(self) -> float | None:
         """Value of the most probable label; None as for `faithfulness`."""
-        return self.judgment.mode if self.judgment is not None and self.judgment.defined else None
+        return (
+            self.judgment.mode
+            if self.judgment is not None and self.judgment.defined
+            else None
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -81,13 +101,19 @@ class HallucinationResult(Result):
     @classmethod
     def of(cls, reflection: Reflection) -> HallucinationResult:
         """Return one row a sentence."""
-        rows = tuple(JudgedSentence(f.site, f.judgment, f.explanation) for f in reflection.findings)
+        rows = tuple(
+            JudgedSentence(f.site, f.judgment, f.explanation)
+            for f in reflection.findings
+        )
         return cls(reflection.diagnostics, rows)
 
     @property
     def lowest(self) -> float | None:
         """Smallest expected faithfulness of any sentence; None if all are undefined."""
-        return min((s.faithfulness for s in self.sentences if s.faithfulness is not None), default=None)
+        return min(
+            (s.faithfulness for s in self.sentences if s.faithfulness is not None),
+            default=None,
+        )
 
     @property
     def is_hallucinated(self) -> bool | None:
@@ -96,11 +122,17 @@ class HallucinationResult(Result):
         return min(degrees) < HALLUCINATED_BELOW if degrees else None
 
     def _values(self) -> dict[str, Any]:
-        return {"hallucinated": self.is_hallucinated, "lowest": self.lowest, "sentences": self.sentences}
+        return {
+            "hallucinated": self.is_hallucinated,
+            "lowest": self.lowest,
+            "sentences": self.sentences,
+        }
 
     def _lines(self) -> Iterable[str]:
         for sentence in self.sentences:
-            known = "" if sentence.faithfulness is None else f" {sentence.faithfulness:.2f}"
+            known = (
+                "" if sentence.faithfulness is None else f" {sentence.faithfulness:.2f}"
+            )
             yield f"{sentence.label or 'undefined'}{known}: {sentence.site.text}"
 
 
@@ -126,7 +158,9 @@ class CitedSentence:
     """One sentence of the response."""
 
     site: Site  # where, in the response as given
-    judgment: Judgment | None  # over cited and uncited; None where the model left the sentence out
+    judgment: (
+        Judgment | None
+    )  # over cited and uncited; None where the model left the sentence out
     citations: tuple[Citation, ...]  # spans of passages; none if uncited
 
     @property
@@ -142,12 +176,16 @@ class CitationResult(Result):
     source: ClassVar[str] = "citation"  # what the public libraries call one
 
     state: JudgeInput  # the conversation and the passages that offsets refer to
-    sentences: tuple[CitedSentence, ...]  # in the order of the response; uncited ones are among them
+    sentences: tuple[
+        CitedSentence, ...
+    ]  # in the order of the response; uncited ones are among them
 
     @classmethod
     def of(cls, reflection: Reflection) -> CitationResult:
         """Return one row a sentence."""
-        rows = tuple(CitedSentence(f.site, f.judgment, f.citations) for f in reflection.findings)
+        rows = tuple(
+            CitedSentence(f.site, f.judgment, f.citations) for f in reflection.findings
+        )
         return cls(reflection.diagnostics, reflection.state, rows)
 
     @property
@@ -156,8 +194,14 @@ class CitationResult(Result):
         records = []
         for sentence in self.sentences:
             for citation in sentence.citations:
-                record = {f"response_{key}": value for key, value in sentence.site.as_dict().items()}
-                record |= {f"{self.source}_{key}": value for key, value in self._place(citation.site).items()}
+                record = {
+                    f"response_{key}": value
+                    for key, value in sentence.site.as_dict().items()
+                }
+                record |= {
+                    f"{self.source}_{key}": value
+                    for key, value in self._place(citation.site).items()
+                }
                 records.append(record)
         return records
 
@@ -174,20 +218,33 @@ class CitationResult(Result):
             citations = []
             for citation in sentence.citations:
                 site = citation.site
-                record = {"passage": self._name(site), **site.as_dict(), "probability": citation.probability}
+                record = {
+                    "passage": self._name(site),
+                    **site.as_dict(),
+                    "probability": citation.probability,
+                }
                 if site.message is not None:
                     record["turn"] = site.message
                 citations.append(record)
-            row = {**sentence.site.as_dict(), "cited": sentence.is_cited, "citations": citations}
+            row = {
+                **sentence.site.as_dict(),
+                "cited": sentence.is_cited,
+                "citations": citations,
+            }
             rows.append({**row, "judgment": sentence.judgment})
         return {"sentences": rows}
 
     def _lines(self) -> Iterable[str]:
         for sentence in self.sentences:
-            state = {True: "", False: " (no citation)", None: " (undefined)"}[sentence.is_cited]
+            state = {True: "", False: " (no citation)", None: " (undefined)"}[
+                sentence.is_cited
+            ]
             yield f"{sentence.site.text}{state}"
             for citation in sentence.citations:
-                where = self._name(citation.site) or f"turn {(citation.site.message or 0) + 1}"
+                where = (
+                    self._name(citation.site)
+                    or f"turn {(citation.site.message or 0) + 1}"
+                )
                 yield f"- [{where}] {citation.site.text}"
 
 
@@ -247,12 +304,19 @@ class UncertaintyResult(JudgmentResult):
         return None if self.judgment is None else self.judgment.mode
 
     def _values(self) -> dict[str, Any]:
-        return {"certainty": self.certainty, "decile": self.decile, "judgment": self.judgment}
+        return {
+            "certainty": self.certainty,
+            "decile": self.decile,
+            "judgment": self.judgment,
+        }
 
     def _lines(self) -> Iterable[str]:
         if self.judgment is None:
             return ["certainty undefined"]
-        return [f"certainty {self.certainty:.2f}, most probable decile {self.decile:.2f}", spread(self.judgment)]
+        return [
+            f"certainty {self.certainty:.2f}, most probable decile {self.decile:.2f}",
+            spread(self.judgment),
+        ]
 
 
 class Uncertainty(Capability[UncertaintyResult]):
@@ -296,7 +360,10 @@ class RiskResult(YesNoResult):
 
 
 def _scoring(state: JudgeInput) -> str:
-    question = state.arguments.get("scoring_schema") or guardian_arguments("", "last_turn")["scoring_schema"]
+    question = (
+        state.arguments.get("scoring_schema")
+        or guardian_arguments("", "last_turn")["scoring_schema"]
+    )
     return f"{one_line(question)} Reply with one word: yes or no."
 
 
@@ -310,8 +377,12 @@ class Guardian(Capability[RiskResult]):
 
     name = "guardian"
     labels = RISK
-    summary = "does the last turn meet a criterion such as harm, jailbreak or groundedness?"
-    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("criteria",), ("scoring_schema",))
+    summary = (
+        "does the last turn meet a criterion such as harm, jailbreak or groundedness?"
+    )
+    needs = Needs(
+        ("assistant", "user"), Documents.OPTIONAL, ("criteria",), ("scoring_schema",)
+    )
     chat = LabelCodec(name, RISK, _scoring, judged_turn, arguments=needs.arguments)
     result_type = RiskResult
 
@@ -323,17 +394,25 @@ class Guardian(Capability[RiskResult]):
         criterion = CRITERIA.get(normalise_name(text))
         if criterion is not None:
             documents = Documents.REQUIRED if criterion.passages else Documents.OPTIONAL
-            needs = replace(cls.needs, ends_with=criterion.ends_with, documents=documents)
+            needs = replace(
+                cls.needs, ends_with=criterion.ends_with, documents=documents
+            )
             needs.check(f"guardian, {normalise_name(text)}", state)
         elif len(text.split()) < 2:
-            raise UserError(f"guardian: unknown criterion {text!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
+            raise UserError(
+                f"guardian: unknown criterion {text!r:.60}; known: {', '.join(CRITERIA)}; or a sentence"
+            )
 
     @classmethod
     def filled(cls, state: JudgeInput) -> JudgeInput:
         """Return the state with the texts of criterion and scoring schema."""
-        last = "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
+        last = (
+            "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
+        )
         schema = state.arguments.get("scoring_schema") or last
-        return replace(state, arguments=guardian_arguments(state.arguments["criteria"], schema))
+        return replace(
+            state, arguments=guardian_arguments(state.arguments["criteria"], schema)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +453,12 @@ class CorrectionResult(RewriteResult):
         """Return the correction, or the original."""
         original, text = reflection.state.response or "", reflection.text
         kept = text is None or is_word(text, NOTHING)
-        return cls(reflection.diagnostics, original, original if kept else str(text), text is not None)
+        return cls(
+            reflection.diagnostics,
+            original,
+            original if kept else str(text),
+            text is not None,
+        )
 
 
 class FactualityCorrection(Capability[CorrectionResult]):
@@ -423,7 +507,11 @@ class RequirementCheck(Capability[RequirementResult]):
     result_type = RequirementResult
 
 
-CATEGORY, ANALYSIS, METHOD = "answer_relevance_category", "answer_relevance_analysis", "correction_method"
+CATEGORY, ANALYSIS, METHOD = (
+    "answer_relevance_category",
+    "answer_relevance_analysis",
+    "correction_method",
+)
 RELEVANT = "Is the last reply relevant to the last message of the user? Reply with one word: true or false."
 REWRITE = (
     "The last reply was found not fully relevant, as stated above. If you agree, write a better one from the documents,"
@@ -435,7 +523,9 @@ REWRITE = (
 class AnswerRelevanceResult(YesNoResult):
     """Whether a reply is relevant, which is its truth value, and what is wrong with it."""
 
-    category: str | None  # such as `Too vague or generic`; None where the model named none
+    category: (
+        str | None
+    )  # such as `Too vague or generic`; None where the model named none
     analysis: str | None  # the model's reasons, if it gave any
 
     label = key = "relevant"
@@ -468,7 +558,11 @@ class AnswerRelevanceResult(YesNoResult):
         return {self.key: self.probability, **said, "judgment": self.judgment}
 
     def _lines(self) -> Iterable[str]:
-        return [line for line in (spread(self.judgment), self.category, self.analysis) if line]
+        return [
+            line
+            for line in (spread(self.judgment), self.category, self.analysis)
+            if line
+        ]
 
 
 class AnswerRelevanceClassifier(Capability[AnswerRelevanceResult]):
@@ -507,7 +601,9 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
         super().check(state)
         category = state.arguments[CATEGORY]
         if not state.arguments.get(METHOD) and category not in CORRECTIONS:
-            raise UserError(f"{cls.name}: no {METHOD} for {category!r:.60}; give one, or of: {', '.join(CORRECTIONS)}")
+            raise UserError(
+                f"{cls.name}: no {METHOD} for {category!r:.60}; give one, or of: {', '.join(CORRECTIONS)}"
+            )
 
     @classmethod
     def filled(cls, state: JudgeInput) -> JudgeInput:

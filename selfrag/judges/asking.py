@@ -41,7 +41,9 @@ def judge(
     """
     state = read_input(conversation, passages, arguments)
     if not state.messages:
-        raise UserError(f"{judge.name}: the conversation is empty; give at least one turn")
+        raise UserError(
+            f"{judge.name}: the conversation is empty; give at least one turn"
+        )
     if judge.role in NEEDS_PASSAGE and not state.filled:
         raise UserError(f"{judge.name}: there are no passages; give passages=[...]")
     (reflection,) = finish(judge.judge([state]), judge.engine or engine)
@@ -57,9 +59,13 @@ class JudgeScorer:
 
     def __post_init__(self) -> None:
         if self.judge.scope is not Scope.PASSAGE:
-            raise UserError(f"{self.judge.name} judges what is written, and a search has passages only")
+            raise UserError(
+                f"{self.judge.name} judges what is written, and a search has passages only"
+            )
 
-    def __call__(self, queries: Sequence[str], passages: Sequence[Sequence[Passage]], /) -> list[list[float]]:
+    def __call__(
+        self, queries: Sequence[str], passages: Sequence[Sequence[Passage]], /
+    ) -> list[list[float]]:
         """Return for each query a score for each passage.
 
         Raises:
@@ -76,4 +82,6 @@ class JudgeScorer:
     def _score(self, reflection: Reflection) -> float:
         for judgment in reflection.scored:
             return judgment.score
-        raise EngineError(f"{self.judge.name} of a passage could not be read: {reflection.reason or 'undefined'}")
+        raise EngineError(
+            f"{self.judge.name} of a passage could not be read: {reflection.reason or 'undefined'}"
+        )

@@ -11,8 +11,20 @@ from typing import Any
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
 from selfrag.judges.layout import arguments as given_arguments
-from selfrag.judges.layout import conversation, numbered_documents, numbers, one_line, turn
-from selfrag.judges.output import read_text, slot_judgment, slot_scores, text_finding, understand
+from selfrag.judges.layout import (
+    conversation,
+    numbered_documents,
+    numbers,
+    one_line,
+    turn,
+)
+from selfrag.judges.output import (
+    read_text,
+    slot_judgment,
+    slot_scores,
+    text_finding,
+    understand,
+)
 from selfrag.judges.sentences import (
     cited_spans,
     earlier_sites,
@@ -22,7 +34,17 @@ from selfrag.judges.sentences import (
     rules,
     source_sites,
 )
-from selfrag.judges.wire import DIALECT, ChatPrompt, Completion, Gold, ModelRequest, Slot, Target, Teachable, logsumexp
+from selfrag.judges.wire import (
+    DIALECT,
+    ChatPrompt,
+    Completion,
+    Gold,
+    ModelRequest,
+    Slot,
+    Target,
+    Teachable,
+    logsumexp,
+)
 from selfrag.reflection.findings import Citation, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import CITED, in_set
@@ -45,7 +67,13 @@ def _request(
     if sources is not None and (state.passages or sources):
         documents = numbered_documents(state, sources)
     prompt = turn(documents, conversation(state.messages), arguments, f"Task: {task}")
-    return ModelRequest(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
+    return ModelRequest(
+        state,
+        ChatPrompt((Message("user", prompt),)),
+        sites=sites,
+        sources=sources or (),
+        **more,
+    )
 
 
 class _SlotCodec(Teachable):
@@ -62,27 +90,40 @@ class _SlotCodec(Teachable):
         all_scores = slot_scores(request, completion)
         for number, slot in enumerate(request.slots):
             scores = all_scores[number]
-            judgment, of_slot = slot_judgment(self.labels, self._per_label(scores), slot.site, request, number)
-            findings.append(Finding(slot.site, judgment, self._cited(request, judgment, scores)))
+            judgment, of_slot = slot_judgment(
+                self.labels, self._per_label(scores), slot.site, request, number
+            )
+            findings.append(
+                Finding(slot.site, judgment, self._cited(request, judgment, scores))
+            )
             notes += of_slot
-        return Reflection(request.state, tuple(findings), None, completion.text, tuple(notes))
+        return Reflection(
+            request.state, tuple(findings), None, completion.text, tuple(notes)
+        )
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return the written form of each known label; gold without one label a slot is refused."""
         if len(gold.labels) != len(request.slots):
-            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places")
+            raise UserError(
+                f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places"
+            )
         targets = []
         for slot, label in zip(request.slots, gold.labels, strict=True):
             name = None if label is None else in_set(self.labels, label)
             if name is not None:
-                targets.append(Target(slot.prefill, slot.surfaces[self.labels.index(name)]))
+                targets.append(
+                    Target(slot.prefill, slot.surfaces[self.labels.index(name)])
+                )
         return tuple(targets)
 
     def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
         return scores
 
     def _cited(
-        self, request: ModelRequest, judgment: Judgment | None, scores: Sequence[float] | None
+        self,
+        request: ModelRequest,
+        judgment: Judgment | None,
+        scores: Sequence[float] | None,
     ) -> tuple[Citation, ...]:
         return ()
 
@@ -99,7 +140,9 @@ class LabelCodec(_SlotCodec):
     documents: bool = True  # whether the model sees the passages
     arguments: tuple[str, ...] = ()  # names of arguments that the model sees
     find: SentenceFinder = rules  # sentence splitter for the passages
-    last_turn_only: bool = False  # whether the model sees nothing of the conversation but the last turn
+    last_turn_only: bool = (
+        False  # whether the model sees nothing of the conversation but the last turn
+    )
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return documents, conversation, arguments and task as one user turn; one slot."""
@@ -110,7 +153,14 @@ class LabelCodec(_SlotCodec):
         task = self.task if isinstance(self.task, str) else self.task(state)
         sources = source_sites(state, self.find) if self.documents else None
         slot = Slot(self.labels.tokens, site, self.prefill)
-        return _request(state, task, (site,), sources, given_arguments(state.arguments, self.arguments), slots=(slot,))
+        return _request(
+            state,
+            task,
+            (site,),
+            sources,
+            given_arguments(state.arguments, self.arguments),
+            slots=(slot,),
+        )
 
 
 @dataclass(frozen=True)
@@ -128,13 +178,19 @@ class SentenceCodec(_SlotCodec):
         sites = response_sites(state, last_index(state), self.find)
         surfaces = tuple(f" {label.token}" for label in self.labels)
         slots = _sentence_slots(sites, surfaces, self.asking)
-        return _request(state, self.task, sites, source_sites(state, self.find), slots=slots)
+        return _request(
+            state, self.task, sites, source_sites(state, self.find), slots=slots
+        )
 
 
-def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: str) -> tuple[Slot, ...]:
+def _sentence_slots(
+    sites: Sequence[Site], surfaces: tuple[str, ...], asking: str
+) -> tuple[Slot, ...]:
     slots = []
     for number, site in enumerate(sites, 1):
-        slots.append(Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}"))
+        slots.append(
+            Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}")
+        )
     return tuple(slots)
 
 
@@ -176,9 +232,17 @@ class WritingCodec(Teachable):
         """Return the text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
         output = understand(request, completion)
         text = read_text(output, (self.key,))
-        finding = text_finding(output, text, self.labels, judged_site(self.scope, request.state), self.quiet)
+        finding = text_finding(
+            output,
+            text,
+            self.labels,
+            judged_site(self.scope, request.state),
+            self.quiet,
+        )
         line = None if text is None else one_line(text)
-        return Reflection(request.state, (finding,), line, completion.text, tuple(output.diagnostics))
+        return Reflection(
+            request.state, (finding,), line, completion.text, tuple(output.diagnostics)
+        )
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return the JSON object."""
@@ -211,36 +275,54 @@ class CitationCodec(_SlotCodec):
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return numbered documents, conversation and task as one user turn; one slot a response sentence."""
-        sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
+        sites, sources = (
+            response_sites(state, last_index(state), self.find),
+            source_sites(state, self.find),
+        )
         if self.turns:
             sources += earlier_sites(state, self.find)
         names = numbers(len(sources))
         slots = _sentence_slots(sites, names, "Rests on [")
-        return _request(state, self.task.format(none=names[0]), sites, sources, slots=slots)
+        return _request(
+            state, self.task.format(none=names[0]), sites, sources, slots=slots
+        )
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return one target for each cited sentence, together of weight 1; `[00]` where nothing is cited."""
         if len(gold.sources) != len(request.slots):
-            raise UserError(f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences")
+            raise UserError(
+                f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences"
+            )
         targets: list[Target] = []
         for slot, cited in zip(request.slots, gold.sources, strict=True):
             if cited is None:
                 continue
             if any(not 0 <= index < len(request.sources) for index in cited):
-                raise UserError(f"{self.intrinsic}: gold {cited} outside of {len(request.sources)} document sentences")
+                raise UserError(
+                    f"{self.intrinsic}: gold {cited} outside of {len(request.sources)} document sentences"
+                )
             numbers = [index + 1 for index in cited] or [0]
-            targets += [Target(slot.prefill, slot.surfaces[number], 1 / len(numbers)) for number in numbers]
+            targets += [
+                Target(slot.prefill, slot.surfaces[number], 1 / len(numbers))
+                for number in numbers
+            ]
         return tuple(targets)
 
     def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
         return None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
 
     def _cited(
-        self, request: ModelRequest, judgment: Judgment | None, scores: Sequence[float] | None
+        self,
+        request: ModelRequest,
+        judgment: Judgment | None,
+        scores: Sequence[float] | None,
     ) -> tuple[Citation, ...]:
         """Return the most probable sentences, neighbours merged, in the order of the documents."""
         if scores is None or judgment is None or judgment.label != "cited":
             return ()
         total = logsumexp(scores)
-        shares = {site: math.exp(score - total) for site, score in zip(request.sources, scores[1:], strict=True)}
+        shares = {
+            site: math.exp(score - total)
+            for site, score in zip(request.sources, scores[1:], strict=True)
+        }
         return cited_spans(request.state, shares, share=self.share, most=self.most)

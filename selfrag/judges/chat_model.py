@@ -22,12 +22,30 @@ from selfrag.decoding.sentence_ends import sentence_end
 from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT
-from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions, SegmentWriter, branch_of, tokens_left
+from selfrag.decoding.writer import (
+    Candidate,
+    Hypothesis,
+    ScoredOptions,
+    SegmentWriter,
+    branch_of,
+    tokens_left,
+)
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.prompted import PromptedJudge
-from selfrag.judges.reflection_prompts import ReflectionWording, judge_name, reflection_codecs, reflection_wording
+from selfrag.judges.reflection_prompts import (
+    ReflectionWording,
+    judge_name,
+    reflection_codecs,
+    reflection_wording,
+)
 from selfrag.judges.text_pieces import TextPieces
-from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest, TokenLogprob
+from selfrag.judges.wire import (
+    ChatPrompt,
+    Completion,
+    Executor,
+    ModelRequest,
+    TokenLogprob,
+)
 from selfrag.loading import check_chat_template
 from selfrag.prompting import Prompting, Turn, check_question, passage_ids
 from selfrag.reflection.findings import Reflection
@@ -36,7 +54,13 @@ from selfrag.reflection.judge import Judge, Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISUSE, LabelSet, Role
 from selfrag.reflection.requests import Failed, Finish, Steps
-from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, has_reflection_tokens, read_scalings
+from selfrag.reflection.vocabulary import (
+    STORED,
+    Scaling,
+    Vocabulary,
+    has_reflection_tokens,
+    read_scalings,
+)
 from selfrag.runtime import finish
 from selfrag.tokenization import HFTextCodec, TextCodec
 
@@ -53,18 +77,37 @@ class ChatModel:
     executor: Executor
     codec: TextCodec  # tokenises text as the model does; counts the tokens of passages
     wording: ReflectionWording
-    extra: Mapping[str, Any] = field(default_factory=dict)  # fields of every prompt, see `ChatPrompt`
-    scalings: Mapping[str, Scaling] = field(default_factory=dict)  # calibrate the judgments of a question
+    extra: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # fields of every prompt, see `ChatPrompt`
+    scalings: Mapping[str, Scaling] = field(
+        default_factory=dict
+    )  # calibrate the judgments of a question
     knows_tokens: bool = True  # whether `codec` is the model's own tokenizer
 
     @classmethod
     def on(cls, executor: Executor) -> ChatModel:
         """Return the chat model of an executor; refuses a tokenizer that has no words for the labels."""
         if not isinstance(executor, EngineExecutor):
-            return cls(executor, TextPieces(), reflection_wording(), _WITHOUT_THINKING, knows_tokens=False)
+            return cls(
+                executor,
+                TextPieces(),
+                reflection_wording(),
+                _WITHOUT_THINKING,
+                knows_tokens=False,
+            )
         settings = getattr(executor.renderer.tokenizer, "init_kwargs", {})
-        scalings = {str(role): scaling for role, scaling in read_scalings(settings.get(STORED) or {}).items()}
-        model = cls(executor, executor.renderer.text, reflection_wording(), _WITHOUT_THINKING, scalings)
+        scalings = {
+            str(role): scaling
+            for role, scaling in read_scalings(settings.get(STORED) or {}).items()
+        }
+        model = cls(
+            executor,
+            executor.renderer.text,
+            reflection_wording(),
+            _WITHOUT_THINKING,
+            scalings,
+        )
         _ = model.judges  # refuses a tokenizer without words for the labels
         return model
 
@@ -78,7 +121,9 @@ class ChatModel:
         """Return the judges of the four groups under some settings, which read passages as they are cut."""
         scalings = self.scalings if policy.calibrated else {}
         tokenizer = self.codec if self.knows_tokens else None
-        codecs = reflection_codecs(self.wording, tokenizer, scalings, cut=passages.shown, extra=self.extra)
+        codecs = reflection_codecs(
+            self.wording, tokenizer, scalings, cut=passages.shown, extra=self.extra
+        )
         judges: dict[str, Judge] = {}
         for question, codec in codecs.items():
             judge = PromptedJudge(self.executor, codec, codec.labels)
@@ -104,16 +149,24 @@ class ChatModel:
         for name, judge in self.uncalibrated().judges.items():
             (reflection,) = finish(judge.judge([state]), judge.engine or engine)
             for judgment in reflection.judgments:
-                biases = tuple(-math.log(p) if p > 0 else 0.0 for p in judgment.distribution)
+                biases = tuple(
+                    -math.log(p) if p > 0 else 0.0 for p in judgment.distribution
+                )
                 scalings[name.removeprefix(judge_name(""))] = Scaling(biases=biases)
         return replace(self, scalings=scalings)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what decides its prompts and judgments, apart from the model, as plain values."""
         scalings = {name: asdict(scaling) for name, scaling in self.scalings.items()}
-        return {"kind": "chat_template", "wording": asdict(self.wording), **({STORED: scalings} if scalings else {})}
+        return {
+            "kind": "chat_template",
+            "wording": asdict(self.wording),
+            **({STORED: scalings} if scalings else {}),
+        }
 
-    def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> ChatSegmentWriter:
+    def writer(
+        self, question: str, history: Sequence[Turn], policy: Decoding
+    ) -> ChatSegmentWriter:
         """Return what writes the answer to a question after earlier turns."""
         return ChatSegmentWriter(self, question, history, policy)
 
@@ -159,7 +212,12 @@ class _OncePerPassage(Judge):
     """A judge of passages that is asked once about each, while one question is answered."""
 
     def __init__(self, judge: Judge) -> None:
-        self.name, self.labels, self.cost, self.scope = judge.name, judge.labels, judge.cost, judge.scope
+        self.name, self.labels, self.cost, self.scope = (
+            judge.name,
+            judge.labels,
+            judge.cost,
+            judge.scope,
+        )
         self.engine = judge.engine
         self._judge = judge
         self._known: dict[tuple[tuple[str, str, str], ...], Reflection] = {}
@@ -167,7 +225,11 @@ class _OncePerPassage(Judge):
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input."""
         keys = [tuple(passage.key for passage in state.passages) for state in inputs]
-        fresh = {key: state for key, state in zip(keys, inputs, strict=True) if key not in self._known}
+        fresh = {
+            key: state
+            for key, state in zip(keys, inputs, strict=True)
+            if key not in self._known
+        }
         if fresh:
             reflections = yield from self._judge.judge(list(fresh.values()))
             self._known.update(zip(fresh, reflections, strict=True))
@@ -177,7 +239,9 @@ class _OncePerPassage(Judge):
 class ChatSegmentWriter(SegmentWriter):
     """The answer to one question by a chat model."""
 
-    def __init__(self, model: ChatModel, question: str, history: Sequence[Turn], policy: Decoding) -> None:
+    def __init__(
+        self, model: ChatModel, question: str, history: Sequence[Turn], policy: Decoding
+    ) -> None:
         """Answer a question after earlier turns, under a policy.
 
         Raises:
@@ -190,8 +254,12 @@ class ChatSegmentWriter(SegmentWriter):
             )
         self.whole_answers = not model.executor.continues
         if self.whole_answers:
-            tokens = min(policy.answer_tokens, policy.segment_tokens * policy.max_segments)
-            policy = replace(policy, segment_end="completion", max_segments=1, segment_tokens=tokens)
+            tokens = min(
+                policy.answer_tokens, policy.segment_tokens * policy.max_segments
+            )
+            policy = replace(
+                policy, segment_end="completion", max_segments=1, segment_tokens=tokens
+            )
         self.model, self.question, self.history = model, question, history
         self._passages = CutPassages(model.codec, policy.passage_tokens)
         self.judges = model.judges_for(policy, self._passages)
@@ -204,24 +272,39 @@ class ChatSegmentWriter(SegmentWriter):
         check_question(self.question)
         return Hypothesis(ROOT, (), None)
 
-    def boundaries(self, hypotheses: Sequence[Hypothesis]) -> Steps[list[Judgment | None]]:
+    def boundaries(
+        self, hypotheses: Sequence[Hypothesis]
+    ) -> Steps[list[Judgment | None]]:
         """Return Retrieve at the end of each hypothesis, all of one depth."""
         is_first = hypotheses[0].node == ROOT
         question, site = "retrieve_later", "end"
         if is_first:
             question, site = "retrieve", "start"
-        states = [self._state(hypothesis.evidence, hypothesis.answer) for hypothesis in hypotheses]
+        states = [
+            self._state(hypothesis.evidence, hypothesis.answer)
+            for hypothesis in hypotheses
+        ]
         reflections = yield from self.judges[judge_name(question)].judge(states)
         judgments = [reflection.mean(site, None) for reflection in reflections]
         if is_first and judgments[0] is None:
-            raise generation_error(f"the model could not read the question: {reflections[0].reason}")
+            raise generation_error(
+                f"the model could not read the question: {reflections[0].reason}"
+            )
         return judgments
 
-    def relevance(self, places: Sequence[tuple[Hypothesis, Passage]]) -> Steps[list[Judgment | None]]:
+    def relevance(
+        self, places: Sequence[tuple[Hypothesis, Passage]]
+    ) -> Steps[list[Judgment | None]]:
         """Return IsRel of each passage."""
-        return (yield from self._critique(ISREL, [self._state(passage) for _, passage in places]))
+        return (
+            yield from self._critique(
+                ISREL, [self._state(passage) for _, passage in places]
+            )
+        )
 
-    def candidate(self, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
+    def candidate(
+        self, parent: Hypothesis, action: Action, passage: Passage | None
+    ) -> Candidate:
         """Lay out the next segment of a hypothesis."""
         dropped = 0
         if passage is not None:
@@ -233,7 +316,9 @@ class ChatSegmentWriter(SegmentWriter):
         """Return no ids: what was written is kept as text."""
         return ()
 
-    def write(self, candidates: Sequence[Candidate]) -> Steps[list[SegmentReading | Failed]]:
+    def write(
+        self, candidates: Sequence[Candidate]
+    ) -> Steps[list[SegmentReading | Failed]]:
         """Write one segment a candidate; a sentence costs one token more, which shows that it has ended."""
         by_sentence = self.policy.segment_end == "retrieve"
         drafts = [_Draft(candidate, by_sentence) for candidate in candidates]
@@ -260,7 +345,10 @@ class ChatSegmentWriter(SegmentWriter):
                 judged[place][labels.role] = None
                 if labels in APPLICABLE[candidate.branch]:
                     places.append(place)
-            states = [self._state(pairs[place][0].passage, pairs[place][1]) for place in places]
+            states = [
+                self._state(pairs[place][0].passage, pairs[place][1])
+                for place in places
+            ]
             judgments = yield from self._critique(labels, states)
             for place, judgment in zip(places, judgments, strict=True):
                 judged[place][labels.role] = judgment
@@ -274,7 +362,9 @@ class ChatSegmentWriter(SegmentWriter):
             tables.append(ScoredOptions(ids, row, judged[begin : begin + len(options)]))
         return tables
 
-    def _critique(self, labels: LabelSet, states: Sequence[JudgeInput]) -> Steps[list[Judgment | None]]:
+    def _critique(
+        self, labels: LabelSet, states: Sequence[JudgeInput]
+    ) -> Steps[list[Judgment | None]]:
         """Return the judgment of each input over a group; None where it was not served."""
         reflections = yield from self.judges[judge_name(labels.role)].judge(states)
         judgments = []
@@ -297,16 +387,25 @@ class ChatSegmentWriter(SegmentWriter):
     def _prompt(self, candidate: Candidate) -> ModelRequest:
         """Return the conversation that a candidate's segment is written in."""
         state = self._state(candidate.passage)
-        state = replace(state, passages=tuple(map(self._passages.shown, state.passages)))
+        state = replace(
+            state, passages=tuple(map(self._passages.shown, state.passages))
+        )
         messages = self.model.wording.messages(state)
         prompt = ChatPrompt(messages, extra=self.model.extra)
         # Endpoints tell the probability of what was written only where alternatives are asked for.
-        return ModelRequest(state, prompt, prefill=candidate.parent.answer, top_logprobs=1)
+        return ModelRequest(
+            state, prompt, prefill=candidate.parent.answer, top_logprobs=1
+        )
 
     def _request(self, draft: _Draft) -> ModelRequest:
         request = self._prompt(draft.candidate)
         written = request.prefill + draft.text
-        return replace(request, prefill=written, max_tokens=draft.next_tokens, sentence=draft.by_sentence)
+        return replace(
+            request,
+            prefill=written,
+            max_tokens=draft.next_tokens,
+            sentence=draft.by_sentence,
+        )
 
     def _reading(self, draft: _Draft) -> SegmentReading | Failed:
         """Return a draft that has ended as the decoder reads it."""
@@ -322,7 +421,9 @@ class ChatSegmentWriter(SegmentWriter):
             likelihood = geometric_mean(logprobs)
         parent = draft.candidate.parent
         cut = draft.result is Finish.BUDGET
-        goes_on = self.policy.goes_on(cut, parent.spent + draft.spent, len(parent.texts) + 1)
+        goes_on = self.policy.goes_on(
+            cut, parent.spent + draft.spent, len(parent.texts) + 1
+        )
         return SegmentReading(
             ids=ids,
             text_ids=ids,
@@ -389,7 +490,9 @@ class _Draft:
         elif self.spent >= self.candidate.max_tokens:
             self.result = Finish.STOP if at_stop else Finish.BUDGET
         elif at_stop and not completion.generated_tokens:
-            self.result = Finish.EOS  # asked to go on after a stop, the model had nothing more to say
+            self.result = (
+                Finish.EOS
+            )  # asked to go on after a stop, the model had nothing more to say
         elif not at_stop and completion.generated_tokens < most_tokens:
             self.result = Finish.CONTEXT
         else:
@@ -402,8 +505,14 @@ def _with_own_judges(policy: Decoding) -> Decoding:
     terms = list[ScoreTerm]()
     for labels in CRITIQUES:
         role = labels.role
-        is_weighed = policy.weights.of(role) != 0 or role in policy.require or role in policy.forbid
-        is_needed = is_weighed or role is Role.RELEVANCE  # an irrelevant passage is not cited, whatever its weight
+        is_weighed = (
+            policy.weights.of(role) != 0
+            or role in policy.require
+            or role in policy.forbid
+        )
+        is_needed = (
+            is_weighed or role is Role.RELEVANCE
+        )  # an irrelevant passage is not cited, whatever its weight
         if is_needed and role not in policy.replaced and judge_name(role) not in taken:
             terms.append(ScoreTerm(judge_name(role), role))
     return replace(policy, judges=(*terms, *policy.judges), branch_and_bound=False)

@@ -13,7 +13,9 @@ from selfrag.common.reading import read_json
 from selfrag.decoding.answer import Answer
 from selfrag.reflection.inputs import ROLES, JudgeInput, Message
 
-Conversation: TypeAlias = str | Sequence[Message | Mapping[str, Any]] | Answer | JudgeInput
+Conversation: TypeAlias = (
+    str | Sequence[Message | Mapping[str, Any]] | Answer | JudgeInput
+)
 """A plain question, turns oldest first (`{"role": "user", "content": "..."}`), an `Answer`, or a `JudgeInput`."""
 
 Passages: TypeAlias = Sequence[Passage | Mapping[str, Any] | str]
@@ -21,7 +23,9 @@ Passages: TypeAlias = Sequence[Passage | Mapping[str, Any] | str]
 
 
 def read_input(
-    conversation: Conversation, passages: Passages | None = None, arguments: Mapping[str, str] | None = None
+    conversation: Conversation,
+    passages: Passages | None = None,
+    arguments: Mapping[str, str] | None = None,
 ) -> JudgeInput:
     """Return a conversation, its own passages or `passages`, and arguments, checked.
 
@@ -31,19 +35,37 @@ def read_input(
         state = replace(conversation, arguments=arguments or conversation.arguments)
     elif isinstance(conversation, Answer):
         if conversation.error is not None:
-            raise UserError(f"this answer failed ({conversation.error}); there is nothing to look at")
-        turns = (Message("user", conversation.question), Message("assistant", conversation.text))
-        state = JudgeInput(turns, conversation.citations, arguments or {}, path_score=conversation.path_score)
+            raise UserError(
+                f"this answer failed ({conversation.error}); there is nothing to look at"
+            )
+        turns = (
+            Message("user", conversation.question),
+            Message("assistant", conversation.text),
+        )
+        state = JudgeInput(
+            turns,
+            conversation.citations,
+            arguments or {},
+            path_score=conversation.path_score,
+        )
     else:
         state = JudgeInput(_turns(conversation), (), arguments or {})
-    return state if passages is None else replace(state, passages=read_passages(passages))
+    return (
+        state if passages is None else replace(state, passages=read_passages(passages))
+    )
 
 
 def read_passages(passages: Any) -> tuple[Passage, ...]:
     """Read passages in the caller's order; number those without an id from 1, and refuse one without text."""
-    if isinstance(passages, str | Mapping | Passage) or not isinstance(passages, Iterable):
-        raise UserError(f"passages must be a list, not one {type(passages).__name__}; write [passage]")
-    return tuple(_passage(passage, number) for number, passage in enumerate(passages, 1))
+    if isinstance(passages, str | Mapping | Passage) or not isinstance(
+        passages, Iterable
+    ):
+        raise UserError(
+            f"passages must be a list, not one {type(passages).__name__}; write [passage]"
+        )
+    return tuple(
+        _passage(passage, number) for number, passage in enumerate(passages, 1)
+    )
 
 
 def _turns(conversation: Any) -> tuple[Message, ...]:
@@ -111,7 +133,9 @@ def content_text(content: Any, where: str) -> str:
         elif isinstance(part, Mapping) and kind == "refusal":
             text = part.get("refusal")
         if not isinstance(text, str):
-            raise UserError(f"{where}: a part of type {kind!r:.60}, and this model reads text only; leave it out")
+            raise UserError(
+                f"{where}: a part of type {kind!r:.60}, and this model reads text only; leave it out"
+            )
         texts.append(text)
     return "\n".join(texts)
 
@@ -122,7 +146,9 @@ def _passage(passage: Any, number: int) -> Passage:
     if isinstance(passage, str):
         return Passage(str(number), passage)
     if not isinstance(passage, Mapping):
-        raise UserError(f"passage {number} must be a Passage, text or an object, not {type(passage).__name__}")
+        raise UserError(
+            f"passage {number} must be a Passage, text or an object, not {type(passage).__name__}"
+        )
     name = passage.get("id", passage.get("doc_id", str(number)))
     text, title = passage.get("text"), passage.get("title")
     if not isinstance(text, str):
@@ -153,7 +179,9 @@ def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, .
         passages = turns.get("documents", turns.get("passages"))
         turns = turns.get("messages", turns.get("conversation"))
     if not isinstance(turns, list):
-        raise UserError(f'{path}: no conversation; write [{{"role": "user", "content": "..."}}]')
+        raise UserError(
+            f'{path}: no conversation; write [{{"role": "user", "content": "..."}}]'
+        )
     try:
         return read_input(turns).messages, read_passages(passages or ())
     except UserError as error:

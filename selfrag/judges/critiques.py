@@ -17,11 +17,24 @@ from typing import NamedTuple
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import constraint
-from selfrag.judges.sentences import cited_spans, last_index, last_query, last_turn, response_sites, source_sites
+from selfrag.judges.sentences import (
+    cited_spans,
+    last_index,
+    last_query,
+    last_turn,
+    response_sites,
+    source_sites,
+)
 from selfrag.judges.words import bm25, overlap, shown
 from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
-from selfrag.reflection.intrinsic_labels import ANSWERABLE, CITED, COMPLIANCE, FAITHFULNESS, RELEVANCE
+from selfrag.reflection.intrinsic_labels import (
+    ANSWERABLE,
+    CITED,
+    COMPLIANCE,
+    FAITHFULNESS,
+    RELEVANCE,
+)
 from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP, LabelSet, group
@@ -60,10 +73,14 @@ class CritiqueView:
         question, pairs = last_query(state), []
         for index in state.filled:
             site = state.in_passage(SiteKind.PASSAGE, index)
-            pairs.append(CritiquePair(ISREL, question.text, state.passages[index], site))
+            pairs.append(
+                CritiquePair(ISREL, question.text, state.passages[index], site)
+            )
         return pairs
 
-    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+    def findings(
+        self, state: JudgeInput, judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
         """Return the intrinsic's own judgments; a pair without a judgment counts for nothing."""
         return [self._best(last_query(state), judged)]
 
@@ -73,9 +90,16 @@ class CritiqueView:
         if not scored:
             return Finding(site, None)
         pair, judgment = max(scored, key=lambda item: item[1].score)
-        return Finding(site, replace(judgment.over(self.labels), site=str(site), evidence=pair.passage.id))
+        return Finding(
+            site,
+            replace(
+                judgment.over(self.labels), site=str(site), evidence=pair.passage.id
+            ),
+        )
 
-    def _best_of_each(self, sites: Sequence[Site], judged: Sequence[JudgedPair]) -> list[Finding]:
+    def _best_of_each(
+        self, sites: Sequence[Site], judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
         """Return one finding for each site, of the pairs that are about it."""
         by_site: dict[Site, list[JudgedPair]] = {site: [] for site in sites}
         for item in judged:
@@ -83,8 +107,13 @@ class CritiqueView:
         return [self._best(site, by_site[site]) for site in sites]
 
 
-def _against_passages(state: JudgeInput, site: Site, labels: LabelSet) -> list[CritiquePair]:
-    return [CritiquePair(labels, site.text, state.passages[index], site) for index in state.filled]
+def _against_passages(
+    state: JudgeInput, site: Site, labels: LabelSet
+) -> list[CritiquePair]:
+    return [
+        CritiquePair(labels, site.text, state.passages[index], site)
+        for index in state.filled
+    ]
 
 
 def _sentences(state: JudgeInput) -> tuple[Site, ...]:
@@ -94,8 +123,13 @@ def _sentences(state: JudgeInput) -> tuple[Site, ...]:
 class _ContextRelevance(CritiqueView):
     """IsRel of each passage; nothing is partially relevant."""
 
-    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
-        sites = [state.in_passage(SiteKind.PASSAGE, index) for index in range(len(state.passages))]
+    def findings(
+        self, state: JudgeInput, judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
+        sites = [
+            state.in_passage(SiteKind.PASSAGE, index)
+            for index in range(len(state.passages))
+        ]
         return self._best_of_each(sites, judged)
 
 
@@ -103,9 +137,15 @@ class _Faithfulness(CritiqueView):
     """IsSup of each sentence by the passage that supports it most."""
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
-        return [pair for site in _sentences(state) for pair in _against_passages(state, site, ISSUP)]
+        return [
+            pair
+            for site in _sentences(state)
+            for pair in _against_passages(state, site, ISSUP)
+        ]
 
-    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+    def findings(
+        self, state: JudgeInput, judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
         return self._best_of_each(_sentences(state), judged)
 
 
@@ -116,12 +156,20 @@ class _Citations(CritiqueView):
         sources, pairs = source_sites(state), []
         for site in _sentences(state):
             shares = {source: overlap(site.text, source.text) for source in sources}
-            for source in sorted(sources, key=shares.__getitem__, reverse=True)[:CANDIDATES]:
+            for source in sorted(sources, key=shares.__getitem__, reverse=True)[
+                :CANDIDATES
+            ]:
                 passage = state.passages[source.passage or 0]
-                pairs.append(CritiquePair(ISSUP, site.text, replace(passage, text=source.text), source))
+                pairs.append(
+                    CritiquePair(
+                        ISSUP, site.text, replace(passage, text=source.text), source
+                    )
+                )
         return pairs
 
-    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+    def findings(
+        self, state: JudgeInput, judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
         remaining = iter(judged)
         count = min(CANDIDATES, len(source_sites(state)))
         findings = []
@@ -129,7 +177,11 @@ class _Citations(CritiqueView):
             candidates = list(islice(remaining, count))
             finding = self._best(site, candidates)
             if finding.judgment is not None and finding.judgment.label == "cited":
-                scores = {pair.site: judgment.score for pair, judgment in candidates if judgment is not None}
+                scores = {
+                    pair.site: judgment.score
+                    for pair, judgment in candidates
+                    if judgment is not None
+                }
                 finding = replace(finding, citations=cited_spans(state, scores))
             findings.append(finding)
         return findings
@@ -143,17 +195,29 @@ class _Requirement(CritiqueView):
         if labels == ISREL:
             return super().pairs(state)
         if state.messages[-1].role != "assistant":
-            raise UserError(f"requirement_check: {labels.role} judges a reply; the last turn must be of role assistant")
+            raise UserError(
+                f"requirement_check: {labels.role} judges a reply; the last turn must be of role assistant"
+            )
         return _against_passages(state, last_turn(state), labels)
 
-    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+    def findings(
+        self, state: JudgeInput, judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
         _, names = self._required(state)
         finding = self._best(last_turn(state), judged)
         if finding.judgment is None:
             return [finding]
-        best = max((item.judgment for item in judged if item.judgment is not None), key=lambda judgment: judgment.score)
+        best = max(
+            (item.judgment for item in judged if item.judgment is not None),
+            key=lambda judgment: judgment.score,
+        )
         met = sum(map(best.probability, names))
-        return [replace(finding, judgment=replace(finding.judgment, distribution=(met, 1.0 - met)))]
+        return [
+            replace(
+                finding,
+                judgment=replace(finding.judgment, distribution=(met, 1.0 - met)),
+            )
+        ]
 
     def _required(self, state: JudgeInput) -> tuple[LabelSet, frozenset[str]]:
         """Return the group of the requirement, and its labels that meet it."""
@@ -163,7 +227,9 @@ class _Requirement(CritiqueView):
                 "requirement_check: reflection tokens check a constraint such as 'issup=Fully supported';"
                 " ask for requirement_check.prompt to check other texts"
             )
-        checked = constraint({name.strip(): [label.strip() for label in names.split(",")]})
+        checked = constraint(
+            {name.strip(): [label.strip() for label in names.split(",")]}
+        )
         ((role, labels),) = checked.items()
         return group(role), labels
 
@@ -196,14 +262,22 @@ class CritiqueJudge(Judge):
         for state, of_input in zip(inputs, pairs, strict=True):
             batch += [(state, pair) for pair in of_input]
         results = iter((yield from self.judge_pairs(batch)))
-        return [self._reflection(state, of_input, results) for state, of_input in zip(inputs, pairs, strict=True)]
+        return [
+            self._reflection(state, of_input, results)
+            for state, of_input in zip(inputs, pairs, strict=True)
+        ]
 
     @abstractmethod
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(
+        self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]
+    ) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair, or why there is none."""
 
     def _reflection(
-        self, state: JudgeInput, pairs: Sequence[CritiquePair], results: Iterator[Judgment | Diagnostic]
+        self,
+        state: JudgeInput,
+        pairs: Sequence[CritiquePair],
+        results: Iterator[Judgment | Diagnostic],
     ) -> Reflection:
         """Take the results of the pairs of an input, and make its reflection of them."""
         judged: list[JudgedPair] = []
@@ -215,8 +289,13 @@ class CritiqueJudge(Judge):
                 result = None
             judged.append(JudgedPair(pair, result))
         empty = sorted(set(range(len(state.passages))).difference(state.filled))
-        notes += [Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index) for index in empty]
-        return Reflection(state, tuple(self.view.findings(state, judged)), diagnostics=tuple(notes))
+        notes += [
+            Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index)
+            for index in empty
+        ]
+        return Reflection(
+            state, tuple(self.view.findings(state, judged)), diagnostics=tuple(notes)
+        )
 
 
 def as_judgment(
@@ -230,7 +309,14 @@ def as_judgment(
     distribution = [0.0] * len(values)
     distribution[values.index(min(values))] = 1.0 - share
     distribution[values.index(max(values))] = share
-    return Judgment(pair.labels, str(pair.site), tuple(distribution), coverage, source, pair.passage.id)
+    return Judgment(
+        pair.labels,
+        str(pair.site),
+        tuple(distribution),
+        coverage,
+        source,
+        pair.passage.id,
+    )
 
 
 class OverlapJudge(CritiqueJudge):
@@ -239,7 +325,9 @@ class OverlapJudge(CritiqueJudge):
     name = "overlap"
     cost = Cost.INLINE
 
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(
+        self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]
+    ) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; asks no engine."""
         return [as_judgment(pair, self.share(state, pair)) for state, pair in pairs]
         yield []  # a generator, as every judge
@@ -256,4 +344,6 @@ class BM25Judge(OverlapJudge):
 
     def share(self, state: JudgeInput, pair: CritiquePair) -> float:
         """See `bm25`."""
-        return bm25(pair.text, [site.text for site in source_sites(state)], shown(pair.passage))
+        return bm25(
+            pair.text, [site.text for site in source_sites(state)], shown(pair.passage)
+        )

@@ -18,7 +18,14 @@ from anyio.from_thread import start_blocking_portal
 from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.reading import user_path
-from selfrag.engines.client import REFUSED, Adherence, Client, ServerConfig, ServerTraits, json_of
+from selfrag.engines.client import (
+    REFUSED,
+    Adherence,
+    Client,
+    ServerConfig,
+    ServerTraits,
+    json_of,
+)
 from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.openai_wire import (
@@ -35,7 +42,15 @@ from selfrag.judges.text_pieces import TextPieces
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.requests import Constraint, External, ExternalResult, Failed, ServiceUsage, Steps, failure_of
+from selfrag.reflection.requests import (
+    Constraint,
+    External,
+    ExternalResult,
+    Failed,
+    ServiceUsage,
+    Steps,
+    failure_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +59,45 @@ class EndpointConfig(ServerConfig):
 
     model: str  # its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it
     constraint_mode: ConstraintMode = ConstraintMode.AUTO  # how constraints are sent
-    continuation: Continuation = Continuation.AUTO  # how it goes on with a reply that has begun
-    top_logprobs: int = 20  # most alternatives that the endpoint returns a token; 0 if it returns none
+    continuation: Continuation = (
+        Continuation.AUTO
+    )  # how it goes on with a reply that has begun
+    top_logprobs: int = (
+        20  # most alternatives that the endpoint returns a token; 0 if it returns none
+    )
 
     def __post_init__(self) -> None:
         ServerConfig.__post_init__(self)
         if not self.model.strip():
-            raise EngineError("the name of the model is empty; give the name that the endpoint knows")
+            raise EngineError(
+                "the name of the model is empty; give the name that the endpoint knows"
+            )
         check_int("top_logprobs", self.top_logprobs, 0, 20)
         check_choice("constraint_mode", self.constraint_mode, tuple(ConstraintMode))
         check_choice("continuation", self.continuation, tuple(Continuation))
-        object.__setattr__(self, "constraint_mode", ConstraintMode(self.constraint_mode))
+        object.__setattr__(
+            self, "constraint_mode", ConstraintMode(self.constraint_mode)
+        )
         object.__setattr__(self, "continuation", Continuation(self.continuation))
 
 
 HINT = "start it, or correct the URL"
 
-_CONSTRAINT_MODES = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
-_CONTINUATIONS = (Continuation.FIELDS, Continuation.LAST_TURN, Continuation.COMPLETIONS, Continuation.NONE)
+_CONSTRAINT_MODES = (
+    ConstraintMode.STRUCTURED,
+    ConstraintMode.SCHEMA,
+    ConstraintMode.NONE,
+)
+_CONTINUATIONS = (
+    Continuation.FIELDS,
+    Continuation.LAST_TURN,
+    Continuation.COMPLETIONS,
+    Continuation.NONE,
+)
 
-_OPTIONAL = frozenset({"logprobs", "top_logprobs", "temperature", "chat_template_kwargs"})
+_OPTIONAL = frozenset(
+    {"logprobs", "top_logprobs", "temperature", "chat_template_kwargs"}
+)
 """Fields that some hosted models refuse. Without log-probabilities the label that was written is all that is known."""
 
 _PIECES = TextPieces()
@@ -117,9 +151,13 @@ class EndpointExecutor(Executor):
                 raise EngineError(result.reason)
         return self.continuation is not Continuation.NONE
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         """Return the results of one batch. Requests and slots are sent side by side."""
-        results = yield [External(self._serve, request, self.config.url) for request in requests]
+        results = yield [
+            External(self._serve, request, self.config.url) for request in requests
+        ]
         completions: list[Completion | Failed] = []
         for result in results:
             if isinstance(result, ExternalResult):
@@ -138,24 +176,38 @@ class EndpointExecutor(Executor):
                 results.append(completion)
                 continue
             sent = len(request.slots) + (request.max_tokens > 0)
-            results.append(ExternalResult(completion, ServiceUsage(sent, *_token_counts(completion))))
+            results.append(
+                ExternalResult(
+                    completion, ServiceUsage(sent, *_token_counts(completion))
+                )
+            )
         return results
 
     async def _run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         async with Client(self.config, HINT, self._traits) as client:
             connection = _Connection(self, client)
-            return list(await asyncio.gather(*(connection.request(request) for request in requests)))
+            return list(
+                await asyncio.gather(
+                    *(connection.request(request) for request in requests)
+                )
+            )
 
     async def _probe(self) -> Completion | Failed:
         async with Client(self.config, HINT, self._continuing) as client:
             connection = _Connection(self, client)
             refused_chats = 0
 
-            async def attempt(continuation: Continuation) -> tuple[Completion | Failed, Adherence]:
+            async def attempt(
+                continuation: Continuation,
+            ) -> tuple[Completion | Failed, Adherence]:
                 nonlocal refused_chats
                 if continuation is Continuation.COMPLETIONS and refused_chats < 2:
-                    return Failed("chats are served"), Adherence.IGNORED  # a chat model needs its chat template
-                result, status = await connection.send(_PROBE, ConstraintMode.NONE, _PROBE.prefill, continuation)
+                    return Failed(
+                        "chats are served"
+                    ), Adherence.IGNORED  # a chat model needs its chat template
+                result, status = await connection.send(
+                    _PROBE, ConstraintMode.NONE, _PROBE.prefill, continuation
+                )
                 refused_chats += status in _NO_ROUTE
                 return result, _continued(result, status, continuation)
 
@@ -172,7 +224,10 @@ class _Connection:
     async def request(self, request: ModelRequest) -> Completion | Failed:
         """Serve a request: its slots, each a call, and its text."""
         most = self._owner.config.top_logprobs
-        calls = [self._call(partial(label_request, slot, request, most), slot.prefill) for slot in request.slots]
+        calls = [
+            self._call(partial(label_request, slot, request, most), slot.prefill)
+            for slot in request.slots
+        ]
         writes = request.max_tokens > 0
         if writes:
             writing = replace(request, top_logprobs=min(request.top_logprobs, most))
@@ -187,8 +242,12 @@ class _Connection:
             return failures[-1]
         scores: list[tuple[float, ...] | None] = []
         for slot, result in zip(request.slots, results, strict=False):
-            scores.append(slot_logprobs(slot, result) if isinstance(result, Completion) else None)
-        totals = [sum(counts) for counts in zip(*map(_token_counts, served), strict=True)] or [0, 0, 0]
+            scores.append(
+                slot_logprobs(slot, result) if isinstance(result, Completion) else None
+            )
+        totals = [
+            sum(counts) for counts in zip(*map(_token_counts, served), strict=True)
+        ] or [0, 0, 0]
         prompt, cached, generated = totals
         return replace(
             written,
@@ -198,10 +257,16 @@ class _Connection:
             generated_tokens=generated,
         )
 
-    async def _call(self, make: Callable[[ConstraintMode], ModelRequest], begun: str) -> Completion | Failed:
-        async def attempt(mode: ConstraintMode) -> tuple[Completion | Failed, Adherence]:
+    async def _call(
+        self, make: Callable[[ConstraintMode], ModelRequest], begun: str
+    ) -> Completion | Failed:
+        async def attempt(
+            mode: ConstraintMode,
+        ) -> tuple[Completion | Failed, Adherence]:
             request = make(mode)
-            result, status = await self.send(request, mode, begun, self._continuation(mode))
+            result, status = await self.send(
+                request, mode, begun, self._continuation(mode)
+            )
             return result, _adherence(result, status, request.constraint, mode)
 
         if make(ConstraintMode.STRUCTURED).constraint is None:
@@ -213,11 +278,19 @@ class _Connection:
         """Return how a reply is continued: a server with vLLM's constraints has its continuation, too."""
         known = self._owner.continuation
         if known is Continuation.AUTO:
-            return Continuation.FIELDS if mode is ConstraintMode.STRUCTURED else Continuation.NONE
+            return (
+                Continuation.FIELDS
+                if mode is ConstraintMode.STRUCTURED
+                else Continuation.NONE
+            )
         return known
 
     async def send(
-        self, request: ModelRequest, mode: ConstraintMode, begun: str, continuation: Continuation
+        self,
+        request: ModelRequest,
+        mode: ConstraintMode,
+        begun: str,
+        continuation: Continuation,
     ) -> tuple[Completion | Failed, int]:
         """Return what came back, and the status; 0 for none."""
         config = self._owner.config
@@ -225,7 +298,10 @@ class _Connection:
         route = route_of(request, continuation)
         async with self._places:
             reply = await self._client.send(
-                "POST", f"{config.base}{route}", lambda: content, lambda received: parse(received, route)
+                "POST",
+                f"{config.base}{route}",
+                lambda: content,
+                lambda received: parse(received, route),
             )
         if reply.value is None:
             return Failed(f"{config.url}: {reply.reason}"), reply.status
@@ -236,7 +312,11 @@ def _counted(completion: Completion, content: Mapping[str, Any]) -> Completion:
     """Return a completion with numbers of tokens; where the server reports none, they are estimated."""
     prompt, generated = completion.prompt_tokens, completion.generated_tokens
     if not prompt:
-        texts = [content["prompt"]] if "prompt" in content else [turn["content"] for turn in content["messages"]]
+        texts = (
+            [content["prompt"]]
+            if "prompt" in content
+            else [turn["content"] for turn in content["messages"]]
+        )
         prompt = sum(len(_PIECES.encode(text)) for text in texts)
     if not generated:
         generated = len(completion.tokens or _PIECES.encode(completion.text))
@@ -246,26 +326,41 @@ def _counted(completion: Completion, content: Mapping[str, Any]) -> Completion:
 
 
 def _token_counts(completion: Completion) -> tuple[int, int, int]:
-    return completion.prompt_tokens, completion.cached_tokens, completion.generated_tokens
+    return (
+        completion.prompt_tokens,
+        completion.cached_tokens,
+        completion.generated_tokens,
+    )
 
 
 def _adherence(
-    result: Completion | Failed, status: int, constraint: Constraint | None, mode: ConstraintMode
+    result: Completion | Failed,
+    status: int,
+    constraint: Constraint | None,
+    mode: ConstraintMode,
 ) -> Adherence:
     if isinstance(result, Failed):
         return Adherence.REFUSED if status in REFUSED else Adherence.UNKNOWN
     return Adherence.OBEYED if follows(result, constraint, mode) else Adherence.IGNORED
 
 
-def _continued(result: Completion | Failed, status: int, continuation: Continuation) -> Adherence:
+def _continued(
+    result: Completion | Failed, status: int, continuation: Continuation
+) -> Adherence:
     """Return whether a reply to the probe goes on from where it began."""
     if isinstance(result, Failed):
         return Adherence.REFUSED if status in REFUSED else Adherence.UNKNOWN
     goes_on = result.text.lstrip().casefold().startswith("five")
-    return Adherence.OBEYED if goes_on or continuation is Continuation.NONE else Adherence.IGNORED
+    return (
+        Adherence.OBEYED
+        if goes_on or continuation is Continuation.NONE
+        else Adherence.IGNORED
+    )
 
 
-def executor_at(model: str, url: str, *, tokenizer: str | None = None, **settings: Any) -> Executor:
+def executor_at(
+    model: str, url: str, *, tokenizer: str | None = None, **settings: Any
+) -> Executor:
     """Return what runs requests on a model behind an address, as exactly as its server allows.
 
     A `vllm serve` is driven by token ids, as an engine of this process is, if the tokenizer of the model can be had.
@@ -282,7 +377,9 @@ def executor_at(model: str, url: str, *, tokenizer: str | None = None, **setting
     """
     known = [item.name for item in fields(EndpointConfig)]
     if unknown := sorted(set(settings) - set(known)):
-        raise UserError(f"a model at an address has no option {unknown[0]!r}; known: {', '.join(known)}, tokenizer")
+        raise UserError(
+            f"a model at an address has no option {unknown[0]!r}; known: {', '.join(known)}, tokenizer"
+        )
     config = EndpointConfig(url, model, **settings)
     with start_blocking_portal() as portal:
         is_vllm = portal.call(_serves_with_vllm, config)
@@ -304,9 +401,15 @@ def executor_at(model: str, url: str, *, tokenizer: str | None = None, **setting
 
 def _by_token_ids(config: EndpointConfig, source: str) -> EngineExecutor:
     loaded = load_tokenizer(Path(source))
-    shared = {item.name: getattr(config, item.name) for item in fields(ServerConfig) if item.name != "url"}
+    shared = {
+        item.name: getattr(config, item.name)
+        for item in fields(ServerConfig)
+        if item.name != "url"
+    }
     address = config.base.removesuffix("/v1")
-    return EngineExecutor(HTTPEngine.load(HTTPConfig(address, config.model, source, **shared)), loaded)
+    return EngineExecutor(
+        HTTPEngine.load(HTTPConfig(address, config.model, source, **shared)), loaded
+    )
 
 
 async def _serves_with_vllm(config: EndpointConfig) -> bool:
@@ -318,5 +421,9 @@ async def _serves_with_vllm(config: EndpointConfig) -> bool:
             pass
         case _:
             return False
-    mine = [card for card in cards if isinstance(card, dict) and card.get("id") == config.model]
+    mine = [
+        card
+        for card in cards
+        if isinstance(card, dict) and card.get("id") == config.model
+    ]
     return any(card.get("owned_by") == "vllm" for card in mine)

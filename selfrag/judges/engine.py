@@ -14,10 +14,21 @@ from itertools import islice
 from typing import Any
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.option_scoring import MOST_WATCHED, option_logprobs, option_requests
+from selfrag.decoding.option_scoring import (
+    MOST_WATCHED,
+    option_logprobs,
+    option_requests,
+)
 from selfrag.engines.base import Engine, EngineLimits, common_length
 from selfrag.judges.rendering import Renderer
-from selfrag.judges.wire import Completion, Executor, ModelRequest, Slot, TokenLogprob, logsumexp
+from selfrag.judges.wire import (
+    Completion,
+    Executor,
+    ModelRequest,
+    Slot,
+    TokenLogprob,
+    logsumexp,
+)
 from selfrag.reflection.requests import (
     Constraint,
     ConstraintForm,
@@ -39,7 +50,12 @@ LONGEST = 4
 WINDOW = 8
 """Earlier pieces of text with which a token is decoded, because its text depends on what stands before it."""
 
-ENDED = {Finish.STOP: "stop", Finish.EOS: "stop", Finish.BUDGET: "length", Finish.CONTEXT: "length"}
+ENDED = {
+    Finish.STOP: "stop",
+    Finish.EOS: "stop",
+    Finish.BUDGET: "length",
+    Finish.CONTEXT: "length",
+}
 """The words of OpenAI-compatible servers."""
 
 
@@ -51,7 +67,9 @@ def tokens(
     A token that ends in the middle of a character has no text of its own; the token that completes it has all of it.
     """
     entries = []
-    ends = [0]  # positions before which all text is complete; a window begins at one, never inside a character
+    ends = [
+        0
+    ]  # positions before which all text is complete; a window begins at one, never inside a character
     for position, token_id in enumerate(ids):
         begin = ends[max(0, len(ends) - WINDOW)]
         before = codec.decode(ids[begin : ends[-1]])
@@ -60,7 +78,9 @@ def tokens(
         text = "" if incomplete else text.removeprefix(before)
         logprob = generated.token_logprobs[position]
         top: dict[str, float] = {}
-        for alternative, value in zip(watch, generated.watched[position].tolist(), strict=True):
+        for alternative, value in zip(
+            watch, generated.watched[position].tolist(), strict=True
+        ):
             if value > -math.inf and alternative != token_id:
                 written = codec.decode([*ids[begin:position], alternative])
                 top[written.removeprefix(before)] = value
@@ -72,7 +92,9 @@ def tokens(
     return tuple(entries)
 
 
-def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tuple[int, ...]:
+def label_ids(
+    codec: TextCodec, constraint: Constraint | None, most: int
+) -> tuple[int, ...]:
     """Return ids that can be part of a label that a constraint enumerates, those that can begin one first.
 
     At most `most` ids are returned.
@@ -81,7 +103,9 @@ def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tup
     if constraint is not None and constraint.form is ConstraintForm.CHOICE:
         labels = constraint.value
     elif constraint is not None and constraint.form is ConstraintForm.JSON:
-        labels = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.value)]
+        labels = [
+            json.dumps(value, ensure_ascii=False) for value in _labels(constraint.value)
+        ]
     firsts: list[int] = []
     others: list[int] = []
     for label in dict.fromkeys(labels):
@@ -116,7 +140,9 @@ class SlotPlan:
     prefix: TokenIds  # everything before the surfaces
     # token sequences to the number of the surface that each writes; none is the beginning of another
     paths: dict[TokenIds, int]
-    requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
+    requests: tuple[
+        Generate, ...
+    ]  # one a node of the trie; more where more ids part than an engine can watch
 
     def scores(self, results: Sequence[RequestResult]) -> tuple[float, ...] | None:
         """Return the natural log-probability of each surface; None if a request failed or a value is NaN."""
@@ -126,27 +152,44 @@ class SlotPlan:
         logprobs = option_logprobs(self.requests, served, self.prefix, list(self.paths))
         if any(map(math.isnan, logprobs)):
             return None
-        by_surface: list[list[float]] = [[] for _ in range(max(self.paths.values()) + 1)]
+        by_surface: list[list[float]] = [
+            [] for _ in range(max(self.paths.values()) + 1)
+        ]
         for value, surface in zip(logprobs, self.paths.values(), strict=True):
             by_surface[surface].append(value)
         return tuple(map(logsumexp, by_surface))
 
 
-def plan(renderer: Renderer, slot: Slot, prompt: TokenIds, *, adapter: str | None, most_watched: int) -> SlotPlan:
+def plan(
+    renderer: Renderer,
+    slot: Slot,
+    prompt: TokenIds,
+    *,
+    adapter: str | None,
+    most_watched: int,
+) -> SlotPlan:
     """Return the requests that score a slot after a prompt."""
     shared, endings = renderer.slot(slot)
     prefill = tuple(renderer.text.encode(slot.prefill))
     border = common_length(shared, prefill)
-    paths = {(*shared[border:], *ending): surface for surface, ending in enumerate(endings)}
+    paths = {
+        (*shared[border:], *ending): surface for surface, ending in enumerate(endings)
+    }
     if border < len(prefill):
         paths |= _seams(renderer, slot, prefill, border, paths)
     prefix = (*prompt, *prefill[:border])
-    requests = option_requests(prefix, list(paths), adapter=adapter, most_watched=most_watched)
+    requests = option_requests(
+        prefix, list(paths), adapter=adapter, most_watched=most_watched
+    )
     return SlotPlan(prefix, paths, tuple(requests))
 
 
 def _seams(
-    renderer: Renderer, slot: Slot, prefill: TokenIds, border: int, paths: dict[TokenIds, int]
+    renderer: Renderer,
+    slot: Slot,
+    prefill: TokenIds,
+    border: int,
+    paths: dict[TokenIds, int],
 ) -> dict[TokenIds, int]:
     """Return further paths that keep the seam: the prefill's own tokens, then the surface by itself."""
     codec = renderer.text
@@ -157,7 +200,9 @@ def _seams(
     for surface, text in enumerate(slot.surfaces):
         ids = (*prefill, *codec.encode(text))
         # A tokenizer may put a space before a text that stands alone; such a path would write something else.
-        same_text = codec.decode(ids) == codec.decode((*prefill[:border], *first_path[surface]))
+        same_text = codec.decode(ids) == codec.decode(
+            (*prefill[:border], *first_path[surface])
+        )
         if same_text and ids[border:] not in paths:
             seams[ids[border:]] = surface
     return seams
@@ -193,14 +238,23 @@ class EngineExecutor(Executor):
         """
         self.engine = engine
         self.limits = _LEAST_LIMITS if engine is None else engine.limits
-        self.renderer = tokenizer if isinstance(tokenizer, Renderer) else Renderer.of(tokenizer)
+        self.renderer = (
+            tokenizer if isinstance(tokenizer, Renderer) else Renderer.of(tokenizer)
+        )
         self.activated = self.limits.activated
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         """Return the results of one batch. Decoding is greedy; refuses sampling and adapters that are not loaded."""
         plans = [self._plan(request) for request in requests]
-        results = iter((yield [generate for planned in plans for generate in planned.requests]))
-        return [self._completion(planned, list(islice(results, len(planned.requests)))) for planned in plans]
+        results = iter(
+            (yield [generate for planned in plans for generate in planned.requests])
+        )
+        return [
+            self._completion(planned, list(islice(results, len(planned.requests))))
+            for planned in plans
+        ]
 
     def option_steps(
         self, requests: Sequence[ModelRequest], options: Sequence[str]
@@ -213,8 +267,18 @@ class EngineExecutor(Executor):
         enders = (self.renderer.end_id,)
         plans: list[tuple[TokenIds, list[Generate]]] = []
         for request in requests:
-            prefix = (*self.renderer.prompt(request.prompt), *self.renderer.text.encode(request.prefill))
-            plans.append((prefix, option_requests(prefix, encoded, enders, most_watched=self.limits.max_watch)))
+            prefix = (
+                *self.renderer.prompt(request.prompt),
+                *self.renderer.text.encode(request.prefill),
+            )
+            plans.append(
+                (
+                    prefix,
+                    option_requests(
+                        prefix, encoded, enders, most_watched=self.limits.max_watch
+                    ),
+                )
+            )
         results = yield [generate for _, generates in plans for generate in generates]
         remaining = iter(results)
         rows: list[list[float] | Failed] = []
@@ -224,7 +288,9 @@ class EngineExecutor(Executor):
             if len(served) == len(of_request):
                 rows.append(option_logprobs(generates, served, prefix, encoded, enders))
             else:
-                failed = next(result for result in of_request if not isinstance(result, Generated))
+                failed = next(
+                    result for result in of_request if not isinstance(result, Generated)
+                )
                 rows.append(Failed(failure_of(failed)))
         return rows
 
@@ -243,10 +309,14 @@ class EngineExecutor(Executor):
         text = None
         if request.max_tokens > 0:
             if request.temperature:
-                raise UserError(f"temperature={request.temperature:g}: engines decode greedily; ask for 0")
+                raise UserError(
+                    f"temperature={request.temperature:g}: engines decode greedily; ask for 0"
+                )
             watch: TokenIds = ()
             if request.top_logprobs:
-                watch = label_ids(self.renderer.text, request.constraint, limits.max_watch)
+                watch = label_ids(
+                    self.renderer.text, request.constraint, limits.max_watch
+                )
             stops = self.renderer.sentence_stops if request.sentence else ()
             text = Generate(
                 (*prompt, *self.renderer.text.encode(request.prefill)),
@@ -256,17 +326,28 @@ class EngineExecutor(Executor):
                 adapter=request.adapter,
                 constraint=request.constraint,
             )
-        score = partial(plan, self.renderer, prompt=prompt, adapter=request.adapter, most_watched=limits.max_watch)
+        score = partial(
+            plan,
+            self.renderer,
+            prompt=prompt,
+            adapter=request.adapter,
+            most_watched=limits.max_watch,
+        )
         return _Plan(request, text, tuple(map(score, request.slots)))
 
-    def _completion(self, planned: _Plan, results: Sequence[RequestResult]) -> Completion | Failed:
+    def _completion(
+        self, planned: _Plan, results: Sequence[RequestResult]
+    ) -> Completion | Failed:
         written = None if planned.text is None else results[0]
         failures = [result for result in results if isinstance(result, Failed)]
         if failures and (len(failures) == len(results) or isinstance(written, Failed)):
             return failures[0]
         served = [result for result in results if isinstance(result, Generated)]
         remaining = iter(results if planned.text is None else results[1:])
-        scores = [slot.scores(list(islice(remaining, len(slot.requests)))) for slot in planned.slots]
+        scores = [
+            slot.scores(list(islice(remaining, len(slot.requests))))
+            for slot in planned.slots
+        ]
         prompt_tokens = sum(len(request.prompt_ids) for request in planned.requests)
         cached_tokens = sum(result.cached_tokens for result in served)
         generated_tokens = sum(len(result.token_ids) for result in served)
@@ -278,10 +359,16 @@ class EngineExecutor(Executor):
         )
         if planned.text is None or not isinstance(written, Generated):
             return completion
-        codec, finish, ids = self.renderer.text, ENDED[written.finish], written.token_ids
+        codec, finish, ids = (
+            self.renderer.text,
+            ENDED[written.finish],
+            written.token_ids,
+        )
         if written.finish is Finish.STOP and ids[-1] != self.renderer.end_id:
             finish = "sentence"
         if finish == "stop":
             ids = ids[:-1]
         logprobs = tokens(codec, ids, written, planned.text.watch_ids)
-        return replace(completion, text=codec.decode(ids), finish=finish, tokens=logprobs)
+        return replace(
+            completion, text=codec.decode(ids), finish=finish, tokens=logprobs
+        )

@@ -30,15 +30,29 @@ from selfrag.reflection.labels import Label, LabelSet, Role
 ALCE_JUDGE = "google/t5_xxl_true_nli_mixture"
 LEAST = 0.1
 """Least probability on the labels of a chat model together; below it, nothing was judged."""
-ENTAILMENT = LabelSet(Role.SUPPORT, (Label("entailed", 1.0, "yes"), Label("not entailed", 0.0, "no")))
+ENTAILMENT = LabelSet(
+    Role.SUPPORT, (Label("entailed", 1.0, "yes"), Label("not entailed", 0.0, "no"))
+)
 TASK = (
     "Does everything that the assistant says follow from the documents alone? Answer yes if the documents state or"
     " imply all of it, and no if a part of it is missing from them or contradicts them."
 )
-CODEC = LabelCodec("entailment", ENTAILMENT, lambda state: TASK, judged_turn, last_turn_only=True)
+CODEC = LabelCodec(
+    "entailment", ENTAILMENT, lambda state: TASK, judged_turn, last_turn_only=True
+)
 """Lays premise and hypothesis out so that neither can pose as the question."""
 
-_ENTAILING = frozenset({"entailment", "entail", "entails", "entailed", "supported", "supports", "consistent"})
+_ENTAILING = frozenset(
+    {
+        "entailment",
+        "entail",
+        "entails",
+        "entailed",
+        "supported",
+        "supports",
+        "consistent",
+    }
+)
 _UNLIMITED = 1_000_000
 """Tokenizers without a limit give a huge number as theirs."""
 
@@ -72,7 +86,9 @@ def _loading(source: str, kind: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise UserError(f"{source} is no {kind}: {str(error).splitlines()[0]}") from error
+        raise UserError(
+            f"{source} is no {kind}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 class _Checkpoint(ServiceJudge):
@@ -81,9 +97,16 @@ class _Checkpoint(ServiceJudge):
     cost = Cost.PREFILL
     scope = Scope.SEGMENT
 
-    def __init__(self, path: Path, source: str, labels: LabelSet, batch_tokens: int) -> None:
+    def __init__(
+        self, path: Path, source: str, labels: LabelSet, batch_tokens: int
+    ) -> None:
         super().__init__()
-        self.path, self.source, self.labels, self.batch_tokens = path, source, labels, batch_tokens
+        self.path, self.source, self.labels, self.batch_tokens = (
+            path,
+            source,
+            labels,
+            batch_tokens,
+        )
         self.tokenizer = load_tokenizer(path)
         self.files = model_files(path)
         self.name = short_name(source)
@@ -95,17 +118,24 @@ class _Checkpoint(ServiceJudge):
             premises = "\n\n".join(map(premise, state.passages))
             pairs.append((premises, state.text or state.query or ""))
         rows = self.probabilities(pairs)
-        return [as_reflection(state, self.labels, row) for state, row in zip(inputs, rows, strict=True)]
+        return [
+            as_reflection(state, self.labels, row)
+            for state, row in zip(inputs, rows, strict=True)
+        ]
 
     @abstractmethod
-    def probabilities(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Sequence[float] | None]:
+    def probabilities(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[Sequence[float] | None]:
         """Return the probability of each label for each pair of premise and hypothesis; None where there is none."""
 
 
 class TrueJudge(_Checkpoint):
     """A TRUE model; any sequence-to-sequence checkpoint trained on this form will do."""
 
-    def __init__(self, path: Path, source: str, dtype: str, batch_tokens: int = 8192) -> None:
+    def __init__(
+        self, path: Path, source: str, dtype: str, batch_tokens: int = 8192
+    ) -> None:
         """Judge by a checkpoint; `dtype` is that of its weights."""
         super().__init__(path, source, ENTAILMENT, batch_tokens)
         self.dtype = dtype
@@ -121,48 +151,81 @@ class TrueJudge(_Checkpoint):
             config = pretrained.load("AutoConfig", path)
         if not getattr(config, "is_encoder_decoder", False):
             raise UserError(f"{source} is no {_SEQ2SEQ}: it is a {config.model_type}")
-        return cls(path, source, str(torch.bfloat16 if torch.cuda.is_available() else torch.float32))
+        return cls(
+            path,
+            source,
+            str(torch.bfloat16 if torch.cuda.is_available() else torch.float32),
+        )
 
     @cached_property
     def model(self) -> Any:
         """Return the loaded model."""
         torch = require("torch", extra="cpu")
-        placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
+        placed: dict[str, Any] = (
+            {"device_map": "auto"} if torch.cuda.is_available() else {}
+        )
         dtype = getattr(torch, self.dtype.removeprefix("torch."))
         with _loading(self.source, _SEQ2SEQ):
-            return pretrained.load("AutoModelForSeq2SeqLM", self.path, dtype=dtype, **placed).eval()
+            return pretrained.load(
+                "AutoModelForSeq2SeqLM", self.path, dtype=dtype, **placed
+            ).eval()
 
     def identity(self) -> Mapping[str, Any]:
         """Return kind and checkpoint."""
-        return {"kind": "true", "model": self.source, "files": dict(self.files), "dtype": self.dtype}
+        return {
+            "kind": "true",
+            "model": self.source,
+            "files": dict(self.files),
+            "dtype": self.dtype,
+        }
 
-    def probabilities(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Sequence[float] | None]:
+    def probabilities(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[Sequence[float] | None]:
         """Return hard labels: 1 is entailment and 0 is none; other text is neither. No input is cut, as in ALCE."""
-        texts = [f"premise: {premise} hypothesis: {hypothesis}" for premise, hypothesis in pairs]
+        texts = [
+            f"premise: {premise} hypothesis: {hypothesis}"
+            for premise, hypothesis in pairs
+        ]
         encoded = [list(self.tokenizer(text)["input_ids"]) for text in texts]
         rows: list[Sequence[float] | None] = [None] * len(pairs)
         for batch in batches([len(ids) for ids in encoded], self.batch_tokens):
-            for position, said in zip(batch, self._written([encoded[at] for at in batch]), strict=True):
+            for position, said in zip(
+                batch, self._written([encoded[at] for at in batch]), strict=True
+            ):
                 rows[position] = {"1": (1.0, 0.0), "0": (0.0, 1.0)}.get(said.strip())
         return rows
 
     def _written(self, rows: Sequence[Sequence[int]]) -> list[str]:
         torch = require("torch", extra="cpu")
-        padded = self.tokenizer.pad({"input_ids": [list(row) for row in rows]}, return_tensors="pt")
+        padded = self.tokenizer.pad(
+            {"input_ids": [list(row) for row in rows]}, return_tensors="pt"
+        )
         inputs = {key: value.to(self.model.device) for key, value in padded.items()}
         with torch.inference_mode():
-            out = self.model.generate(**inputs, max_new_tokens=10, do_sample=False, num_beams=1)
+            out = self.model.generate(
+                **inputs, max_new_tokens=10, do_sample=False, num_beams=1
+            )
         return list(self.tokenizer.batch_decode(out, skip_special_tokens=True))
 
 
 class NLIJudge(_Checkpoint):
     """A sequence classifier over premise and hypothesis."""
 
-    def __init__(self, path: Path, source: str, names: Mapping[int, str], batch_tokens: int = 8192) -> None:
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        names: Mapping[int, str],
+        batch_tokens: int = 8192,
+    ) -> None:
         """Judge by a checkpoint whose labels are called `names`."""
         entailing, labels = _label(names, source), ENTAILMENT
         if len(names) > 1:
-            listed = [Label(str(names[at]), float(at == entailing), str(names[at])) for at in sorted(names)]
+            listed = [
+                Label(str(names[at]), float(at == entailing), str(names[at]))
+                for at in sorted(names)
+            ]
             labels = LabelSet(Role.SUPPORT, tuple(listed))
         super().__init__(path, source, labels, batch_tokens)
         self.label_name = str(names[entailing])
@@ -188,21 +251,34 @@ class NLIJudge(_Checkpoint):
         device = "cuda" if require("torch", extra="cpu").cuda.is_available() else "cpu"
         with _loading(self.source, _CLASSIFIER):
             dtype = pretrained.number_format("auto", self.path, device).name
-            model = pretrained.load("AutoModelForSequenceClassification", self.path, dtype=dtype)
+            model = pretrained.load(
+                "AutoModelForSequenceClassification", self.path, dtype=dtype
+            )
         return model.eval().to(device)
 
     def identity(self) -> Mapping[str, Any]:
         """Return kind, checkpoint, label and limit."""
-        known = {"kind": "nli", "model": self.source, "files": dict(self.files), "label": self.label_name}
+        known = {
+            "kind": "nli",
+            "model": self.source,
+            "files": dict(self.files),
+            "label": self.label_name,
+        }
         return {**known, "max_tokens": self.max_tokens}
 
-    def probabilities(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Sequence[float] | None]:
+    def probabilities(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[Sequence[float] | None]:
         """Return the probability of each label a pair [n, labels]."""
         torch = require("torch", extra="cpu")
         encoded = [self._ids(pair) for pair in pairs]
         rows: list[Sequence[float] | None] = [None] * len(pairs)
-        for batch in batches([len(ids["input_ids"]) for ids in encoded], self.batch_tokens):
-            padded = self.tokenizer.pad([encoded[at] for at in batch], return_tensors="pt").to(self.model.device)
+        for batch in batches(
+            [len(ids["input_ids"]) for ids in encoded], self.batch_tokens
+        ):
+            padded = self.tokenizer.pad(
+                [encoded[at] for at in batch], return_tensors="pt"
+            ).to(self.model.device)
             with torch.inference_mode():
                 logits = self.model(**padded).logits.float()
             shares = logits.softmax(-1) if logits.shape[-1] > 1 else logits.sigmoid()
@@ -213,21 +289,39 @@ class NLIJudge(_Checkpoint):
     def _ids(self, pair: tuple[str, str]) -> dict[str, Any]:
         premise, hypothesis = pair
         # A hypothesis that alone fills the model leaves no premise to cut.
-        cut = "only_first" if len(self.tokenizer(hypothesis)["input_ids"]) + 3 < self.max_tokens else "longest_first"
-        return dict(self.tokenizer(premise, hypothesis, truncation=cut, max_length=self.max_tokens))
+        cut = (
+            "only_first"
+            if len(self.tokenizer(hypothesis)["input_ids"]) + 3 < self.max_tokens
+            else "longest_first"
+        )
+        return dict(
+            self.tokenizer(
+                premise, hypothesis, truncation=cut, max_length=self.max_tokens
+            )
+        )
 
 
 def _label(names: Mapping[int, str], source: str) -> int:
     """Return the position of the label for entailment, or of the only output."""
     positions = list(names)
     if len(names) > 1:
-        positions = [position for position, name in names.items() if str(name).casefold() in _ENTAILING]
+        positions = [
+            position
+            for position, name in names.items()
+            if str(name).casefold() in _ENTAILING
+        ]
     if len(positions) != 1:
         known = ", ".join(map(str, names.values()))
-        raise UserError(f"which label of {source} means entailment? It has {known}; name one entailment in id2label")
+        raise UserError(
+            f"which label of {source} means entailment? It has {known}; name one entailment in id2label"
+        )
     return int(positions[0])
 
 
 def premise(passage: Passage) -> str:
     """Return a passage as a judge reads it: ALCE's `Title: .. ` line and the text; the text alone without a title."""
-    return f"Title: {passage.title}\n{passage.text}" if passage.title.strip() else passage.text
+    return (
+        f"Title: {passage.title}\n{passage.text}"
+        if passage.title.strip()
+        else passage.text
+    )

@@ -18,7 +18,14 @@ from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import LabelSet
-from selfrag.reflection.requests import PATIENCE, External, ExternalResult, ExternalService, Steps, failure_of
+from selfrag.reflection.requests import (
+    PATIENCE,
+    External,
+    ExternalResult,
+    ExternalService,
+    Steps,
+    failure_of,
+)
 from selfrag.runtime import finish
 
 
@@ -45,7 +52,10 @@ class ServiceJudge(Judge):
 
 
 def ask_service(
-    service: ExternalService, inputs: Sequence[JudgeInput], name: str, timeout: float = PATIENCE
+    service: ExternalService,
+    inputs: Sequence[JudgeInput],
+    name: str,
+    timeout: float = PATIENCE,
 ) -> Steps[list[Reflection]]:
     """Return what a service says about each input; undefined, with the reason, where it failed or took too long."""
     results = yield [External(service, state, name, timeout) for state in inputs]
@@ -93,15 +103,26 @@ class FunctionJudge(ServiceJudge):
             timeout: seconds for a batch.
         """
         super().__init__()
-        self.name, self.labels, self.function, self.cost, self.timeout = name, labels, function, cost, timeout
+        self.name, self.labels, self.function, self.cost, self.timeout = (
+            name,
+            labels,
+            function,
+            cost,
+            timeout,
+        )
         self.scope = usual_scope(labels) if scope is None else scope
 
     def serve(self, inputs: Sequence[JudgeInput]) -> Sequence[Reflection]:
         """Return one reflection an input. A value that is no distribution is undefined, and a diagnostic says why."""
         rows = list(self.function(inputs))
         if len(rows) != len(inputs):
-            raise ValueError(f"{self.name} answered {len(rows)} of {len(inputs)} inputs")
-        return [as_reflection(state, self.labels, row) for state, row in zip(inputs, rows, strict=True)]
+            raise ValueError(
+                f"{self.name} answered {len(rows)} of {len(inputs)} inputs"
+            )
+        return [
+            as_reflection(state, self.labels, row)
+            for state, row in zip(inputs, rows, strict=True)
+        ]
 
 
 def as_reflection(
@@ -114,13 +135,19 @@ def as_reflection(
     if probabilities is None:
         return Reflection(state)
     values = [float(value) for value in probabilities]
-    total = math.fsum(values) if all(math.isfinite(value) and value >= 0 for value in values) else 0.0
+    total = (
+        math.fsum(values)
+        if all(math.isfinite(value) and value >= 0 for value in values)
+        else 0.0
+    )
     if len(values) != len(labels) or total <= 0:
         reason = f"{len(values)} numbers that are no distribution over {len(labels)}"
         return Reflection.failed(state, reason, Code.INVALID)
     distribution = tuple(value / total for value in values)
     site = judged_turn(state)
-    return Reflection.of(state, site, Judgment(labels, str(site), distribution, 1.0, source))
+    return Reflection.of(
+        state, site, Judgment(labels, str(site), distribution, 1.0, source)
+    )
 
 
 class Late(Judge):
@@ -128,7 +155,13 @@ class Late(Judge):
 
     cost = Cost.PREFILL
 
-    def __init__(self, name: str, labels: LabelSet, load: Callable[[], Judge], identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        labels: LabelSet,
+        load: Callable[[], Judge],
+        identity: Mapping[str, Any],
+    ) -> None:
         """Judge as what `load` gives, which `identity` tells from others."""
         self.name, self.labels, self.load = name, labels, load
         self.scope, self._identity = usual_scope(labels), dict(identity)
@@ -160,7 +193,12 @@ class _Elsewhere(Judge):
 
     def __init__(self, inner: Judge) -> None:
         self.inner = inner
-        self.name, self.labels, self.cost, self.scope = inner.name, inner.labels, inner.cost, inner.scope
+        self.name, self.labels, self.cost, self.scope = (
+            inner.name,
+            inner.labels,
+            inner.cost,
+            inner.scope,
+        )
 
     def __eq__(self, judge: object) -> bool:
         return isinstance(judge, _Elsewhere) and judge.inner is self.inner

@@ -38,7 +38,9 @@ def numbered_documents(state: JudgeInput, sources: Sequence[Site]) -> str:
 
     Empty passages keep their place. Sources in turns of the conversation follow, turn after turn.
     """
-    blocks: dict[tuple[int | None, int | None], list[str]] = {}  # heading and sentences of a passage or turn
+    blocks: dict[
+        tuple[int | None, int | None], list[str]
+    ] = {}  # heading and sentences of a passage or turn
     for index in range(len(state.passages)):
         blocks[index, None] = [_heading(state, index)]
     for number, site in zip(numbers(len(sources))[1:], sources, strict=True):
@@ -56,12 +58,19 @@ def plain_document(state: JudgeInput, index: int) -> str:
 
 def conversation(messages: Sequence[Message]) -> str:
     """Return the turns, each beginning with its role."""
-    return "\n".join(["Conversation:", *(_named(one_line(turn.role), turn.content) for turn in messages)])
+    return "\n".join(
+        [
+            "Conversation:",
+            *(_named(one_line(turn.role), turn.content) for turn in messages),
+        ]
+    )
 
 
 def arguments(values: Mapping[str, str], names: Sequence[str]) -> str:
     """Return the arguments of a task, each beginning with its name."""
-    return "\n".join(_named(name.replace("_", " "), values.get(name, "")) for name in names)
+    return "\n".join(
+        _named(name.replace("_", " "), values.get(name, "")) for name in names
+    )
 
 
 def _named(name: str, text: str) -> str:

@@ -39,7 +39,12 @@ LEAST = 1e-4
 def features(judgment: Judgment, pair: CritiquePair) -> Mapping[str, float]:
     """Return what is weighed: `token`, log-odds of the score; `overlap`, the share of content words in the passage."""
     p = min(max(judgment.score, LEAST), 1 - LEAST)
-    return MappingProxyType({"token": math.log(p / (1 - p)), "overlap": overlap(pair.text, shown(pair.passage))})
+    return MappingProxyType(
+        {
+            "token": math.log(p / (1 - p)),
+            "overlap": overlap(pair.text, shown(pair.passage)),
+        }
+    )
 
 
 FEATURES = ("token", "overlap")
@@ -73,18 +78,25 @@ class Weighing:
                 raise UserError(f"it has another format; this version reads {FORMAT}")
             weighing = cls(**record)
             numbers = [weighing.bias, *weighing.weights.values()]
-            if set(weighing.weights) != set(FEATURES) or not all(map(math.isfinite, map(float, numbers))):
+            if set(weighing.weights) != set(FEATURES) or not all(
+                map(math.isfinite, map(float, numbers))
+            ):
                 raise UserError(f"it needs finite weights of {' and '.join(FEATURES)}")
         return weighing
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        path.write_text(json.dumps({"format": FORMAT} | asdict(self), indent=2) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps({"format": FORMAT} | asdict(self), indent=2) + "\n",
+            encoding="utf-8",
+        )
 
     def probability(self, judgment: Judgment, pair: CritiquePair) -> float:
         """Return the probability that the text is supported, or the passage relevant."""
         values = features(judgment, pair)
-        logit = self.bias + math.fsum(self.weights[name] * values[name] for name in FEATURES)
+        logit = self.bias + math.fsum(
+            self.weights[name] * values[name] for name in FEATURES
+        )
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, logit))))
 
 
@@ -93,19 +105,29 @@ class CombinedJudge(TokenCritiques):
 
     name = "combined"
 
-    def __init__(self, intrinsic: str, prompting: Prompting, weighing: Weighing, engine: Any = None) -> None:
+    def __init__(
+        self,
+        intrinsic: str,
+        prompting: Prompting,
+        weighing: Weighing,
+        engine: Any = None,
+    ) -> None:
         """Judge as `TokenCritiques` does, by learned weights of tokens and words."""
         super().__init__(intrinsic, prompting, engine)
         self.weighing = weighing
 
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(
+        self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]
+    ) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; one request a pair."""
         judgments = yield from super().judge_pairs(pairs)
         for position, (_, pair) in enumerate(pairs):
             judgment = judgments[position]
             if isinstance(judgment, Judgment):
                 share = self.weighing.probability(judgment, pair)
-                judgments[position] = as_judgment(pair, share, JudgmentSource.COMBINED, judgment.coverage)
+                judgments[position] = as_judgment(
+                    pair, share, JudgmentSource.COMBINED, judgment.coverage
+                )
         return judgments
 
 
@@ -125,7 +147,9 @@ class ScoreCalibrator:
         """Read a file that `write` made; refuse anything else."""
         with _refusing(path, "learn_certainty.py"):
             record = read_json(path)
-            scores, accuracy = (list(map(float, record[name])) for name in ("scores", "accuracy"))
+            scores, accuracy = (
+                list(map(float, record[name])) for name in ("scores", "accuracy")
+            )
             rising = scores == sorted(scores) and accuracy == sorted(accuracy)
             if not scores or len(scores) != len(accuracy) or not rising:
                 raise UserError("it needs two rising lists of one length")
@@ -156,10 +180,15 @@ class TraceCertainty(Judge):
     def _reflection(self, state: JudgeInput) -> Reflection:
         site = judged_turn(state)
         if state.path_score is None:
-            note = Diagnostic(Code.MISSING, "tokens tell the certainty of an answer of this library, with its trace")
+            note = Diagnostic(
+                Code.MISSING,
+                "tokens tell the certainty of an answer of this library, with its trace",
+            )
             return Reflection(state, (Finding(site, None),), diagnostics=(note,))
         distribution = deciles(self.calibrator(state.path_score))
-        return Reflection(state, (Finding(site, Judgment(CERTAINTY, str(site), distribution, 1.0)),))
+        return Reflection(
+            state, (Finding(site, Judgment(CERTAINTY, str(site), distribution, 1.0)),)
+        )
 
 
 def deciles(certainty: float) -> tuple[float, ...]:

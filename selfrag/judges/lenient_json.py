@@ -38,7 +38,9 @@ class JsonNode:
     begin: int  # offset of its first character (the quote of a string) in `JsonReading.text`
     end: int  # offset after its last character
     complete: bool = True  # False where the text ended inside it
-    members: dict[str, JsonNode] | None = None  # child nodes of an object, by key (the last of equal keys)
+    members: dict[str, JsonNode] | None = (
+        None  # child nodes of an object, by key (the last of equal keys)
+    )
     items: tuple[JsonNode, ...] | None = None  # child nodes of an array
 
     def at(self, path: JsonPath) -> Iterator[tuple[tuple[str | int, ...], JsonNode]]:
@@ -46,7 +48,10 @@ class JsonNode:
         if not path:
             yield (), self
             return
-        pairs: list[tuple[str | int, JsonNode]] = [*(self.members or {}).items(), *enumerate(self.items or ())]
+        pairs: list[tuple[str | int, JsonNode]] = [
+            *(self.members or {}).items(),
+            *enumerate(self.items or ()),
+        ]
         for key, child in pairs:
             if path[0] is None or (path[0] == key and type(path[0]) is type(key)):
                 for below, node in child.at(path[1:]):
@@ -60,7 +65,9 @@ class JsonReading:
     root: JsonNode | None  # the first JSON value; None if there is none
     text: str  # the text that offsets refer to: the given one, or the inner one of double-encoded JSON
     inner: bool = False  # whether it was double-encoded; offsets are then no offsets into what the model wrote
-    extra: bool = False  # whether there is more than the value, white space and a code fence
+    extra: bool = (
+        False  # whether there is more than the value, white space and a code fence
+    )
 
 
 class _CutOffError(Exception):
@@ -84,12 +91,18 @@ def read(text: str) -> JsonReading:
     reading = _Reader(text).first()
     for _ in range(2):
         root = reading.root
-        if root is None or not isinstance(root.value, str) or not root.value.lstrip(_BLANK).startswith(("{", "[")):
+        if (
+            root is None
+            or not isinstance(root.value, str)
+            or not root.value.lstrip(_BLANK).startswith(("{", "["))
+        ):
             break
         inner = _Reader(root.value).first()
         if inner.root is None:
             break
-        reading = JsonReading(inner.root, inner.text, inner=True, extra=reading.extra or inner.extra)
+        reading = JsonReading(
+            inner.root, inner.text, inner=True, extra=reading.extra or inner.extra
+        )
     return reading
 
 
@@ -100,7 +113,9 @@ class _Reader:
         self.text = text
         self._known: dict[int, JsonNode | type[_CutOffError | _InvalidError]] = {}
         self._records: list[int] | None = None
-        self._hopeless = len(text)  # from here on no record that follows another one is JSON
+        self._hopeless = len(
+            text
+        )  # from here on no record that follows another one is JSON
 
     def first(self) -> JsonReading:
         """See `read`, without decoding strings again."""
@@ -126,7 +141,9 @@ class _Reader:
             except (_CutOffError, _InvalidError):
                 continue
             around = (text[: node.begin] + text[node.end :]).strip(_BLANK)
-            return JsonReading(node, text, extra=bool(around) and _FENCE.fullmatch(around) is None)
+            return JsonReading(
+                node, text, extra=bool(around) and _FENCE.fullmatch(around) is None
+            )
         return JsonReading(None, text)
 
     def _skip(self, at: int) -> int:
@@ -185,10 +202,14 @@ class _Reader:
     def _string(self, at: int) -> JsonNode:
         closing = _CLOSED.match(self.text, at + 1)
         if closing is None:
-            return JsonNode(_unfinished(self.text[at + 1 :]), at, len(self.text), complete=False)
+            return JsonNode(
+                _unfinished(self.text[at + 1 :]), at, len(self.text), complete=False
+            )
         try:
             value = _STRINGS.decode(f'"{closing.group()}')
-        except json.JSONDecodeError:  # an escape that JSON does not know, such as \': the character is meant
+        except (
+            json.JSONDecodeError
+        ):  # an escape that JSON does not know, such as \': the character is meant
             value = _STRINGS.decode(f'"{_BAD_ESCAPE.sub("", closing.group())}')
         return JsonNode(replace_surrogates(value), at, closing.end())
 
@@ -305,4 +326,8 @@ def _unfinished(body: str) -> str:
 
 def _unfinished_number(node: JsonNode, end: int, text: str) -> bool:
     """Return whether the text ends right after a number, which may have lost digits."""
-    return end >= len(text) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    return (
+        end >= len(text)
+        and isinstance(node.value, int | float)
+        and not isinstance(node.value, bool)
+    )

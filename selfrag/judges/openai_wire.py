@@ -16,9 +16,22 @@ from itertools import groupby
 from typing import Any
 
 from selfrag.common.untrusted import markers, replace_surrogates, unmarked
-from selfrag.engines.client import BadReplyError, json_of, label_schema, response_format, token_count
+from selfrag.engines.client import (
+    BadReplyError,
+    json_of,
+    label_schema,
+    response_format,
+    token_count,
+)
 from selfrag.judges.output import certain, likelihood
-from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot, TextPrompt, TokenLogprob
+from selfrag.judges.wire import (
+    ChatPrompt,
+    Completion,
+    ModelRequest,
+    Slot,
+    TextPrompt,
+    TokenLogprob,
+)
 from selfrag.reflection.requests import Constraint, ConstraintForm
 
 CHAT, TEXT = "/chat/completions", "/completions"
@@ -53,7 +66,10 @@ _RENDERED = ("tools", "functions", "chat_template_kwargs")
 
 def route_of(request: ModelRequest, continuation: Continuation) -> str:
     """Return the route that a request is sent to."""
-    as_text = isinstance(request.prompt, TextPrompt) or continuation is Continuation.COMPLETIONS
+    as_text = (
+        isinstance(request.prompt, TextPrompt)
+        or continuation is Continuation.COMPLETIONS
+    )
     return TEXT if as_text else CHAT
 
 
@@ -73,7 +89,10 @@ def body(
         begun: how the reply begins, written for the model.
         continuation: how the server is made to go on from there; where it cannot, the model is asked to.
     """
-    content: dict[str, Any] = {"model": request.adapter or model, "max_tokens": request.max_tokens}
+    content: dict[str, Any] = {
+        "model": request.adapter or model,
+        "max_tokens": request.max_tokens,
+    }
     if request.temperature is not None:
         content["temperature"] = request.temperature
     if request.sentence and continuation is Continuation.VLLM:
@@ -84,14 +103,24 @@ def body(
     if isinstance(prompt, TextPrompt) or continuation is Continuation.COMPLETIONS:
         content["prompt"] = _text(prompt) + reply
         return content | ({"logprobs": top} if top else {})
-    rendered = {key: _harmless(value) for key, value in prompt.extra.items() if key in _RENDERED}
-    content = {**prompt.extra, **rendered, **content, **_chat(prompt, reply, continuation)}
+    rendered = {
+        key: _harmless(value) for key, value in prompt.extra.items() if key in _RENDERED
+    }
+    content = {
+        **prompt.extra,
+        **rendered,
+        **content,
+        **_chat(prompt, reply, continuation),
+    }
     return content | ({"logprobs": True, "top_logprobs": top} if top else {})
 
 
 def _chat(prompt: ChatPrompt, begun: str, continuation: Continuation) -> dict[str, Any]:
     known = markers(prompt.own)
-    turns = [{"role": unmarked(turn.role), "content": unmarked(turn.content, known)} for turn in prompt.messages]
+    turns = [
+        {"role": unmarked(turn.role), "content": unmarked(turn.content, known)}
+        for turn in prompt.messages
+    ]
     content: dict[str, Any] = {"messages": turns}
     if prompt.documents:
         content["documents"] = [_harmless(document) for document in prompt.documents]
@@ -110,7 +139,10 @@ def _text(prompt: TextPrompt | ChatPrompt) -> str:
     """Return a prompt as one text; neighbouring text pieces are joined first, so that halves of a marker are seen."""
     known = markers(prompt.own)
     if isinstance(prompt, ChatPrompt):
-        turns = [f"{unmarked(turn.role).capitalize()}: {unmarked(turn.content, known)}" for turn in prompt.messages]
+        turns = [
+            f"{unmarked(turn.role).capitalize()}: {unmarked(turn.content, known)}"
+            for turn in prompt.messages
+        ]
         return "\n\n".join([*turns, "Assistant:"])
     texts = []
     for is_control, pieces in groupby(prompt.pieces, lambda piece: piece.control):
@@ -136,12 +168,18 @@ def _harmless(value: Any) -> Any:
     return value
 
 
-def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> dict[str, Any]:
+def _constraint_fields(
+    constraint: Constraint | None, mode: ConstraintMode
+) -> dict[str, Any]:
     if constraint is None or mode is ConstraintMode.NONE:
         return {}
     if mode is not ConstraintMode.SCHEMA:
         return {"structured_outputs": constraint.as_structured_outputs()}
-    return response_format("reply", constraint.value) if constraint.form is ConstraintForm.JSON else {}
+    return (
+        response_format("reply", constraint.value)
+        if constraint.form is ConstraintForm.JSON
+        else {}
+    )
 
 
 def parse(content: bytes, route: str) -> Completion:
@@ -152,7 +190,9 @@ def parse(content: bytes, route: str) -> Completion:
     """
     reply = json_of(content)
     match reply:
-        case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if route == CHAT:
+        case {
+            "choices": [{"message": {"content": str() | None as text}} as choice, *_]
+        } if route == CHAT:
             pass
         case {"choices": [{"text": str(text)} as choice, *_]} if route == TEXT:
             pass
@@ -188,7 +228,9 @@ def _rows(choice: Mapping[str, Any]) -> Sequence[Any]:
     match choice:
         case {"logprobs": {"content": [*rows]}}:
             return rows
-        case {"logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as logprobs} if len(texts) == len(values):
+        case {
+            "logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as logprobs
+        } if len(texts) == len(values):
             tops = logprobs.get("top_logprobs")
         case _:
             return ()
@@ -204,8 +246,14 @@ def _rows(choice: Mapping[str, Any]) -> Sequence[Any]:
 
 def _token(row: Any) -> TokenLogprob | None:
     match row:
-        case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(value):
-            return TokenLogprob(replace_surrogates(text), float(value), _alternatives(row.get("top_logprobs")))
+        case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(
+            value
+        ):
+            return TokenLogprob(
+                replace_surrogates(text),
+                float(value),
+                _alternatives(row.get("top_logprobs")),
+            )
         case _:
             return None
 
@@ -215,7 +263,9 @@ def _alternatives(rows: Any) -> tuple[tuple[str, float], ...]:
     pairs = []
     for row in rows if isinstance(rows, list) else ():
         match row:
-            case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(value) and value > -9998:
+            case {"token": str(text), "logprob": float() | int() as value} if (
+                _is_logprob(value) and value > -9998
+            ):
                 pairs.append((text, float(value)))
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
@@ -227,7 +277,9 @@ def _is_logprob(value: float) -> bool:
 _FIELD = "label"
 
 
-def label_request(slot: Slot, request: ModelRequest, most: int, constraint_mode: ConstraintMode) -> ModelRequest:
+def label_request(
+    slot: Slot, request: ModelRequest, most: int, constraint_mode: ConstraintMode
+) -> ModelRequest:
     """Return the request that has a slot's label written after its prefill, with up to `most` alternatives a token."""
     longest = max(map(len, slot.surfaces))
     labelling = replace(
@@ -241,7 +293,11 @@ def label_request(slot: Slot, request: ModelRequest, most: int, constraint_mode:
     if constraint_mode is not ConstraintMode.SCHEMA:
         return labelling
     words = [surface.strip() for surface in slot.surfaces]
-    return replace(labelling, max_tokens=longest + 32, constraint=Constraint.json(label_schema(words)))
+    return replace(
+        labelling,
+        max_tokens=longest + 32,
+        constraint=Constraint.json(label_schema(words)),
+    )
 
 
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
@@ -263,7 +319,9 @@ def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | Non
     if read is None:
         return None
     # The label that was written is all that is known for certain; a coverage of 1 says so.
-    return tuple(math.log(p * read.coverage) if p > 0 else -math.inf for p in read.distribution)
+    return tuple(
+        math.log(p * read.coverage) if p > 0 else -math.inf for p in read.distribution
+    )
 
 
 def _label_begin(text: str) -> int | None:
@@ -296,14 +354,19 @@ def _written_label(text: str, labels: Sequence[str]) -> int | None:
 _JSON_BEGINS = ("", *'{["-0123456789tfn')
 
 
-def follows(completion: Completion, constraint: Constraint | None, mode: ConstraintMode) -> bool:
+def follows(
+    completion: Completion, constraint: Constraint | None, mode: ConstraintMode
+) -> bool:
     """Return whether a reply follows its constraint, as far as it was sent and the reply is whole."""
     if constraint is None or mode is ConstraintMode.NONE:
         return True
     if mode is ConstraintMode.SCHEMA and constraint.form is not ConstraintForm.JSON:
         return True
     if completion.finish == "length" and constraint.form is not ConstraintForm.CHOICE:
-        return constraint.form is not ConstraintForm.JSON or completion.text.lstrip()[:1] in _JSON_BEGINS
+        return (
+            constraint.form is not ConstraintForm.JSON
+            or completion.text.lstrip()[:1] in _JSON_BEGINS
+        )
     return obeys(completion.text, constraint)
 
 

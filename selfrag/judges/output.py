@@ -24,26 +24,40 @@ LITTLE = 0.5
 """Coverage under which a judgment is reported as doubtful."""
 
 
-def slot_scores(request: ModelRequest, completion: Completion) -> list[tuple[float, ...] | None]:
+def slot_scores(
+    request: ModelRequest, completion: Completion
+) -> list[tuple[float, ...] | None]:
     """Return the scores of every slot; None where there are no log-probabilities of the slot's surfaces."""
     checked: list[tuple[float, ...] | None] = []
-    for slot, scores in zip_longest(request.slots, completion.scores[: len(request.slots)]):
+    for slot, scores in zip_longest(
+        request.slots, completion.scores[: len(request.slots)]
+    ):
         sound = scores is not None and _sound(scores, len(slot.surfaces))
         checked.append(scores if sound else None)
     return checked
 
 
 def slot_judgment(
-    labels: LabelSet, scores: Sequence[float] | None, site: Site, request: ModelRequest, number: int
+    labels: LabelSet,
+    scores: Sequence[float] | None,
+    site: Site,
+    request: ModelRequest,
+    number: int,
 ) -> tuple[Judgment | None, tuple[Diagnostic, ...]]:
     """Return the judgment of a slot by log-probabilities of its labels, None where undefined, with diagnostics."""
     if scores is None:
         return None, (Diagnostic(Code.MISSING, f"no probabilities for {site}", number),)
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
     source, evidence = _source_of(request, hard=certain), _evidence(request.state, site)
-    judgment = Judgment.from_logprobs(labels, scores, site=str(site), source=source, evidence=evidence)
+    judgment = Judgment.from_logprobs(
+        labels, scores, site=str(site), source=source, evidence=evidence
+    )
     if certain:
-        return judgment, (Diagnostic(Code.NO_LOGPROBS, f"a label without probabilities for {site}", number),)
+        return judgment, (
+            Diagnostic(
+                Code.NO_LOGPROBS, f"a label without probabilities for {site}", number
+            ),
+        )
     if judgment.coverage < LITTLE:
         message = f"only {judgment.coverage:.2g} of the probability is on the labels at {site}"
         return judgment, (Diagnostic(Code.LOW_COVERAGE, message, number),)
@@ -79,18 +93,25 @@ _BLANK = " \t\r\n"
 class LabelLikelihood:
     """A distribution over labels that was read off generated tokens."""
 
-    distribution: tuple[float, ...]  # probability of each label, in label order, summing to 1
+    distribution: tuple[
+        float, ...
+    ]  # probability of each label, in label order, summing to 1
     coverage: float  # probability that was found on the labels before normalising
     hard: bool = False  # whether a written label was taken as certain, for want of log-probabilities
 
 
 def certain(index: int, size: int) -> LabelLikelihood:
     """Return all probability on one of `size` labels."""
-    return LabelLikelihood(tuple(float(i == index) for i in range(size)), 1.0, hard=True)
+    return LabelLikelihood(
+        tuple(float(i == index) for i in range(size)), 1.0, hard=True
+    )
 
 
 def likelihood(
-    tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
+    tokens: Sequence[TokenLogprob],
+    text: str,
+    span: tuple[int, int],
+    surfaces: Sequence[str],
 ) -> LabelLikelihood | None:
     """Return the distribution at the `span` of a label in `text`, quotes included, for servers that score no slots.
 
@@ -111,7 +132,9 @@ def likelihood(
     return LabelLikelihood(tuple([share / total for share in mass]), min(1.0, total))
 
 
-def _token_at(tokens: Sequence[TokenLogprob], text: str, offset: int) -> tuple[int, str] | None:
+def _token_at(
+    tokens: Sequence[TokenLogprob], text: str, offset: int
+) -> tuple[int, str] | None:
     """Return the index of the token that holds the character at `offset`, and the token's text before it."""
     spelled = "".join(token.token for token in tokens)
     start = spelled.rfind(text)
@@ -126,7 +149,13 @@ def _token_at(tokens: Sequence[TokenLogprob], text: str, offset: int) -> tuple[i
     return None
 
 
-def _walk(tokens: Sequence[TokenLogprob], start: int, lead: str, forms: dict[int, str], mass: list[float]) -> None:
+def _walk(
+    tokens: Sequence[TokenLogprob],
+    start: int,
+    lead: str,
+    forms: dict[int, str],
+    mass: list[float],
+) -> None:
     """Add to `mass` what the alternatives from token `start` on say about the labels.
 
     `lead` is the text of that token before the label, and `forms` is what is left to write of each label.
@@ -142,7 +171,11 @@ def _walk(tokens: Sequence[TokenLogprob], start: int, lead: str, forms: dict[int
         chosen = False
         for text, logprob in top:
             written = _after(text, lead) if index == start else text
-            fitting = [label for label, form in forms.items() if written and _fits(written, form)]
+            fitting = [
+                label
+                for label, form in forms.items()
+                if written and _fits(written, form)
+            ]
             probability = weight * math.exp(min(0.0, logprob))
             if len(fitting) == 1:
                 mass[fitting[0]] += probability
@@ -172,7 +205,9 @@ def _fits(written: str, form: str) -> bool:
     """Return whether a token that writes this may begin `form`, or may follow where nothing of it is left."""
     if len(written) < len(form) or written == form:
         return form.startswith(written)
-    return written.startswith(form) and not (written[len(form)].isalnum() or written[len(form)] in "_.-")
+    return written.startswith(form) and not (
+        written[len(form)].isalnum() or written[len(form)] in "_.-"
+    )
 
 
 _SHOWN = 80
@@ -185,7 +220,9 @@ class ModelOutput:
     request: ModelRequest  # what was asked
     completion: Completion  # what came
     json: JsonReading  # the first JSON value in it
-    diagnostics: list[Diagnostic] = field(default_factory=list)  # filled while it is being understood
+    diagnostics: list[Diagnostic] = field(
+        default_factory=list
+    )  # filled while it is being understood
 
     def say(self, code: Code, message: str, site: int | None = None) -> None:
         """Note a diagnostic, once."""
@@ -206,7 +243,10 @@ def understand(request: ModelRequest, completion: Completion) -> ModelOutput:
         else:
             output.say(Code.EMPTY, "the model wrote nothing")
     elif not root.complete:
-        output.say(Code.TRUNCATED, f"the output breaks off or is damaged: ...{shown(completion.text[-40:])}")
+        output.say(
+            Code.TRUNCATED,
+            f"the output breaks off or is damaged: ...{shown(completion.text[-40:])}",
+        )
     elif output.json.extra:
         output.say(Code.RECOVERED, "there is text around the JSON")
     return output
@@ -222,11 +262,20 @@ def shown(value: object) -> str:
     return repr(text)
 
 
-def judgment(output: ModelOutput, labels: LabelSet, likelihood: LabelLikelihood, site: Site) -> Judgment:
+def judgment(
+    output: ModelOutput, labels: LabelSet, likelihood: LabelLikelihood, site: Site
+) -> Judgment:
     """Return a distribution as a judgment."""
     source = _source_of(output.request, hard=likelihood.hard)
     evidence = _evidence(output.request.state, site)
-    return Judgment(labels, str(site), likelihood.distribution, likelihood.coverage, source, evidence)
+    return Judgment(
+        labels,
+        str(site),
+        likelihood.distribution,
+        likelihood.coverage,
+        source,
+        evidence,
+    )
 
 
 def read_text(output: ModelOutput, path: JsonPath) -> str | None:
@@ -245,10 +294,18 @@ def say_missing(output: ModelOutput, path: JsonPath) -> None:
     """Note that the JSON, if there is any, holds nothing at a path."""
     if output.json.root is not None:
         where = ".".join(map(str, path)) or "the top"
-        output.say(Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}")
+        output.say(
+            Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}"
+        )
 
 
-def text_finding(output: ModelOutput, text: str | None, labels: LabelSet, site: Site, quiet: str | None) -> Finding:
+def text_finding(
+    output: ModelOutput,
+    text: str | None,
+    labels: LabelSet,
+    site: Site,
+    quiet: str | None,
+) -> Finding:
     """Return a hard judgment on a text that was written; undefined without a text.
 
     The first label means that the quiet text was written or, where there is none, something else than the text at the
@@ -258,4 +315,6 @@ def text_finding(output: ModelOutput, text: str | None, labels: LabelSet, site: 
         return Finding(site, None)
     is_new = text.casefold().split() != site.text.casefold().split()
     first = is_new if quiet is None else is_word(text, quiet)
-    return Finding(site, judgment(output, labels, certain(int(not first), len(labels)), site))
+    return Finding(
+        site, judgment(output, labels, certain(int(not first), len(labels)), site)
+    )

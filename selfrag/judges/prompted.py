@@ -38,7 +38,12 @@ class PromptedJudge(Judge):
             min_coverage: least probability on the labels together; a judgment with less is undefined.
             identity: what decides the answers of the model, for manifests.
         """
-        self.executor, self.codec, self.labels, self.adapter = executor, codec, labels, adapter
+        self.executor, self.codec, self.labels, self.adapter = (
+            executor,
+            codec,
+            labels,
+            adapter,
+        )
         self.min_coverage, self._identity = min_coverage, dict(identity or {})
         self.scope = usual_scope(labels)
         self._name: str | None = None
@@ -60,7 +65,11 @@ class PromptedJudge(Judge):
             return "endpoint"
         if self.adapter is None:
             return self.codec.embedded or "prompt"
-        return "activated adapter" if self.adapter in self.executor.activated else "adapter"
+        return (
+            "activated adapter"
+            if self.adapter in self.executor.activated
+            else "adapter"
+        )
 
     @name.setter
     def name(self, name: str) -> None:
@@ -68,7 +77,11 @@ class PromptedJudge(Judge):
 
     def identity(self) -> Mapping[str, Any]:
         """Return what decides its judgments."""
-        how = {"adapter": self.adapter, "dialect": self.codec.dialect, "min_coverage": self.min_coverage}
+        how = {
+            "adapter": self.adapter,
+            "dialect": self.codec.dialect,
+            "min_coverage": self.min_coverage,
+        }
         return {"kind": "judge", **how, **self._identity}
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
@@ -87,7 +100,9 @@ class PromptedJudge(Judge):
 
     def _request(self, state: JudgeInput) -> ModelRequest:
         request = self.codec.encode(state)
-        return request if self.adapter is None else replace(request, adapter=self.adapter)
+        return (
+            request if self.adapter is None else replace(request, adapter=self.adapter)
+        )
 
     def _covered(self, reflection: Reflection) -> Reflection:
         """Return the reflection with every judgment of little coverage undefined."""
@@ -95,7 +110,12 @@ class PromptedJudge(Judge):
         for finding in reflection.findings:
             judgment = finding.judgment
             if judgment is not None and judgment.coverage < self.min_coverage:
-                notes.append(Diagnostic(Code.LOW_COVERAGE, f"the labels at {finding.site} have too little probability"))
+                notes.append(
+                    Diagnostic(
+                        Code.LOW_COVERAGE,
+                        f"the labels at {finding.site} have too little probability",
+                    )
+                )
                 finding = Finding(finding.site, None)
             findings.append(finding)
         return replace(reflection, findings=tuple(findings), diagnostics=tuple(notes))

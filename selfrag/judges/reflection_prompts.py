@@ -20,7 +20,15 @@ from selfrag.common.errors import UserError
 from selfrag.judges.layout import indented, one_line, turn
 from selfrag.judges.output import slot_judgment, slot_scores
 from selfrag.judges.sentences import judged_turn, last_query
-from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, ModelRequest, Slot, logsumexp
+from selfrag.judges.wire import (
+    DIALECT,
+    ChatPrompt,
+    Codec,
+    Completion,
+    ModelRequest,
+    Slot,
+    logsumexp,
+)
 from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Cost
@@ -49,7 +57,9 @@ def judge_name(question: str) -> str:
     return f"{PROMPT_JUDGE}{question}"
 
 
-PROMPT_JUDGES: Mapping[str, LabelSet] = {judge_name(question): labels for question, labels in GROUPS.items()}
+PROMPT_JUDGES: Mapping[str, LabelSet] = {
+    judge_name(question): labels for question, labels in GROUPS.items()
+}
 """Judges of chat models: each question, by the name that weights and guardrails call it."""
 
 
@@ -57,7 +67,9 @@ PROMPT_JUDGES: Mapping[str, LabelSet] = {judge_name(question): labels for questi
 class LabelReply:
     """Words that stand for the labels of a group."""
 
-    words: tuple[str, ...]  # one a label; labels at the end that have none cannot be meant
+    words: tuple[
+        str, ...
+    ]  # one a label; labels at the end that have none cannot be meant
     say: str  # tells the model what to reply
 
 
@@ -87,7 +99,9 @@ class ReflectionWording:
             parts.append(f"{self.passage}{heading}\n  {indented(passage.text.strip())}")
         return turn(*parts, task)
 
-    def messages(self, state: JudgeInput, task: str | None = None) -> tuple[Message, ...]:
+    def messages(
+        self, state: JudgeInput, task: str | None = None
+    ) -> tuple[Message, ...]:
         """Return the conversation in which the answer to the last question is written, or with a task in its place."""
         question = state.last("user") or 0
         writing = self.write_from_passage if state.passages else self.write
@@ -98,11 +112,16 @@ class ReflectionWording:
 @cache
 def reflection_wording() -> ReflectionWording:
     """Return the wording of this package."""
-    table: dict[str, Any] = tomllib.loads((files(__package__) / "reflection_prompts.toml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = tomllib.loads(
+        (files(__package__) / "reflection_prompts.toml").read_text(encoding="utf-8")
+    )
     questions = {}
     for name in GROUPS:
         entry = table.pop(name)
-        replies = tuple(LabelReply(tuple(reply["words"]), reply["say"]) for reply in entry["replies"])
+        replies = tuple(
+            LabelReply(tuple(reply["words"]), reply["say"])
+            for reply in entry["replies"]
+        )
         questions[name] = ReflectionQuestion(entry["task"], replies)
     return ReflectionWording(**table, questions=questions)
 
@@ -111,7 +130,9 @@ LabelSurfaces = tuple[tuple[str, ...], ...]
 """For each label what a model may write for it."""
 
 
-def choose_reply(question: ReflectionQuestion, codec: TextCodec | None) -> tuple[LabelReply, LabelSurfaces]:
+def choose_reply(
+    question: ReflectionQuestion, codec: TextCodec | None
+) -> tuple[LabelReply, LabelSurfaces]:
     """Return the first reply whose words are single tokens of a tokenizer, with what counts for each label.
 
     A word counts with a capital letter as well. Without a tokenizer the first reply is taken as it is.
@@ -121,13 +142,17 @@ def choose_reply(question: ReflectionQuestion, codec: TextCodec | None) -> tuple
     """
     for reply in question.replies:
         if codec is None:
-            return reply, tuple(tuple(dict.fromkeys((word, word.capitalize()))) for word in reply.words)
+            return reply, tuple(
+                tuple(dict.fromkeys((word, word.capitalize()))) for word in reply.words
+            )
         surfaces = tuple(_single_tokens(codec, word) for word in reply.words)
         ids = [codec.encode(surface)[0] for label in surfaces for surface in label]
         if all(surfaces) and len(set(ids)) == len(ids):
             return reply, surfaces
     words = ", ".join(repr(word) for reply in question.replies for word in reply.words)
-    raise UserError(f"the model cannot be asked to reflect: its tokenizer writes none of {words} as a token of its own")
+    raise UserError(
+        f"the model cannot be asked to reflect: its tokenizer writes none of {words} as a token of its own"
+    )
 
 
 def _single_tokens(codec: TextCodec, word: str) -> tuple[str, ...]:
@@ -143,11 +168,15 @@ class ReflectionCodec(Codec):
     wording: ReflectionWording
     task: str  # the question with what to reply
     surfaces: LabelSurfaces
-    cut: Callable[[Passage], Passage] = lambda passage: passage  # shortens a passage to what may be shown
+    cut: Callable[[Passage], Passage] = lambda passage: (
+        passage
+    )  # shortens a passage to what may be shown
     extra: Mapping[str, Any] = field(default_factory=dict)  # see `ChatPrompt`
     scaling: Scaling | None = None  # calibrates the probabilities
     dialect = DIALECT
-    cost = Cost.INLINE  # the model's own critique: every candidate has it, as it would have its token
+    cost = (
+        Cost.INLINE
+    )  # the model's own critique: every candidate has it, as it would have its token
 
     @property
     def labels(self) -> LabelSet:
@@ -159,15 +188,23 @@ class ReflectionCodec(Codec):
         state = replace(state, passages=tuple(map(self.cut, state.passages[:1])))
         if self.intrinsic in BEFORE:
             question = state.last("user")
-            asked = state if question is None else replace(state, messages=state.messages[: question + 1])
+            asked = (
+                state
+                if question is None
+                else replace(state, messages=state.messages[: question + 1])
+            )
             messages = self.wording.messages(asked, self.task)
         elif state.messages[-1].role == "assistant":
             messages = (*self.wording.messages(state), Message("user", self.task))
         else:
-            raise UserError(f"prompt_{self.intrinsic} judges a reply; the last turn must be of role assistant")
+            raise UserError(
+                f"prompt_{self.intrinsic} judges a reply; the last turn must be of role assistant"
+            )
         flat = tuple(surface for label in self.surfaces for surface in label)
         slot = Slot(flat, self._site(state))
-        return ModelRequest(state, ChatPrompt(messages, extra=self.extra, own=self.task), slots=(slot,))
+        return ModelRequest(
+            state, ChatPrompt(messages, extra=self.extra, own=self.task), slots=(slot,)
+        )
 
     def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return the one judgment."""
@@ -184,11 +221,17 @@ class ReflectionCodec(Codec):
         judgment, notes = slot_judgment(self.labels, by_label, slot.site, request, 0)
         if judgment is not None and self.scaling is not None:
             judgment = self.scaling(judgment)
-        return Reflection(request.state, (Finding(slot.site, judgment),), None, completion.text, notes)
+        return Reflection(
+            request.state, (Finding(slot.site, judgment),), None, completion.text, notes
+        )
 
     def _site(self, state: JudgeInput) -> Site:
         if self.intrinsic in BEFORE:
-            return state.in_passage(SiteKind.PASSAGE, 0) if state.passages else last_query(state)
+            return (
+                state.in_passage(SiteKind.PASSAGE, 0)
+                if state.passages
+                else last_query(state)
+            )
         if state.begin:
             last = len(state.messages) - 1
             return state.in_message(SiteKind.RESPONSE, last, state.begin)
@@ -196,7 +239,10 @@ class ReflectionCodec(Codec):
 
 
 def reflection_codecs(
-    wording: ReflectionWording, codec: TextCodec | None, scalings: Mapping[str, Scaling], **settings: Any
+    wording: ReflectionWording,
+    codec: TextCodec | None,
+    scalings: Mapping[str, Scaling],
+    **settings: Any,
 ) -> dict[str, ReflectionCodec]:
     """Return a codec for each question of the wording, with words that the tokenizer writes as one token."""
     codecs = {}
@@ -204,5 +250,7 @@ def reflection_codecs(
         reply, surfaces = choose_reply(question, codec)
         scaling = scalings.get(name)
         task = f"{question.task} {reply.say}"
-        codecs[name] = ReflectionCodec(name, wording, task, surfaces, scaling=scaling, **settings)
+        codecs[name] = ReflectionCodec(
+            name, wording, task, surfaces, scaling=scaling, **settings
+        )
     return codecs

@@ -20,9 +20,16 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.sentence_ends import STOPS
 from selfrag.judges.wire import ChatPrompt, PromptPiece, Slot, TextPrompt
 from selfrag.reflection.inputs import ROLES
-from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec, common_prefix
+from selfrag.tokenization import (
+    HFTextCodec,
+    ReadOnlyTokenizer,
+    TextCodec,
+    common_prefix,
+)
 
-_MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")  # private use: no template has them
+_MARK = re.compile(
+    "\ue000([0-9]+)([^\ue000\ue001]*)\ue001"
+)  # private use: no template has them
 _WORD = re.compile(r"\s*<[a-z_]+>")
 _PROBE = 'aA"<'
 """Inside a mark: comes out changed where a template changes letters, quotes or brackets."""
@@ -45,19 +52,27 @@ class Renderer:
     def of(cls, tokenizer: Any) -> Renderer:
         """Return a renderer for a tokenizer, which must have an EOS token."""
         if tokenizer.eos_token_id is None:
-            raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+            raise UserError(
+                "the tokenizer has no EOS token; set tokenizer.eos_token first"
+            )
         trusted = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
-        return cls(tokenizer, HFTextCodec(tokenizer), int(tokenizer.eos_token_id), trusted)
+        return cls(
+            tokenizer, HFTextCodec(tokenizer), int(tokenizer.eos_token_id), trusted
+        )
 
     @cached_property
     def sentence_stops(self) -> tuple[int, ...]:
         """Return the ids after which a sentence may end; none of a tokenizer whose vocabulary is not known."""
-        return self.text.ending_with(STOPS) if isinstance(self.text, HFTextCodec) else ()
+        return (
+            self.text.ending_with(STOPS) if isinstance(self.text, HFTextCodec) else ()
+        )
 
     def prompt(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
         """Return the ids of a prompt, up to where the reply begins; refuse a chat template that changes texts."""
         pieces = prompt.pieces if isinstance(prompt, TextPrompt) else self._chat(prompt)
-        ids: list[int] = list(self.text.bos_ids) if isinstance(prompt, TextPrompt) else []
+        ids: list[int] = (
+            list(self.text.bos_ids) if isinstance(prompt, TextPrompt) else []
+        )
         for control, run in groupby(pieces, key=lambda piece: piece.control):
             text = "".join(piece.text for piece in run)
             ids += self.control(text) if control else self.text.encode(text)
@@ -66,7 +81,9 @@ class Renderer:
     def control(self, text: str) -> list[int]:
         """Return ids of text that a template wrote, control tokens included. Never call it with the text of others."""
         if self.trusted is None:
-            raise ValueError("a renderer without `trusted` has no control tokens; make it by Renderer.of")
+            raise ValueError(
+                "a renderer without `trusted` has no control tokens; make it by Renderer.of"
+            )
         return self.trusted.ids([text])[0]
 
     def reply(self, prefill: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -85,19 +102,25 @@ class Renderer:
             The ids that all surfaces have in common, the prefill as a rule; and those of each surface after them, none
             empty, none the beginning of another.
         """
-        replies = [tuple(self.text.encode(slot.prefill + surface)) for surface in slot.surfaces]
+        replies = [
+            tuple(self.text.encode(slot.prefill + surface)) for surface in slot.surfaces
+        ]
         border = common_prefix(replies)
         if len(replies) == 1:  # one surface alone is scored from its prefill on
             border = len(self.reply(slot.prefill, slot.surfaces[0])[0])
         paths = tuple([ids[border:] for ids in replies])
         if len(set(paths)) != len(paths) or not all(paths):
-            raise UserError(f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}")
+            raise UserError(
+                f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}"
+            )
         return replies[0][:border], paths
 
     def _chat(self, prompt: ChatPrompt) -> list[PromptPiece]:
         """Return the template's own text as control pieces, what it was given as text pieces."""
         if not getattr(self.tokenizer, "chat_template", None):
-            raise UserError("the tokenizer has no chat template; give a chat model, or a dialect that renders prompts")
+            raise UserError(
+                "the tokenizer has no chat template; give a chat model, or a dialect that renders prompts"
+            )
         marks = _Marks()
         # A template may look for the word in brackets that a codec's own turn begins with; no other text shows it one.
         word = _WORD.match(prompt.own)
@@ -106,17 +129,23 @@ class Renderer:
         for number, message in enumerate(prompt.messages, 1):
             role = marks.role(message.role)
             begin = last_begin if number == len(prompt.messages) else ""
-            messages.append({"role": role, "content": marks.put(message.content, begin=begin)})
+            messages.append(
+                {"role": role, "content": marks.put(message.content, begin=begin)}
+            )
         options: dict[str, Any] = {}
         if prompt.documents:
-            options["documents"] = [marks.document(document) for document in prompt.documents]
+            options["documents"] = [
+                marks.document(document) for document in prompt.documents
+            ]
         settings = prompt.extra.get("chat_template_kwargs") or {}
         if "enable_thinking" in settings:
             options["enable_thinking"] = bool(settings["enable_thinking"])
         adapter = settings.get("adapter_name")
         if adapter is None:
             return marks.filled(render_chat(self.tokenizer, messages, **options))
-        rendered = render_chat(self.tokenizer, messages, **options, adapter_name=adapter)
+        rendered = render_chat(
+            self.tokenizer, messages, **options, adapter_name=adapter
+        )
         if rendered == render_chat(self.tokenizer, messages, **options):
             raise UserError(
                 f"the model's chat template knows no adapter {adapter!r:.60}; give a Granite Switch checkpoint"
@@ -176,7 +205,9 @@ class _Marks:
                     f"a document has the field {key!r:.60}; fields are plain names such as text, title, doc_id"
                 )
             if value is not None and not isinstance(value, bool | int | float):
-                text = value if isinstance(value, str) else json.dumps(value, default=str)
+                text = (
+                    value if isinstance(value, str) else json.dumps(value, default=str)
+                )
                 value = self.put(text, needed=key in _SHOWN)
             marked[key] = value
         return marked
@@ -184,12 +215,18 @@ class _Marks:
     def filled(self, rendered: str) -> list[PromptPiece]:
         """Return what a template made, with the texts in the places of their marks; only JSON may have changed them."""
         if set("\ue000\ue001") & set(_MARK.sub("", rendered)):
-            raise UserError("the model's chat template changes what it is given; use a dialect that renders")
+            raise UserError(
+                "the model's chat template changes what it is given; use a dialect that renders"
+            )
         template, *parts = _MARK.split(rendered)
         pieces, used = [], []
-        for number, probe, following in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        for number, probe, following in zip(
+            parts[::3], parts[1::3], parts[2::3], strict=True
+        ):
             if probe not in (_PROBE, _AS_JSON):
-                raise UserError("the model's chat template changes what it is given; use a dialect that renders")
+                raise UserError(
+                    "the model's chat template changes what it is given; use a dialect that renders"
+                )
             shown, space, core, after = self._texts[int(number)]
             # What the template has left of what it was shown, and of white space, belongs to the text again.
             before = shown + space
@@ -199,10 +236,15 @@ class _Marks:
                 after = ""
             if probe == _AS_JSON:
                 core = json.dumps(core, ensure_ascii=False)[1:-1]
-            pieces += [PromptPiece(template.removesuffix(before), control=True), PromptPiece(f"{before}{core}{after}")]
+            pieces += [
+                PromptPiece(template.removesuffix(before), control=True),
+                PromptPiece(f"{before}{core}{after}"),
+            ]
             used.append(int(number))
             template = following.removeprefix(after)
         pieces.append(PromptPiece(template, control=True))
         if sorted(number for number in used if number in self._needed) != self._needed:
-            raise UserError("the model's chat template drops or repeats what it is given; use a dialect that renders")
+            raise UserError(
+                "the model's chat template drops or repeats what it is given; use a dialect that renders"
+            )
         return [piece for piece in pieces if piece.text]

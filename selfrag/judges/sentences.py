@@ -12,7 +12,22 @@ from selfrag.reflection.findings import Citation
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
-_ABBREVIATIONS = frozenset({"al.", "approx.", "c.", "ca.", "cf.", "esp.", "etc.", "fig.", "no.", "pp.", "vol.", "vs."})
+_ABBREVIATIONS = frozenset(
+    {
+        "al.",
+        "approx.",
+        "c.",
+        "ca.",
+        "cf.",
+        "esp.",
+        "etc.",
+        "fig.",
+        "no.",
+        "pp.",
+        "vol.",
+        "vs.",
+    }
+)
 _TAIL = 20
 """Characters at the end of a sentence that are looked at: more than the longest abbreviation and white space."""
 
@@ -29,7 +44,10 @@ def rules(text: str) -> Sequence[Span]:
     """
     spans: list[Span] = []
     for start, end in _finder()(text):
-        if spans and _goes_on(text[max(spans[-1][0], spans[-1][1] - _TAIL) : spans[-1][1]], text[start:end]):
+        if spans and _goes_on(
+            text[max(spans[-1][0], spans[-1][1] - _TAIL) : spans[-1][1]],
+            text[start:end],
+        ):
             spans[-1] = (spans[-1][0], end)
         else:
             spans.append((start, end))
@@ -44,13 +62,17 @@ def last_turn(state: JudgeInput) -> Site:
 def last_query(state: JudgeInput) -> Site:
     """Return the last user message, or the last message where no user spoke."""
     index = state.last("user")
-    return last_turn(state) if index is None else state.in_message(SiteKind.QUERY, index)
+    return (
+        last_turn(state) if index is None else state.in_message(SiteKind.QUERY, index)
+    )
 
 
 def judged_turn(state: JudgeInput) -> Site:
     """Return the last message, as the response or the query that it is."""
     index = last_index(state)
-    scope = {"assistant": SiteKind.RESPONSE, "user": SiteKind.QUERY}.get(state.messages[index].role, SiteKind.TURN)
+    scope = {"assistant": SiteKind.RESPONSE, "user": SiteKind.QUERY}.get(
+        state.messages[index].role, SiteKind.TURN
+    )
     return state.in_message(scope, index)
 
 
@@ -58,7 +80,11 @@ def judged_site(scope: SiteKind, state: JudgeInput) -> Site:
     """Return the site of an intrinsic that judges one thing: a passage, the last user turn, or the last turn."""
     if scope is SiteKind.PASSAGE and state.passages:
         return state.in_passage(SiteKind.PASSAGE, 0)
-    return last_query(state) if scope in (SiteKind.QUERY, SiteKind.PASSAGE) else judged_turn(state)
+    return (
+        last_query(state)
+        if scope in (SiteKind.QUERY, SiteKind.PASSAGE)
+        else judged_turn(state)
+    )
 
 
 def first_passage(state: JudgeInput) -> Site:
@@ -75,10 +101,15 @@ def last_index(state: JudgeInput) -> int:
     return len(state.messages) - 1
 
 
-def response_sites(state: JudgeInput, index: int, find: SentenceFinder = rules) -> tuple[Site, ...]:
+def response_sites(
+    state: JudgeInput, index: int, find: SentenceFinder = rules
+) -> tuple[Site, ...]:
     """Return the sentences of message `index`, in order; a blank line ends a sentence."""
     content = state.messages[index].content
-    return tuple(state.in_message(SiteKind.SENTENCE, index, *span) for span in sentences(content, find))
+    return tuple(
+        state.in_message(SiteKind.SENTENCE, index, *span)
+        for span in sentences(content, find)
+    )
 
 
 def source_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site, ...]:
@@ -104,19 +135,30 @@ def merged(state: JudgeInput, sites: Sequence[Site]) -> tuple[Site, ...]:
     joined: list[Site] = []
     for site in sorted(sites, key=lambda site: (site.passage or 0, site.begin)):
         last = joined[-1] if joined else None
-        if site.passage is None or last is None or last.passage != site.passage or site.begin < last.end:
+        if (
+            site.passage is None
+            or last is None
+            or last.passage != site.passage
+            or site.begin < last.end
+        ):
             joined.append(site)
             continue
         between = state.passages[site.passage].text[last.end : site.begin]
         if between.strip():
             joined.append(site)
         else:
-            joined[-1] = state.in_passage(last.scope, site.passage, last.begin, site.end)
+            joined[-1] = state.in_passage(
+                last.scope, site.passage, last.begin, site.end
+            )
     return tuple(joined)
 
 
 def cited_spans(
-    state: JudgeInput, scores: Mapping[Site, float], *, share: float = 0.5, most: int = 3
+    state: JudgeInput,
+    scores: Mapping[Site, float],
+    *,
+    share: float = 0.5,
+    most: int = 3,
 ) -> tuple[Citation, ...]:
     """Return the best sentences of the passages as citations, neighbours merged, in the order of the passages.
 
@@ -138,4 +180,8 @@ def _within(inner: Site, outer: Site) -> bool:
 
 def _goes_on(before: str, after: str) -> bool:
     words, first = before.split(), after.lstrip()[:1]
-    return bool(words) and words[-1].casefold() in _ABBREVIATIONS and (first.islower() or first.isdigit())
+    return (
+        bool(words)
+        and words[-1].casefold() in _ABBREVIATIONS
+        and (first.islower() or first.isdigit())
+    )

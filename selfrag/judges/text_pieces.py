@@ -43,5 +43,8 @@ class TextPieces(TextCodec):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
-        pieces = [number.to_bytes(_BYTES + 1).lstrip(b"\0").removeprefix(_MARK) for number in ids]
+        pieces = [
+            number.to_bytes(_BYTES + 1).lstrip(b"\0").removeprefix(_MARK)
+            for number in ids
+        ]
         return b"".join(pieces).decode()

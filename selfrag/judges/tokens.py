@@ -30,7 +30,11 @@ class TokenJudge(Judge):
     cost = Cost.ONE_TOKEN  # on the decoder's own prefix
 
     def __init__(
-        self, prompting: Prompting, labels: LabelSet = ISSUP, passage_tokens: int = PASSAGE_TOKENS, name: str = ""
+        self,
+        prompting: Prompting,
+        labels: LabelSet = ISSUP,
+        passage_tokens: int = PASSAGE_TOKENS,
+        name: str = "",
     ) -> None:
         """Judge by a group.
 
@@ -42,13 +46,20 @@ class TokenJudge(Judge):
         """
         if labels not in (ISREL, ISSUP, ISUSE):
             raise UserError(f"{labels!r} is no critique; give ISREL, ISSUP or ISUSE")
-        self.prompting, self.labels, self.passage_tokens = prompting, labels, passage_tokens
+        self.prompting, self.labels, self.passage_tokens = (
+            prompting,
+            labels,
+            passage_tokens,
+        )
         self.name, self.scope = name or f"token_{labels.role}", usual_scope(labels)
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input: the question, its first passage and the response as one segment."""
         vocabulary = self.prompting.vocabulary
-        results = yield [Generate(self._prompt(state), 1, watch_ids=vocabulary.watch) for state in inputs]
+        results = yield [
+            Generate(self._prompt(state), 1, watch_ids=vocabulary.watch)
+            for state in inputs
+        ]
         reflections = []
         for state, result in zip(inputs, results, strict=True):
             if not isinstance(result, Generated):
@@ -56,7 +67,9 @@ class TokenJudge(Judge):
                 continue
             site = self._site(state)
             evidence = state.passages[0].id if state.passages else None
-            judgment = read_critique(vocabulary, self.labels, result.watched[0], str(site), evidence)
+            judgment = read_critique(
+                vocabulary, self.labels, result.watched[0], str(site), evidence
+            )
             reflections.append(Reflection.of(state, site, judgment))
         return reflections
 
@@ -65,9 +78,13 @@ class TokenJudge(Judge):
         question = state.last("user")
         if question is None:
             raise UserError(f"{self.name}: the conversation has no user turn")
-        history = [Turn(message.role, message.content) for message in state.messages[:question]]
+        history = [
+            Turn(message.role, message.content) for message in state.messages[:question]
+        ]
         vocabulary = self.prompting.vocabulary
-        ids = [*self.prompting.prompt(state.messages[question].content, history=history)]
+        ids = [
+            *self.prompting.prompt(state.messages[question].content, history=history)
+        ]
         if state.passages:
             evidence = self.prompting.evidence(state.passages[0], self.passage_tokens)
             ids += [vocabulary.retrieve[0], *evidence.ids]
@@ -80,7 +97,9 @@ class TokenJudge(Judge):
         if len(state.messages) - 1 > question:
             ids += self.prompting.codec.encode(state.messages[-1].content)
         if self.labels == ISUSE and state.passages:
-            ids.append(vocabulary.group(ISSUP)[0])  # the most favourable one, so that utility decides
+            ids.append(
+                vocabulary.group(ISSUP)[0]
+            )  # the most favourable one, so that utility decides
         return tuple(ids)
 
     def _site(self, state: JudgeInput) -> Site:
@@ -90,7 +109,11 @@ class TokenJudge(Judge):
             if state.passages:
                 return state.in_passage(SiteKind.PASSAGE, 0)
             index = state.last("user") or 0
-        kind = SiteKind.RESPONSE if state.messages[index].role == "assistant" else SiteKind.QUERY
+        kind = (
+            SiteKind.RESPONSE
+            if state.messages[index].role == "assistant"
+            else SiteKind.QUERY
+        )
         return state.in_message(kind, index)
 
 
@@ -100,21 +123,33 @@ class TokenCritiques(CritiqueJudge):
     name = "tokens"
     cost = Cost.ONE_TOKEN
 
-    def __init__(self, intrinsic: str, prompting: Prompting, engine: Any = None) -> None:
+    def __init__(
+        self, intrinsic: str, prompting: Prompting, engine: Any = None
+    ) -> None:
         """Judge an intrinsic of `VIEWS` by the tokens of the Self-RAG model of `prompting`, perhaps on an engine."""
         super().__init__(intrinsic)
         self.prompting, self.engine = prompting, engine
 
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(
+        self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]
+    ) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; one request a pair."""
-        by_group: dict[LabelSet, dict[int, JudgeInput]] = {}  # inputs by the position of their pair
+        by_group: dict[
+            LabelSet, dict[int, JudgeInput]
+        ] = {}  # inputs by the position of their pair
         for position, (state, pair) in enumerate(pairs):
             by_group.setdefault(pair.labels, {})[position] = _input_of(pair, state)
         judgments: dict[int, Judgment | Diagnostic] = {}
         for labels, inputs in by_group.items():
-            reflections = yield from TokenJudge(self.prompting, labels).judge(list(inputs.values()))
+            reflections = yield from TokenJudge(self.prompting, labels).judge(
+                list(inputs.values())
+            )
             for position, reflection in zip(inputs, reflections, strict=True):
-                judgments[position] = next(chain[Judgment | Diagnostic](reflection.judgments, reflection.diagnostics))
+                judgments[position] = next(
+                    chain[Judgment | Diagnostic](
+                        reflection.judgments, reflection.diagnostics
+                    )
+                )
         return [judgments[position] for position in range(len(pairs))]
 
 

@@ -70,7 +70,9 @@ class Slot:
     of another (end them with what follows the label), so that their exact sequence probabilities are disjoint events.
     """
 
-    surfaces: tuple[str, ...]  # one string a label, in label order, as the model would write it after `prefill`
+    surfaces: tuple[
+        str, ...
+    ]  # one string a label, in label order, as the model would write it after `prefill`
     site: Site  # what is judged
     prefill: str = ""  # text of the reply before the label
 
@@ -91,11 +93,17 @@ class ModelRequest:
     max_tokens: int = 0  # most new tokens of generated text; 0 if only slots are scored
     temperature: float | None = 0.0  # of generated text; None leaves it to the server
     constraint: Constraint | None = None  # what the text must match; None for free text
-    slots: tuple[Slot, ...] = ()  # labels to be scored, each a result in `Completion.scores`
-    sites: tuple[Site, ...] = ()  # places that the model calls by number, response sentences as a rule
+    slots: tuple[
+        Slot, ...
+    ] = ()  # labels to be scored, each a result in `Completion.scores`
+    sites: tuple[
+        Site, ...
+    ] = ()  # places that the model calls by number, response sentences as a rule
     sources: tuple[Site, ...] = ()  # places that the model may cite by number
     top_logprobs: int = 0  # alternatives wanted at each generated token; 0 for none
-    adapter: str | None = None  # name of the LoRA adapter, as engine or server know it; None for the base model
+    adapter: str | None = (
+        None  # name of the LoRA adapter, as engine or server know it; None for the base model
+    )
     prefill: str = ""  # how the reply begins, written for the model; generated text goes on from there
     # whether the text may end with its first sentence; an executor that cannot stop there returns more
     sentence: bool = False
@@ -107,7 +115,9 @@ class TokenLogprob:
 
     token: str  # its text
     logprob: float  # natural log-probability
-    top: tuple[tuple[str, float], ...] = ()  # alternatives, itself as a rule among them, best first
+    top: tuple[
+        tuple[str, float], ...
+    ] = ()  # alternatives, itself as a rule among them, best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,9 @@ class Completion:
     # `stop` where the model ended its turn, `sentence` at the end of one, `length`, or the server's own word; None if
     # unknown
     finish: str | None = None
-    tokens: tuple[TokenLogprob, ...] | None = None  # log-probabilities of the text's tokens; None if there are none
+    tokens: tuple[TokenLogprob, ...] | None = (
+        None  # log-probabilities of the text's tokens; None if there are none
+    )
     # for each slot the natural log-probability of each surface under the raw model, -inf allowed; None for a slot that
     # could not be scored
     scores: tuple[tuple[float, ...] | None, ...] = ()
@@ -162,7 +174,9 @@ class Codec(Protocol):
     intrinsic: str  # name of the intrinsic, such as `answerability`
     dialect: str  # name of the dialect, such as `granite-3.2`
     cost: Cost = Cost.GENERATED  # of a request to the base model
-    embedded: str | None = None  # how a judge is called whose adapter is inside the checkpoint
+    embedded: str | None = (
+        None  # how a judge is called whose adapter is inside the checkpoint
+    )
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request for a state; odd roles and missing passages are accepted where they have any form."""
@@ -186,7 +200,9 @@ class Executor(Protocol):
     # whether a reply can be begun for the model; where not, `Request.prefill` is a wish, and whole replies are written
     continues: bool = True
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         """Return one result a request, in order; a request that failed alone comes back as `Failed`.
 
         An `EngineError` says that the model is gone, a `UserError` that the executor cannot do what is asked of it.
@@ -201,7 +217,9 @@ class Executor(Protocol):
         Raises:
             UserError: the executor has no probabilities of texts that it did not write.
         """
-        raise UserError("this model gives no probabilities of texts that it did not write; ask it without options")
+        raise UserError(
+            "this model gives no probabilities of texts that it did not write; ask it without options"
+        )
 
     def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         """Return the same, run to its end."""
@@ -228,6 +246,8 @@ class LateExecutor(Executor):
         """Return its engine."""
         return self.loaded.engine
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         """Return one result a request."""
         return (yield from self.loaded.steps(requests))

@@ -46,6 +46,11 @@ def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
     for word in set(content_words(text)):
         df = sum(word in document for document in documents)
         rarity = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
-        score += rarity * counts[word] * (K1 + 1) / (counts[word] + K1 * (1 - B + B * size / mean))
+        score += (
+            rarity
+            * counts[word]
+            * (K1 + 1)
+            / (counts[word] + K1 * (1 - B + B * size / mean))
+        )
         most += rarity * (K1 + 1)
     return score / most if most else 0.0

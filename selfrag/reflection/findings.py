@@ -49,7 +49,9 @@ class Citation:
     """A piece of a passage (or of an earlier turn) that a response sentence rests on."""
 
     site: Site  # where; adjacent sentences of one passage are merged
-    probability: float | None = None  # of this citation; None where the model gave no probabilities
+    probability: float | None = (
+        None  # of this citation; None where the model gave no probabilities
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,12 @@ class Finding:
     """One judgment at one site."""
 
     site: Site  # what was judged, in the caller's text
-    judgment: Judgment | None  # None where undefined: left out, unreadable or without probability. Never a number then.
-    citations: tuple[Citation, ...] = ()  # what it rests on; empty is "no citation" if `judgment` says so
+    judgment: (
+        Judgment | None
+    )  # None where undefined: left out, unreadable or without probability. Never a number then.
+    citations: tuple[
+        Citation, ...
+    ] = ()  # what it rests on; empty is "no citation" if `judgment` says so
     explanation: str | None = None  # the model's own words, untrusted
 
 
@@ -67,14 +73,18 @@ class Reflection:
     """What a judge says about one input."""
 
     state: JudgeInput  # what was looked at
-    findings: tuple[Finding, ...] = ()  # in the order of the sites, one a site for judges of sentences
+    findings: tuple[
+        Finding, ...
+    ] = ()  # in the order of the sites, one a site for judges of sentences
     # what was written, for tasks that write (rewrite, clarification, correction); None if undefined
     text: str | None = None
     raw: str = ""  # the model's output as it came
     diagnostics: tuple[Diagnostic, ...] = ()  # what was wrong with it
 
     @classmethod
-    def failed(cls, state: JudgeInput, reason: str, code: Code = Code.FAILED) -> Reflection:
+    def failed(
+        cls, state: JudgeInput, reason: str, code: Code = Code.FAILED
+    ) -> Reflection:
         """Return the reflection of a request that was not served: undefined, with the reason."""
         return cls(state, diagnostics=(Diagnostic(code, printable(reason)),))
 
@@ -86,7 +96,11 @@ class Reflection:
     @property
     def judgments(self) -> tuple[Judgment, ...]:
         """Return the judgments that are defined."""
-        return tuple(finding.judgment for finding in self.findings if finding.judgment is not None)
+        return tuple(
+            finding.judgment
+            for finding in self.findings
+            if finding.judgment is not None
+        )
 
     @property
     def scored(self) -> tuple[Judgment, ...]:
@@ -102,7 +116,11 @@ class Reflection:
     @property
     def reason(self) -> str | None:
         """Return why nothing is defined; None where something is, or where nobody knows."""
-        return self.diagnostics[0].message if self.diagnostics and not self.scored else None
+        return (
+            self.diagnostics[0].message
+            if self.diagnostics and not self.scored
+            else None
+        )
 
     def mean(self, site: str, evidence: str | None) -> Judgment | None:
         """Return the mixture of the scored judgments; None without any. Citations count by length of the sentence."""
@@ -114,27 +132,46 @@ class Reflection:
             return replace(first, site=site, evidence=evidence)
         shares = [1.0] * len(judgments)
         if first.role is Role.CITATION:
-            lengths = {id(finding.judgment): len(finding.site.text) for finding in self.findings}
+            lengths = {
+                id(finding.judgment): len(finding.site.text)
+                for finding in self.findings
+            }
             shares = [max(1.0, float(lengths[id(judgment)])) for judgment in judgments]
         total = math.fsum(shares)
         columns = zip(*[judgment.distribution for judgment in judgments], strict=True)
-        mixture = [math.fsum(map(mul, probabilities, shares)) / total for probabilities in columns]
-        coverage = math.fsum(map(mul, [judgment.coverage for judgment in judgments], shares)) / total
-        return Judgment(first.labels, site, tuple(mixture), coverage, first.source, evidence)
+        mixture = [
+            math.fsum(map(mul, probabilities, shares)) / total
+            for probabilities in columns
+        ]
+        coverage = (
+            math.fsum(map(mul, [judgment.coverage for judgment in judgments], shares))
+            / total
+        )
+        return Judgment(
+            first.labels, site, tuple(mixture), coverage, first.source, evidence
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         judgments = []
         for finding in self.findings:
-            spans = [{**citation.site.as_dict(), "probability": citation.probability} for citation in finding.citations]
+            spans = [
+                {**citation.site.as_dict(), "probability": citation.probability}
+                for citation in finding.citations
+            ]
             judgment = None if finding.judgment is None else finding.judgment.as_dict()
-            judgments.append({**finding.site.as_dict(), "judgment": judgment, "citations": spans})
+            judgments.append(
+                {**finding.site.as_dict(), "judgment": judgment, "citations": spans}
+            )
         notes = [note.as_dict() for note in self.diagnostics]
         return {"judgments": judgments, "text": self.text, "diagnostics": notes}
 
     def lines(self) -> list[str]:
         """Return what a person wants to know, a line each."""
-        lines = [f"{spread(finding.judgment)}: {' '.join(finding.site.text.split())}" for finding in self.findings]
+        lines = [
+            f"{spread(finding.judgment)}: {' '.join(finding.site.text.split())}"
+            for finding in self.findings
+        ]
         return [*lines, *(f"note: {note.message}" for note in self.diagnostics)]
 
     @property
@@ -147,5 +184,7 @@ def spread(judgment: Judgment | None) -> str:
     """Return a distribution for people: `answerable 0.93, unanswerable 0.07`, or `undefined`. Tiny shares left out."""
     if judgment is None:
         return "undefined"
-    shares = sorted(zip(judgment.distribution, judgment.labels.names, strict=True), reverse=True)
+    shares = sorted(
+        zip(judgment.distribution, judgment.labels.names, strict=True), reverse=True
+    )
     return ", ".join(f"{name} {share:.2f}" for share, name in shares if share >= 0.005)

@@ -24,7 +24,9 @@ class Message:
     """One turn."""
 
     role: str  # one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`
-    content: str  # untrusted; nothing in it can become a control token or a sentence tag
+    content: (
+        str  # untrusted; nothing in it can become a control token or a sentence tag
+    )
 
 
 class SiteKind(StrEnum):
@@ -56,14 +58,20 @@ class Site:
         if (self.message is None) == (self.passage is None):
             raise ValueError("a site is in a message or in a passage")
         if self.end - self.begin != len(self.text) or self.begin < 0:
-            raise ValueError(f"site {self.begin}:{self.end} does not hold {len(self.text)} characters")
+            raise ValueError(
+                f"site {self.begin}:{self.end} does not hold {len(self.text)} characters"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return offsets and text, ready for JSON."""
         return {"begin": self.begin, "end": self.end, "text": self.text}
 
     def __str__(self) -> str:
-        where = f"message {self.message}" if self.passage is None else f"passage {self.passage}"
+        where = (
+            f"message {self.message}"
+            if self.passage is None
+            else f"passage {self.passage}"
+        )
         return f"{self.scope} {self.begin}:{self.end} of {where}"
 
 
@@ -77,7 +85,9 @@ class JudgeInput:
 
     # the conversation, oldest first. A role that is none of `ROLES` raises a `UserError`.
     messages: tuple[Message, ...]
-    passages: tuple[Passage, ...] = ()  # in the caller's order; empty ones keep their place
+    passages: tuple[
+        Passage, ...
+    ] = ()  # in the caller's order; empty ones keep their place
     # what a template asks for, such as `requirement`
     arguments: Mapping[str, str] = field(default_factory=dict)
     # fields of the caller's chat request that a dialect passes on, such as `temperature`
@@ -89,19 +99,37 @@ class JudgeInput:
     def __post_init__(self) -> None:
         for number, message in enumerate(self.messages, 1):
             if message.role not in ROLES:
-                raise UserError(f"turn {number}: role {message.role!r:.60} is none of {', '.join(ROLES)}")
+                raise UserError(
+                    f"turn {number}: role {message.role!r:.60} is none of {', '.join(ROLES)}"
+                )
         for name in ("messages", "passages"):
             object.__setattr__(self, name, tuple(map(_readable, getattr(self, name))))
         for name in ("arguments", "extra"):
-            object.__setattr__(self, name, MappingProxyType(_readable(dict(getattr(self, name)))))
+            object.__setattr__(
+                self, name, MappingProxyType(_readable(dict(getattr(self, name))))
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments, extra = dict(self.arguments), dict(self.extra)
-        return JudgeInput, (self.messages, self.passages, arguments, extra, self.begin, self.path_score)
+        return JudgeInput, (
+            self.messages,
+            self.passages,
+            arguments,
+            extra,
+            self.begin,
+            self.path_score,
+        )
 
     def last(self, role: str) -> int | None:
         """Return the index of the last message with this role."""
-        return next((i for i in reversed(range(len(self.messages))) if self.messages[i].role == role), None)
+        return next(
+            (
+                i
+                for i in reversed(range(len(self.messages)))
+                if self.messages[i].role == role
+            ),
+            None,
+        )
 
     @property
     def query(self) -> str | None:
@@ -129,22 +157,32 @@ class JudgeInput:
     @property
     def filled(self) -> list[int]:
         """Return the indices of the passages that have text."""
-        return [index for index, passage in enumerate(self.passages) if passage.text.strip()]
+        return [
+            index for index, passage in enumerate(self.passages) if passage.text.strip()
+        ]
 
     def without_context(self) -> JudgeInput:
         """Return the input without what stands in the last turn before the text under judgment."""
         if self.begin == 0:
             return self
-        return replace(self, messages=(*self.messages[:-1], Message("assistant", self.text)), begin=0)
+        return replace(
+            self,
+            messages=(*self.messages[:-1], Message("assistant", self.text)),
+            begin=0,
+        )
 
-    def in_message(self, scope: SiteKind, index: int, begin: int = 0, end: int | None = None) -> Site:
+    def in_message(
+        self, scope: SiteKind, index: int, begin: int = 0, end: int | None = None
+    ) -> Site:
         """Return a site in message `index`; the whole message without offsets."""
         content = self.messages[index].content
         if end is None:
             end = len(content)
         return Site(scope, begin, end, content[begin:end], message=index)
 
-    def in_passage(self, scope: SiteKind, index: int, begin: int = 0, end: int | None = None) -> Site:
+    def in_passage(
+        self, scope: SiteKind, index: int, begin: int = 0, end: int | None = None
+    ) -> Site:
         """Return a site in passage `index`; the whole passage without offsets."""
         text = self.passages[index].text
         if end is None:
@@ -154,7 +192,11 @@ class JudgeInput:
     def original(self, site: Site) -> str:
         """Return the message or passage that a site lies in; empty where there is none."""
         if site.passage is not None:
-            return self.passages[site.passage].text if site.passage < len(self.passages) else ""
+            return (
+                self.passages[site.passage].text
+                if site.passage < len(self.passages)
+                else ""
+            )
         index = site.message or 0
         return self.messages[index].content if index < len(self.messages) else ""
 
@@ -173,7 +215,11 @@ def _readable(value: Any) -> Any:
     if isinstance(value, Passage):
         texts = (value.id, value.text, value.title)
         readable = tuple(map(replace_surrogates, texts))
-        return value if readable == texts else replace(value, id=readable[0], text=readable[1], title=readable[2])
+        return (
+            value
+            if readable == texts
+            else replace(value, id=readable[0], text=readable[1], title=readable[2])
+        )
     if isinstance(value, Mapping):
         return {_readable(key): _readable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -8,11 +8,18 @@ from __future__ import annotations
 from selfrag.reflection.labels import Label, LabelKind, LabelSet, Role
 
 ANSWERABLE = LabelSet(
-    Role.ANSWERABLE, (Label("answerable", 1.0, "answerable"), Label("unanswerable", 0.0, "unanswerable"))
+    Role.ANSWERABLE,
+    (
+        Label("answerable", 1.0, "answerable"),
+        Label("unanswerable", 0.0, "unanswerable"),
+    ),
 )
 """Whether the passages answer the last user turn."""
 
-CERTAINTY = LabelSet(Role.CERTAINTY, tuple(Label(f"{5 + 10 * d}%", (5 + 10 * d) / 100, str(d)) for d in range(10)))
+CERTAINTY = LabelSet(
+    Role.CERTAINTY,
+    tuple(Label(f"{5 + 10 * d}%", (5 + 10 * d) / 100, str(d)) for d in range(10)),
+)
 """Deciles: digit d means (5 + 10 d) percent; `token` is the digit."""
 
 FAITHFULNESS = LabelSet(
@@ -26,7 +33,11 @@ FAITHFULNESS = LabelSet(
 )
 """A response sentence against the passages; NA where it claims nothing."""
 
-_RANGES = ("0.1-0", *(f"0.{d}-0.{d + 1}" for d in range(1, 9)), "0.9-1.0")  # the lowest one is written downwards
+_RANGES = (
+    "0.1-0",
+    *(f"0.{d}-0.{d + 1}" for d in range(1, 9)),
+    "0.9-1.0",
+)  # the lowest one is written downwards
 
 FAITHFULNESS_BINS = LabelSet(
     Role.SUPPORT,
@@ -64,7 +75,9 @@ def in_set(labels: LabelSet, name: str) -> str | None:
     return label if label in labels.names else None
 
 
-CITED = LabelSet(Role.CITATION, (Label("cited", 1.0, "cited"), Label("uncited", 0.0, "none")))
+CITED = LabelSet(
+    Role.CITATION, (Label("cited", 1.0, "cited"), Label("uncited", 0.0, "none"))
+)
 """Whether a response sentence rests on any passage."""
 
 RELEVANCE = LabelSet(
@@ -77,16 +90,25 @@ RELEVANCE = LabelSet(
 )
 """One passage against the last user turn."""
 
-CHANGED = LabelSet(Role.REWRITE, (Label("changed", 1.0, "changed"), Label("unchanged", 0.0, "unchanged")))
+CHANGED = LabelSet(
+    Role.REWRITE,
+    (Label("changed", 1.0, "changed"), Label("unchanged", 0.0, "unchanged")),
+)
 """Whether the last user turn needs the conversation to be understood."""
 
-CLEAR = LabelSet(Role.CLARITY, (Label("clear", 1.0, "CLEAR"), Label("unclear", 0.0, "unclear")))
+CLEAR = LabelSet(
+    Role.CLARITY, (Label("clear", 1.0, "CLEAR"), Label("unclear", 0.0, "unclear"))
+)
 """Whether the last user turn can be answered without asking back."""
 
-ANSWER_RELEVANCE = LabelSet(Role.UTILITY, (Label("relevant", 1.0, "true"), Label("not relevant", 0.0, "false")))
+ANSWER_RELEVANCE = LabelSet(
+    Role.UTILITY, (Label("relevant", 1.0, "true"), Label("not relevant", 0.0, "false"))
+)
 """Whether a response is what was asked for."""
 
-RISK = LabelSet(Role.COMPLIANCE, (Label("risk", 0.0, "yes"), Label("no risk", 1.0, "no")))
+RISK = LabelSet(
+    Role.COMPLIANCE, (Label("risk", 0.0, "yes"), Label("no risk", 1.0, "no"))
+)
 """Guardian and factuality detection: yes means that something is wrong."""
 
 POLICY = LabelSet(
@@ -99,8 +121,12 @@ POLICY = LabelSet(
 )
 """Whether a scenario complies with a policy."""
 
-CORRECTED = LabelSet(Role.SUPPORT, (Label("correct", 1.0, "none"), Label("corrected", 0.0, "corrected")))
+CORRECTED = LabelSet(
+    Role.SUPPORT, (Label("correct", 1.0, "none"), Label("corrected", 0.0, "corrected"))
+)
 """Whether a response needed a correction."""
 
-COMPLIANCE = LabelSet(Role.COMPLIANCE, (Label("yes", 1.0, "yes"), Label("no", 0.0, "no")))
+COMPLIANCE = LabelSet(
+    Role.COMPLIANCE, (Label("yes", 1.0, "yes"), Label("no", 0.0, "no"))
+)
 """Whether a requirement is met."""

@@ -89,7 +89,9 @@ def usual_scope(labels: LabelSet) -> Scope:
     return _SCOPES.get(labels.role, Scope.SEGMENT)
 
 
-NEEDS_PASSAGE = frozenset({Role.SUPPORT, Role.RELEVANCE, Role.CITATION, Role.ANSWERABLE})
+NEEDS_PASSAGE = frozenset(
+    {Role.SUPPORT, Role.RELEVANCE, Role.CITATION, Role.ANSWERABLE}
+)
 """Roles with nothing to judge without a passage."""
 SCORING = NEEDS_PASSAGE | {Role.UTILITY, Role.CERTAINTY, Role.COMPLIANCE}
 """Roles that rank or guard an answer."""
@@ -103,4 +105,6 @@ def check_taking_part(name: str, labels: LabelSet, scope: Scope) -> None:
             " written; ask for uncertainty.prompt"
         )
     if labels.role not in SCORING:
-        raise UserError(f"{name} judges {labels.role}, which neither ranks nor guards an answer")
+        raise UserError(
+            f"{name} judges {labels.role}, which neither ranks nor guards an answer"
+        )

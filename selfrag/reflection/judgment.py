@@ -74,7 +74,9 @@ class Judgment:
             ValueError: a label is missing, a value is NaN or above 0, or no label has any probability.
         """
         if len(logprobs) != len(labels):
-            raise ValueError(f"{labels.role}: {len(logprobs)} log-probabilities for {len(labels)} labels")
+            raise ValueError(
+                f"{labels.role}: {len(logprobs)} log-probabilities for {len(labels)} labels"
+            )
         top = max(logprobs)
         if top > 1e-3 or any(map(math.isnan, logprobs)):
             raise ValueError(f"{labels.role}: not log-probabilities: {list(logprobs)}")
@@ -83,7 +85,14 @@ class Judgment:
         raw = [math.exp(value - top) for value in logprobs]
         mass = math.fsum(raw)
         coverage = min(1.0, mass * math.exp(top))
-        return cls(labels, site, tuple([value / mass for value in raw]), coverage, source, evidence)
+        return cls(
+            labels,
+            site,
+            tuple([value / mass for value in raw]),
+            coverage,
+            source,
+            evidence,
+        )
 
     @property
     def role(self) -> Role:
@@ -116,7 +125,11 @@ class Judgment:
         Labels without a value (`NA`, `unanswerable`) leave the expectation. NaN where they have all the probability;
         ask `defined` first.
         """
-        counted, distribution, values = self.labels.counted, self.distribution, self.labels.values
+        counted, distribution, values = (
+            self.labels.counted,
+            self.distribution,
+            self.labels.values,
+        )
         total = math.fsum([distribution[i] * values[i] for i in counted])
         if len(counted) == len(values):
             return total
@@ -126,7 +139,10 @@ class Judgment:
     @property
     def defined(self) -> bool:
         """Return whether the most probable label has a value; `NA`, say, means that there is nothing to score."""
-        return self.labels.labels[self.distribution.index(max(self.distribution))].kind is LabelKind.NORMAL
+        return (
+            self.labels.labels[self.distribution.index(max(self.distribution))].kind
+            is LabelKind.NORMAL
+        )
 
     def over(self, labels: LabelSet) -> Judgment:
         """Return the judgment over another label set, by the values of the labels.
@@ -139,7 +155,9 @@ class Judgment:
         place = {labels.values[i]: i for i in reversed(labels.counted)}
         shares = [0.0] * len(labels)
         if set(self.labels.values) <= place.keys():
-            for value, probability in zip(self.labels.values, self.distribution, strict=True):
+            for value, probability in zip(
+                self.labels.values, self.distribution, strict=True
+            ):
                 shares[place[value]] += probability
         else:
             shares[place[max(place)]] = self.score

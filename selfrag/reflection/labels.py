@@ -81,7 +81,9 @@ class LabelSet:
     @cached_property
     def counted(self) -> tuple[int, ...]:
         """Positions of the labels with a value that counts."""
-        return tuple(i for i, label in enumerate(self.labels) if label.kind is LabelKind.NORMAL)
+        return tuple(
+            i for i, label in enumerate(self.labels) if label.kind is LabelKind.NORMAL
+        )
 
     def index(self, name: str) -> int:
         """Return the position of a label; upper and lower case do not matter."""
@@ -89,7 +91,9 @@ class LabelSet:
         for position, label in enumerate(self.labels):
             if key in (label.name.casefold(), label.token.casefold()):
                 return position
-        raise UserError(f"unknown {self.role} label {name!r:.80}; known: {', '.join(map(repr, self.names))}")
+        raise UserError(
+            f"unknown {self.role} label {name!r:.80}; known: {', '.join(map(repr, self.names))}"
+        )
 
 
 RETRIEVE = LabelSet(
@@ -100,7 +104,10 @@ RETRIEVE = LabelSet(
         Label("Continue to Use Evidence", 0.0, "[Continue to Use Evidence]"),
     ),
 )
-ISREL = LabelSet(Role.RELEVANCE, (Label("Relevant", 1.0, "[Relevant]"), Label("Irrelevant", 0.0, "[Irrelevant]")))
+ISREL = LabelSet(
+    Role.RELEVANCE,
+    (Label("Relevant", 1.0, "[Relevant]"), Label("Irrelevant", 0.0, "[Irrelevant]")),
+)
 ISSUP = LabelSet(
     Role.SUPPORT,
     (
@@ -111,7 +118,10 @@ ISSUP = LabelSet(
 )
 ISUSE = LabelSet(
     Role.UTILITY,
-    tuple(Label(str(i + 1), value, f"[Utility:{i + 1}]") for i, value in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0))),
+    tuple(
+        Label(str(i + 1), value, f"[Utility:{i + 1}]")
+        for i, value in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0))
+    ),
 )
 
 GROUPS: tuple[LabelSet, ...] = (RETRIEVE, ISREL, ISSUP, ISUSE)
@@ -143,4 +153,6 @@ def group(name: str) -> LabelSet:
     for labels in GROUPS:
         if labels.role == role:
             return labels
-    raise UserError(f"unknown reflection group {name!r:.80}; known: {', '.join(labels.role for labels in GROUPS)}")
+    raise UserError(
+        f"unknown reflection group {name!r:.80}; known: {', '.join(labels.role for labels in GROUPS)}"
+    )

@@ -148,7 +148,9 @@ class External:
     service: ExternalService  # equal services share their batches; called by one thread at a time
     payload: Any  # what the service takes
     name: str = "the service"  # for messages
-    timeout: float = PATIENCE  # seconds for the batch; after them the request has failed
+    timeout: float = (
+        PATIENCE  # seconds for the batch; after them the request has failed
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +197,18 @@ RequestResult: TypeAlias = Generated | Retrieved | ExternalResult | Failed | Rac
 
 def failure_of(result: RequestResult) -> str:
     """Return why a result is not the one that was asked for."""
-    return result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+    return (
+        result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+    )
 
 
 def external_value(result: RequestResult) -> Any:
     """Return what a service gave for a payload, or `Failed`."""
-    return result.value if isinstance(result, ExternalResult) else Failed(failure_of(result))
+    return (
+        result.value
+        if isinstance(result, ExternalResult)
+        else Failed(failure_of(result))
+    )
 
 
 T = TypeVar("T")
@@ -214,7 +222,8 @@ def ask(batch: list[Request]) -> Steps[list[RequestResult]]:
 
 
 def gather(
-    steps: Sequence[Steps[T]], serve: Callable[[list[Request]], Steps[list[RequestResult]]] = ask
+    steps: Sequence[Steps[T]],
+    serve: Callable[[list[Request]], Steps[list[RequestResult]]] = ask,
 ) -> Steps[list[T]]:
     """Run computations side by side, in rounds: the requests of all that wait are one batch.
 
@@ -227,7 +236,9 @@ def gather(
 
     def advance(number: int, results: list[RequestResult] | None) -> None:
         try:
-            waiting[number] = next(steps[number]) if results is None else steps[number].send(results)
+            waiting[number] = (
+                next(steps[number]) if results is None else steps[number].send(results)
+            )
         except StopIteration as stop:
             values[number] = stop.value
 
@@ -235,7 +246,13 @@ def gather(
         advance(number, None)
     while waiting:
         batches, waiting = waiting, {}
-        results = iter((yield from serve([request for batch in batches.values() for request in batch])))
+        results = iter(
+            (
+                yield from serve(
+                    [request for batch in batches.values() for request in batch]
+                )
+            )
+        )
         for number, batch in batches.items():
             advance(number, list(islice(results, len(batch))))
     return [values[number] for number in range(len(steps))]

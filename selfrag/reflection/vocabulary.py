@@ -48,7 +48,11 @@ class Scaling:
         biases = self.biases or (0.0,) * len(judgment.distribution)
         logits = []
         for probability, bias in zip(judgment.distribution, biases, strict=True):
-            logit = math.log(probability) / self.temperature + bias if probability > 0 else -math.inf
+            logit = (
+                math.log(probability) / self.temperature + bias
+                if probability > 0
+                else -math.inf
+            )
             logits.append(logit)
         top = max(logits)
         raw = [math.exp(logit - top) for logit in logits]
@@ -68,16 +72,27 @@ def as_record(scalings: Mapping[Role, Scaling]) -> dict[str, Any]:
 def read_scalings(record: object) -> dict[Role, Scaling]:
     """Check what a file says."""
     if not isinstance(record, dict):
-        raise UserError(f"{STORED} must map groups to temperature and biases, not {record!r:.80}")
+        raise UserError(
+            f"{STORED} must map groups to temperature and biases, not {record!r:.80}"
+        )
     return {group(name).role: _scaling(name, values) for name, values in record.items()}
 
 
 def _scaling(name: str, values: object) -> Scaling:
     labels = group(name)
     biases = values.get("biases") if isinstance(values, dict) else None
-    if isinstance(values, dict) and isinstance(biases, dict) and set(biases) in (set(), set(labels.names)):
-        numbers = [values.get("temperature"), *(biases[label] for label in labels.names if biases)]
-        sound = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+    if (
+        isinstance(values, dict)
+        and isinstance(biases, dict)
+        and set(biases) in (set(), set(labels.names))
+    ):
+        numbers = [
+            values.get("temperature"),
+            *(biases[label] for label in labels.names if biases),
+        ]
+        sound = all(
+            type(number) in (int, float) and math.isfinite(number) for number in numbers
+        )
         if sound and 0.01 <= numbers[0] <= 100 and max(map(abs, numbers)) <= 100:
             return Scaling(float(numbers[0]), tuple(map(float, numbers[1:])))
     raise UserError(
@@ -89,7 +104,11 @@ def _scaling(name: str, values: object) -> Scaling:
 def missing_tokens(tokenizer: Any) -> list[str]:
     """Return the reflection tokens that a Hugging Face tokenizer does not have."""
     known = tokenizer.get_vocab()
-    return [token for token in TOKENS if token not in known or known[token] == tokenizer.unk_token_id]
+    return [
+        token
+        for token in TOKENS
+        if token not in known or known[token] == tokenizer.unk_token_id
+    ]
 
 
 def has_reflection_tokens(tokenizer: Any) -> bool:
@@ -124,7 +143,9 @@ class Vocabulary:
             raise VocabularyError(f"reflection tokens missing: {', '.join(missing)}")
         used = [self.ids[token] for token in TOKENS] + [self.eos_id]
         if len(set(used)) != len(used):
-            raise VocabularyError("two reflection tokens (or a reflection token and EOS) share one id")
+            raise VocabularyError(
+                "two reflection tokens (or a reflection token and EOS) share one id"
+            )
         object.__setattr__(self, "ids", MappingProxyType(dict(self.ids)))
 
     @classmethod
@@ -139,7 +160,9 @@ class Vocabulary:
             VocabularyError: a token is missing, or the tokenizer has no EOS; the message lists what is missing.
         """
         if tokenizer.eos_token_id is None:
-            raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+            raise VocabularyError(
+                "the tokenizer has no EOS token; set tokenizer.eos_token first"
+            )
         known = tokenizer.get_vocab()
         missing = missing_tokens(tokenizer)
         if len(missing) == len(TOKENS):
@@ -153,10 +176,16 @@ class Vocabulary:
                 " use a Self-RAG checkpoint, or expand this model with selfrag.training"
             )
         try:
-            scalings = read_scalings(getattr(tokenizer, "init_kwargs", {}).get(STORED) or {})
+            scalings = read_scalings(
+                getattr(tokenizer, "init_kwargs", {}).get(STORED) or {}
+            )
         except UserError as error:
             raise VocabularyError(str(error)) from None
-        return cls({token: int(known[token]) for token in TOKENS}, int(tokenizer.eos_token_id), scalings)
+        return cls(
+            {token: int(known[token]) for token in TOKENS},
+            int(tokenizer.eos_token_id),
+            scalings,
+        )
 
     def uncalibrated(self) -> Vocabulary:
         """Return the same tokens with the probabilities that the model gives."""
@@ -179,7 +208,9 @@ class Vocabulary:
     @cached_property
     def critiques(self) -> frozenset[int]:
         """Ids of IsRel, IsSup and IsUse."""
-        return frozenset(token_id for labels in CRITIQUES for token_id in self.group(labels))
+        return frozenset(
+            token_id for labels in CRITIQUES for token_id in self.group(labels)
+        )
 
     @cached_property
     def control(self) -> frozenset[int]:
@@ -199,7 +230,11 @@ class Vocabulary:
     @cached_property
     def roles(self) -> Mapping[int, Role]:
         """Group of each id in `watch`."""
-        return {token_id: labels.role for labels in GROUPS for token_id in self.group(labels)}
+        return {
+            token_id: labels.role
+            for labels in GROUPS
+            for token_id in self.group(labels)
+        }
 
     def columns(self, labels: LabelSet) -> slice:
         """Columns of a group in a matrix whose columns follow `watch`."""
@@ -214,4 +249,7 @@ class Vocabulary:
 
 
 _ENDS = tuple(accumulate(map(len, GROUPS)))
-_COLUMNS = {labels.role: slice(end - len(labels), end) for labels, end in zip(GROUPS, _ENDS, strict=True)}
+_COLUMNS = {
+    labels.role: slice(end - len(labels), end)
+    for labels, end in zip(GROUPS, _ENDS, strict=True)
+}

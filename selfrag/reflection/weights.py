@@ -23,7 +23,11 @@ def check_judge(name: object) -> None:
 
 def check_finite(what: str, value: object) -> None:
     """Refuse what is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+    ):
         raise UserError(f"{what}={value!r:.80} is not a finite number")
 
 
@@ -69,18 +73,27 @@ class Weights:
         try:
             pairs = dict(self.judges)
         except (TypeError, ValueError):
-            raise UserError(f"judges={self.judges!r:.80}: give names of judges and their weights") from None
+            raise UserError(
+                f"judges={self.judges!r:.80}: give names of judges and their weights"
+            ) from None
         for name in pairs:
             check_judge(name)
         object.__setattr__(self, "judges", tuple(sorted(pairs.items())))
-        for name, value in (*((term, getattr(self, term)) for term in TOKEN_TERMS), *pairs.items()):
+        for name, value in (
+            *((term, getattr(self, term)) for term in TOKEN_TERMS),
+            *pairs.items(),
+        ):
             check_finite(f"weight {name}", value)
             if abs(value) > MAX_WEIGHT:
-                raise UserError(f"weight {name}={value:g}: give a number from {-MAX_WEIGHT:g} to {MAX_WEIGHT:g}")
+                raise UserError(
+                    f"weight {name}={value:g}: give a number from {-MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
+                )
 
     def __str__(self) -> str:
         parts = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]
-        parts += [f"+{name}={_number(value)}" for name, value in dict(self.judges).items()]
+        parts += [
+            f"+{name}={_number(value)}" for name, value in dict(self.judges).items()
+        ]
         return ",".join(parts)
 
     @classmethod
@@ -98,12 +111,21 @@ class Weights:
                     f"weight {part!r}: give each of {', '.join(TOKEN_TERMS)} and of +JUDGE at most once, as name=number"
                 )
             values[name] = as_number(number, f"weight {part!r}")
-        judges = {name[1:]: value for name, value in values.items() if name.startswith("+")}
-        return cls(**{name: value for name, value in values.items() if name in TOKEN_TERMS}, judges=judges)
+        judges = {
+            name[1:]: value for name, value in values.items() if name.startswith("+")
+        }
+        return cls(
+            **{name: value for name, value in values.items() if name in TOKEN_TERMS},
+            judges=judges,
+        )
 
     def of(self, term: str) -> float:
         """Return the weight of a critique role (`isrel`, `issup`, `isuse`), or of a judge (1 if none is given)."""
-        return float(getattr(self, term) if term in TOKEN_TERMS else dict(self.judges).get(term, 1.0))
+        return float(
+            getattr(self, term)
+            if term in TOKEN_TERMS
+            else dict(self.judges).get(term, 1.0)
+        )
 
     def row(self, terms: Sequence[str]) -> tuple[float, ...]:
         """Return the weights of some terms, in their order."""
@@ -111,7 +133,9 @@ class Weights:
 
     def as_dict(self) -> dict[str, float | dict[str, float]]:
         """Return plain values, ready for JSON; `judges` only where there is any."""
-        values: dict[str, float | dict[str, float]] = {term: getattr(self, term) for term in TOKEN_TERMS}
+        values: dict[str, float | dict[str, float]] = {
+            term: getattr(self, term) for term in TOKEN_TERMS
+        }
         if self.judges:
             values["judges"] = dict(self.judges)
         return values

@@ -72,7 +72,9 @@ LEFT = "style='text-align:left'"
 def named(passage: Passage, most: int = NAME) -> str:
     """Return a passage's title, or its id where it has none, and the page of its document where that is known."""
     page = passage.metadata.get("page")
-    where = f", p. {page}" if isinstance(page, int) and not isinstance(page, bool) else ""
+    where = (
+        f", p. {page}" if isinstance(page, int) and not isinstance(page, bool) else ""
+    )
     return cut(passage.title or passage.id, most) + where
 
 
@@ -87,13 +89,21 @@ def file_of(passage: Passage) -> str:
 
 def judged(judgment: Judgment | None) -> str:
     """Return `Relevant 0.93`, or a dash for a critique that was not made."""
-    return "-" if judgment is None else f"{judgment.label} {max(judgment.distribution):.2f}"
+    return (
+        "-"
+        if judgment is None
+        else f"{judgment.label} {max(judgment.distribution):.2f}"
+    )
 
 
 def reflections(segment: ShownSegment) -> str:
     """Return all judgments of a segment in one line."""
-    judgments = {str(labels.role): segment.judgments.get(labels.role) for labels in GROUPS} | dict(segment.judges)
-    return ", ".join(f"{name}: {judged(judgment)}" for name, judgment in judgments.items())
+    judgments = {
+        str(labels.role): segment.judgments.get(labels.role) for labels in GROUPS
+    } | dict(segment.judges)
+    return ", ".join(
+        f"{name}: {judged(judgment)}" for name, judgment in judgments.items()
+    )
 
 
 def spoken(answer: ShownAnswer) -> str:

@@ -42,11 +42,15 @@ _OF_GROUP: dict[Role, tuple[Colours, ...]] = {
 }
 
 COLOURS: dict[str, Colours] = {
-    label.token: colours for labels in GROUPS for label, colours in zip(labels, _OF_GROUP[labels.role], strict=True)
+    label.token: colours
+    for labels in GROUPS
+    for label, colours in zip(labels, _OF_GROUP[labels.role], strict=True)
 }
 """Token string -> its colours."""
 
-GROUP_OF: dict[str, LabelSet] = {label.token: labels for labels in GROUPS for label in labels}
+GROUP_OF: dict[str, LabelSet] = {
+    label.token: labels for labels in GROUPS for label in labels
+}
 """Token string -> its group."""
 
 
@@ -55,5 +59,19 @@ def slug(token: str) -> str:
     return re.sub("[^a-z0-9]+", "-", token.casefold()).strip("-")
 
 
-LIGHT = {"page": "#ffffff", "ink": "#1a1d21", "dim": "#565d66", "line": "#c9ced6", "box": "#f5f6f8", "link": "#0b57b0"}
-DARK = {"page": "#14171a", "ink": "#e8eaed", "dim": "#a9b0b9", "line": "#454c55", "box": "#1e2226", "link": "#8ab8ff"}
+LIGHT = {
+    "page": "#ffffff",
+    "ink": "#1a1d21",
+    "dim": "#565d66",
+    "line": "#c9ced6",
+    "box": "#f5f6f8",
+    "link": "#0b57b0",
+}
+DARK = {
+    "page": "#14171a",
+    "ink": "#e8eaed",
+    "dim": "#a9b0b9",
+    "line": "#454c55",
+    "box": "#1e2226",
+    "link": "#8ab8ff",
+}

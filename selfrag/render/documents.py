@@ -51,7 +51,12 @@ def page_policy(script: str = "", *, pictures: bool = False, connect: str = "") 
         pictures: whether pictures that are part of the file (`data:`) may be shown.
         connect: the addresses that the script may ask, such as `'self'`; none by default.
     """
-    rules = ["default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"]
+    rules = [
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
     if script:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         rules.append(f"script-src 'sha256-{digest}'")
@@ -66,12 +71,18 @@ def templates(package: str, folder: str) -> Any:
     """Return the templates of a package with escaping on; `visible` shows and cuts the text of others."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(loader=PackageLoader(package, folder), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=PackageLoader(package, folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+    )
     environment.filters |= {"visible": visible, "slug": slug}
     return environment
 
 
-def document(title: str, style: str, body: str, policy: str = "", head: str = "") -> str:
+def document(
+    title: str, style: str, body: str, policy: str = "", head: str = ""
+) -> str:
     """Return a page; `body` and `head` are HTML, `title` is text. Without a policy it runs no script."""
     policy = policy or page_policy()
     return (

@@ -32,10 +32,17 @@ def encoded(figure: Any, suffix: str) -> bytes:
     # No date and a fixed salt of the ids: a picture changes only if what it shows does. An SVG keeps its text.
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
     stream = io.BytesIO()
-    with rc_context({"svg.hashsalt": "selfrag", "svg.fonttype": "none"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in another script
+    with (
+        rc_context({"svg.hashsalt": "selfrag", "svg.fonttype": "none"}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from"
+        )  # a name in another script
         _settle(figure)
-        figure.savefig(stream, format=suffix.removeprefix("."), dpi=_DOTS, metadata=dates)
+        figure.savefig(
+            stream, format=suffix.removeprefix("."), dpi=_DOTS, metadata=dates
+        )
     return stream.getvalue()
 
 

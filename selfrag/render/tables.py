@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 def escape(text: str) -> str:
     """Return text of others for a cell or a line: neither a new cell nor mark-up comes out of it."""
-    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
+    shown = (
+        printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
+    )
     return re.sub(r"([|`*\[\]])", r"\\\1", " ".join(shown.split()))
 
 
 def compact(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table for a page that is made again and again: cells as they are, one space around each."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+    return "".join(
+        f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows)
+    )
 
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -52,7 +56,11 @@ def terminal_table(title: str, head: Sequence[str] = ()) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=terminal_text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+        title=terminal_text(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for name in head:
         table.add_column(terminal_text(name))

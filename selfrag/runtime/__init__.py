@@ -11,7 +11,14 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -36,7 +43,15 @@ from selfrag.reflection.requests import (
     has_ended,
 )
 from selfrag.runtime.batching import Batcher, SharedRetriever, call_service, search
-from selfrag.runtime.sessions import Serving, Session, Ticket, TicketResult, close, open_session, session
+from selfrag.runtime.sessions import (
+    Serving,
+    Session,
+    Ticket,
+    TicketResult,
+    close,
+    open_session,
+    session,
+)
 
 T = TypeVar("T")
 
@@ -60,7 +75,11 @@ class _Beside:
     def __init__(self, retriever: Retriever | None, ring: Callable[[], None]) -> None:
         """Start nothing yet; `ring` is called, in some thread, whenever results have arrived."""
         self._ring = ring
-        shared = retriever.batcher if isinstance(retriever, SharedRetriever) else Batcher(partial(search, retriever))
+        shared = (
+            retriever.batcher
+            if isinstance(retriever, SharedRetriever)
+            else Batcher(partial(search, retriever))
+        )
         self._search = _Line(shared, math.inf, "the retriever")
         self._lines: dict[ExternalService, _Line] = {}
 
@@ -70,7 +89,9 @@ class _Beside:
         if isinstance(request, External):
             if request.service not in self._lines:
                 batcher = Batcher(partial(call_service, request.service))
-                self._lines[request.service] = _Line(batcher, request.timeout, request.name)
+                self._lines[request.service] = _Line(
+                    batcher, request.timeout, request.name
+                )
             line = self._lines[request.service]
         line.waiting.append((task, position, request))
 
@@ -80,7 +101,9 @@ class _Beside:
             if line.waiting and line.future is None:
                 line.served, line.waiting = line.waiting, []
                 line.deadline = time.monotonic() + line.timeout
-                line.future = line.batcher.submit([request for *_, request in line.served])
+                line.future = line.batcher.submit(
+                    [request for *_, request in line.served]
+                )
                 line.future.add_done_callback(lambda _: self._ring())
 
     def collect(self) -> Iterator[tuple[_Task, int, RequestResult]]:
@@ -88,14 +111,20 @@ class _Beside:
         for line in (self._search, *self._lines.values()):
             if line.future is not None and line.future.done():
                 results, line.future = line.future.result(), None
-                for (task, position, _), result in zip(line.served, results, strict=False):
+                for (task, position, _), result in zip(
+                    line.served, results, strict=False
+                ):
                     yield task, position, result
             elif line.future is not None and time.monotonic() > line.deadline:
                 # Nothing can stop the thread. Until it ends, requests behind it fail as well, after their own time.
                 late, line.served, line.waiting = [*line.served, *line.waiting], [], []
                 line.deadline = time.monotonic() + line.timeout
                 for task, position, _ in late:
-                    yield task, position, Failed(f"{line.name} gave no answer within {line.timeout:g} s")
+                    yield (
+                        task,
+                        position,
+                        Failed(f"{line.name} gave no answer within {line.timeout:g} s"),
+                    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +163,9 @@ class _Task:
     started: float
     results: list[RequestResult | None] = field(default_factory=list)
     missing: int = 0
-    race: dict[int, Ticket] | None = None  # position to ticket of what still runs, if it waits for news of a race
+    race: dict[int, Ticket] | None = (
+        None  # position to ticket of what still runs, if it waits for news of a race
+    )
 
     def fill(self, position: int, result: RequestResult) -> bool:
         """Store a result; whether the batch is complete."""
@@ -151,14 +182,22 @@ MAX_LIVE = 256
 class _Driver:
     engine: Session
     beside: _Beside
-    running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
+    running: dict[int, tuple[_Task, int]] = field(
+        default_factory=dict
+    )  # ticket -> task, position in its batch
     live: int = 0  # questions in flight
 
-    def advance(self, task: _Task, results: list[RequestResult] | None) -> Iterator[DriverEvent]:
+    def advance(
+        self, task: _Task, results: list[RequestResult] | None
+    ) -> Iterator[DriverEvent]:
         """Send results into a decoder and queue what it asks for next, until it waits or ends."""
         while True:
             try:
-                item = next(task.decoder) if results is None else task.decoder.send(results)
+                item = (
+                    next(task.decoder)
+                    if results is None
+                    else task.decoder.send(results)
+                )
             except StopIteration as stop:
                 self.live -= 1
                 value = stop.value
@@ -175,14 +214,19 @@ class _Driver:
                 results = None
                 continue
             if isinstance(item, Abort) and task.race is not None:
-                self._give_up([task.race.pop(position) for position in sorted(item.positions)])
+                self._give_up(
+                    [task.race.pop(position) for position in sorted(item.positions)]
+                )
                 if task.race:
                     return
             if isinstance(item, Abort) or not item:
                 results = []
                 continue
             if isinstance(item, Race):
-                task.race = {i: self._submit(task, i, request) for i, request in enumerate(item.requests)}
+                task.race = {
+                    i: self._submit(task, i, request)
+                    for i, request in enumerate(item.requests)
+                }
                 return
             task.race = None
             task.results, task.missing = [None] * len(item), len(item)
@@ -203,18 +247,26 @@ class _Driver:
         for ticket in tickets:
             del self.running[ticket]
 
-    def deliver(self, arrived: Sequence[tuple[_Task, int, RequestResult]]) -> Iterator[DriverEvent]:
+    def deliver(
+        self, arrived: Sequence[tuple[_Task, int, RequestResult]]
+    ) -> Iterator[DriverEvent]:
         """Hand results to their tasks, and advance the tasks that race, or miss nothing any more."""
         news: dict[int, tuple[_Task, list[RequestResult]]] = {}
         for task, position, result in arrived:
             if task.race is not None and isinstance(result, Generated | Failed):
-                news.setdefault(task.index, (task, []))[1].append(RaceResult(position, result))
+                news.setdefault(task.index, (task, []))[1].append(
+                    RaceResult(position, result)
+                )
             elif task.fill(position, result):
-                yield from self.advance(task, [r for r in task.results if r is not None])
+                yield from self.advance(
+                    task, [r for r in task.results if r is not None]
+                )
         for task, results in news.values():
             yield from self.advance(task, results)
 
-    def _served(self, ticket: Ticket, result: Generated | Failed) -> tuple[_Task, int, RequestResult]:
+    def _served(
+        self, ticket: Ticket, result: Generated | Failed
+    ) -> tuple[_Task, int, RequestResult]:
         task, position = self.running[ticket]
         if has_ended(result):
             del self.running[ticket]
@@ -225,13 +277,17 @@ class _Driver:
     def poll(self) -> Iterator[DriverEvent | None]:
         """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
         self.beside.start()
-        arrived = [self._served(ticket, result) for ticket, result in self.engine.step()]
+        arrived = [
+            self._served(ticket, result) for ticket, result in self.engine.step()
+        ]
         arrived += self.beside.collect()
         if not arrived:
             yield None
         yield from self.deliver(arrived)
 
-    def events(self, decoders: Iterable[Decoder], max_live: int) -> Generator[DriverEvent | None, None, None]:
+    def events(
+        self, decoders: Iterable[Decoder], max_live: int
+    ) -> Generator[DriverEvent | None, None, None]:
         """Yield everything that happens; None where there is nothing to do until something arrives."""
         waiting, more = enumerate(decoders), True
         while more or self.live:
@@ -246,7 +302,11 @@ class _Driver:
 
 
 def drive(
-    decoders: Iterable[Decoder], engine: Serving | None, retriever: Retriever | None, *, max_live: int = MAX_LIVE
+    decoders: Iterable[Decoder],
+    engine: Serving | None,
+    retriever: Retriever | None,
+    *,
+    max_live: int = MAX_LIVE,
 ) -> Iterator[DriverEvent]:
     """Run decoders to their end. Leaving early aborts what is still running.
 
@@ -258,11 +318,15 @@ def drive(
     """
     bell = threading.Event()
     with session(engine or _NO_ENGINE, bell.set) as opened:
-        for event in _Driver(opened, _Beside(retriever, bell.set)).events(decoders, max_live):
+        for event in _Driver(opened, _Beside(retriever, bell.set)).events(
+            decoders, max_live
+        ):
             if event is not None:
                 yield event
                 continue
-            bell.wait(1.0)  # no longer: Windows hears Ctrl-C between waits only, and services have time limits
+            bell.wait(
+                1.0
+            )  # no longer: Windows hears Ctrl-C between waits only, and services have time limits
             bell.clear()
 
 
@@ -278,7 +342,9 @@ async def adrive(
 
     opened = open_session(engine, ring)
     try:
-        for event in _Driver(opened, _Beside(retriever, ring)).events(decoders, MAX_LIVE):
+        for event in _Driver(opened, _Beside(retriever, ring)).events(
+            decoders, MAX_LIVE
+        ):
             if event is not None:
                 yield event
                 continue
@@ -293,7 +359,9 @@ class _NoEngine:
     """Stands where steps generate nothing, such as those of a function."""
 
     def submit(self, request: Generate) -> Ticket:
-        raise UserError("these steps generate text, and there is no engine; give engine=..")
+        raise UserError(
+            "these steps generate text, and there is no engine; give engine=.."
+        )
 
     def step(self) -> Sequence[TicketResult]:
         return []
@@ -305,7 +373,9 @@ class _NoEngine:
 _NO_ENGINE = _NoEngine()
 
 
-def finish(steps: Steps[T], engine: Serving | None = None, retriever: Retriever | None = None) -> T:
+def finish(
+    steps: Steps[T], engine: Serving | None = None, retriever: Retriever | None = None
+) -> T:
     """Run any steps to their end, and return what they return.
 
     Raises:
@@ -359,16 +429,30 @@ class Call:
     def pieces(self) -> Iterator[Segment | Answer]:
         """Segments as they come, then the answer."""
         for event in drive(self.decoders, self.engine, self.retriever):
-            yield event.segment if isinstance(event, SegmentFinal) else self._noted(answer_of(event), 0)
+            yield (
+                event.segment
+                if isinstance(event, SegmentFinal)
+                else self._noted(answer_of(event), 0)
+            )
 
     async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
         """`pieces` for an event loop."""
-        async with aclosing(adrive(self.decoders, self.engine, self.retriever)) as events:
+        async with aclosing(
+            adrive(self.decoders, self.engine, self.retriever)
+        ) as events:
             async for event in events:
-                yield event.segment if isinstance(event, SegmentFinal) else self._noted(answer_of(event), 0)
+                yield (
+                    event.segment
+                    if isinstance(event, SegmentFinal)
+                    else self._noted(answer_of(event), 0)
+                )
 
     def _collected(self, events: Iterable[DriverEvent]) -> Answer | list[Answer]:
-        ends = {event.index: event for event in events if not isinstance(event, SegmentFinal)}
+        ends = {
+            event.index: event
+            for event in events
+            if not isinstance(event, SegmentFinal)
+        }
         if self.questions is None:
             return self._noted(answer_of(ends[0]), 0)
         answers = []

@@ -49,7 +49,9 @@ class Batcher:
             self._waiting.append((list(requests), future))
             if not self._running:
                 # No interpreter waits for this thread at its end, since a service may hang.
-                threading.Thread(target=self._serve_waiting, name="selfrag-service", daemon=True).start()
+                threading.Thread(
+                    target=self._serve_waiting, name="selfrag-service", daemon=True
+                ).start()
                 self._running = True
         return future
 
@@ -65,7 +67,9 @@ class Batcher:
                 results = iter(self._serve(batch) if batch else ())
                 for requests, future in waiting:
                     future.set_result([next(results) for _ in requests])
-            except BaseException as error:  # a programming error, which belongs to those who wait
+            except (
+                BaseException
+            ) as error:  # a programming error, which belongs to those who wait
                 for _, future in waiting:
                     if not future.done():
                         future.set_exception(error)
@@ -85,14 +89,20 @@ class SharedRetriever:
             UserError: the retriever failed, or what it gave are no passages.
         """
         hits: list[Sequence[Passage]] = []
-        for result in self.batcher.submit([Retrieve(query, k) for query in queries]).result():
+        for result in self.batcher.submit(
+            [Retrieve(query, k) for query in queries]
+        ).result():
             if not isinstance(result, Retrieved):
-                raise UserError(result.reason if isinstance(result, Failed) else str(result))
+                raise UserError(
+                    result.reason if isinstance(result, Failed) else str(result)
+                )
             hits.append(result.passages)
         return hits
 
 
-def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[RequestResult]:
+def search(
+    retriever: Retriever | None, requests: Sequence[Retrieve]
+) -> list[RequestResult]:
     """Serve the queries of many decoders by one search. If that fails, each runs alone, with its own error."""
     if retriever is None:
         reason = "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR"
@@ -102,28 +112,40 @@ def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[Re
     def serve(batch: list[Retrieve]) -> list[RequestResult]:
         most = max(request.k for request in batch)
         lists = checked([request.query for request in batch], most)
-        return [Retrieved(tuple(passages[: request.k])) for passages, request in zip(lists, batch, strict=True)]
+        return [
+            Retrieved(tuple(passages[: request.k]))
+            for passages, request in zip(lists, batch, strict=True)
+        ]
 
     return _serve_together(serve, list(requests))
 
 
-def call_service(service: ExternalService, requests: Sequence[External]) -> list[RequestResult]:
+def call_service(
+    service: ExternalService, requests: Sequence[External]
+) -> list[RequestResult]:
     """Serve the requests of many decoders by one call. If that fails, each is served alone, with its own error."""
     name = requests[0].name
 
     def serve(batch: list[External]) -> list[RequestResult]:
         values = service([request.payload for request in batch])
         if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-            raise UserError(f"{name} returned {type(values).__name__}, not a list for its requests")
+            raise UserError(
+                f"{name} returned {type(values).__name__}, not a list for its requests"
+            )
         if len(values) != len(batch):
             raise UserError(f"{name} answered {len(values)} of {len(batch)} requests")
         ready = (Failed, ExternalResult)
-        return [value if isinstance(value, ready) else ExternalResult(value) for value in values]
+        return [
+            value if isinstance(value, ready) else ExternalResult(value)
+            for value in values
+        ]
 
     return _serve_together(serve, list(requests))
 
 
-def _serve_together(serve: Callable[[list[Any]], list[RequestResult]], batch: list[Any]) -> list[RequestResult]:
+def _serve_together(
+    serve: Callable[[list[Any]], list[RequestResult]], batch: list[Any]
+) -> list[RequestResult]:
     """Return a result for each request, from one call. If that call fails, each request gets its own call.
 
     A user's callable may raise any exception, and one question must not make the others fail.

@@ -50,7 +50,9 @@ class Session:
 
     def __init__(self, worker: _Worker, ring: Callable[[], None]) -> None:
         self.ring = ring
-        self.arrived: deque[TicketResult | BaseException] = deque()  # filled by the engine's thread
+        self.arrived: deque[TicketResult | BaseException] = (
+            deque()
+        )  # filled by the engine's thread
         self.waiting = False
         self._worker = worker
         self._queued: list[tuple[Ticket, Generate]] = []
@@ -137,7 +139,9 @@ class _Worker(threading.Thread):
             self._sessions.discard(session)
             self._changed.notify()
 
-    def send(self, session: Session, queued: list[tuple[Ticket, Generate]], *, idle: bool) -> None:
+    def send(
+        self, session: Session, queued: list[tuple[Ticket, Generate]], *, idle: bool
+    ) -> None:
         """Take requests; `idle` if the session has just collected nothing."""
         with self._changed:
             session.waiting = idle and not session.arrived
@@ -168,13 +172,17 @@ class _Worker(threading.Thread):
                     self._forget(tickets)
                     done.set()
                 if self._owners:
-                    self._guarded([session for session, _ in self._owners.values()], self._step)
+                    self._guarded(
+                        [session for session, _ in self._owners.values()], self._step
+                    )
         _WORKERS.pop(self._key, None)
 
     def _wait(self) -> bool:
         """Sleep until there is something to do; False where nobody needs this thread any more."""
         with self._changed:
-            while not (self._orders or self._aborts or (self._owners and self._may_step())):
+            while not (
+                self._orders or self._aborts or (self._owners and self._may_step())
+            ):
                 if self._sessions:
                     self._changed.wait()
                 elif not self._changed.wait(IDLE) and not self._sessions:
@@ -184,7 +192,9 @@ class _Worker(threading.Thread):
 
     def _may_step(self) -> bool:
         """Return whether to step now. A single session is waited for, so that its next requests join the batch."""
-        return len(self._sessions) > 1 or all(session.waiting for session in self._sessions)
+        return len(self._sessions) > 1 or all(
+            session.waiting for session in self._sessions
+        )
 
     def _submit(self, session: Session, queued: list[tuple[Ticket, Generate]]) -> None:
         for ours, request in queued:
@@ -208,22 +218,30 @@ class _Worker(threading.Thread):
             work()
         except BaseException as error:
             hit = set(sessions)
-            self._forget({ours for session, ours in self._owners.values() if session in hit})
+            self._forget(
+                {ours for session, ours in self._owners.values() if session in hit}
+            )
             for session in hit:
                 self._deliver(session, [error])
 
-    def _deliver(self, session: Session, results: Iterable[TicketResult | BaseException]) -> None:
+    def _deliver(
+        self, session: Session, results: Iterable[TicketResult | BaseException]
+    ) -> None:
         with self._changed:
             session.waiting = False
             session.arrived.extend(results)
         session.ring()
 
     def _forget(self, tickets: Iterable[Ticket]) -> None:
-        theirs = [self._theirs.pop(ours) for ours in sorted(tickets) if ours in self._theirs]
+        theirs = [
+            self._theirs.pop(ours) for ours in sorted(tickets) if ours in self._theirs
+        ]
         for ticket in theirs:
             del self._owners[ticket]
         if theirs:
-            with suppress(Exception):  # a dead engine has nothing to abort, and must not hide why it died
+            with suppress(
+                Exception
+            ):  # a dead engine has nothing to abort, and must not hide why it died
                 self._engine.abort(theirs)
 
 

@@ -21,7 +21,14 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -65,7 +72,9 @@ T = TypeVar("T")
 class EventStream(StreamingResponse):
     """A stream of server-sent events that ends its work when the client leaves."""
 
-    def __init__(self, release: Callable[[], None], events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(
+        self, release: Callable[[], None], events: AsyncGenerator[bytes, None]
+    ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(events, media_type="text/event-stream", headers=headers)
         self._release, self._events = release, events
@@ -79,7 +88,9 @@ class EventStream(StreamingResponse):
             self._release()
 
 
-async def while_connected(receive: Receive, work: Callable[[], Awaitable[T]]) -> T | None:
+async def while_connected(
+    receive: Receive, work: Callable[[], Awaitable[T]]
+) -> T | None:
     """What `work` returns; None, with the work cancelled, if the client leaves before."""
     working = asyncio.ensure_future(work())
     leaving = asyncio.ensure_future(_left(receive))
@@ -97,7 +108,9 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def encoded(events: AsyncGenerator[Mapping[str, Any], None], done: bytes) -> AsyncGenerator[bytes, None]:
+async def encoded(
+    events: AsyncGenerator[Mapping[str, Any], None], done: bytes
+) -> AsyncGenerator[bytes, None]:
     """Server-sent events, with a comment after each silence of `PING` seconds."""
     async with aclosing(events) as found:
         waiting = asyncio.ensure_future(anext(found, None))
@@ -137,23 +150,55 @@ class Metrics:
 
     def __init__(self, service: Service) -> None:
         own = self.registry = CollectorRegistry()
-        self.requests = Counter("selfrag_requests", "Requests by route and status", ["route", "status"], registry=own)
-        self.seconds = Histogram("selfrag_answer_seconds", "Seconds from a question to its answer", registry=own)
-        self.first = Histogram("selfrag_first_segment_seconds", "Seconds to the first segment", registry=own)
-        self.tokens = Counter("selfrag_tokens", "Tokens by kind", ["kind"], registry=own)
-        self.searches = Counter("selfrag_searches", "Queries to the retriever", registry=own)
+        self.requests = Counter(
+            "selfrag_requests",
+            "Requests by route and status",
+            ["route", "status"],
+            registry=own,
+        )
+        self.seconds = Histogram(
+            "selfrag_answer_seconds",
+            "Seconds from a question to its answer",
+            registry=own,
+        )
+        self.first = Histogram(
+            "selfrag_first_segment_seconds",
+            "Seconds to the first segment",
+            registry=own,
+        )
+        self.tokens = Counter(
+            "selfrag_tokens", "Tokens by kind", ["kind"], registry=own
+        )
+        self.searches = Counter(
+            "selfrag_searches", "Queries to the retriever", registry=own
+        )
         self.loop_lag = Histogram(
-            "selfrag_event_loop_lag_seconds", "Seconds by which the event loop is late", buckets=LAGS, registry=own
+            "selfrag_event_loop_lag_seconds",
+            "Seconds by which the event loop is late",
+            buckets=LAGS,
+            registry=own,
         )
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
-            "selfrag_open_questions": ("Questions and searches that run or wait", lambda: service.open),
-            "selfrag_engine_up": ("Whether the engine answers", lambda: service.state == "ok"),
+            "selfrag_open_questions": (
+                "Questions and searches that run or wait",
+                lambda: service.open,
+            ),
+            "selfrag_engine_up": (
+                "Whether the engine answers",
+                lambda: service.state == "ok",
+            ),
             "selfrag_index_generation": (
                 "Generation of the index that is searched",
                 lambda: (service.index_version() or {"generation": 0})["generation"],
             ),
-            "selfrag_kept_answers": ("Answers that are kept", lambda: service.store.size().answers),
-            "selfrag_kept_bytes": ("Bytes of the answers that are kept", lambda: service.store.size().bytes),
+            "selfrag_kept_answers": (
+                "Answers that are kept",
+                lambda: service.store.size().answers,
+            ),
+            "selfrag_kept_bytes": (
+                "Bytes of the answers that are kept",
+                lambda: service.store.size().bytes,
+            ),
         }
         for name, (what, value) in gauges.items():
             Gauge(name, what, registry=own).set_function(value)
@@ -190,12 +235,19 @@ class Server:
 
     async def responses(self, request: Request, body: ResponsesRequest) -> Response:
         """Answer, in the shape of the Responses API."""
-        asked = body.asked(self._service.rag.defaults, self._service.style, events=False)
+        asked = body.asked(
+            self._service.rag.defaults, self._service.style, events=False
+        )
         reply = ResponsesReply(self._service.name, asked.style, body.instructions)
         return await self._answered(request, body, asked, reply)
 
     async def _answered(
-        self, request: Request, body: ChatRequest | ResponsesRequest, asked: Asked, reply: Reply, done: bytes = b""
+        self,
+        request: Request,
+        body: ChatRequest | ResponsesRequest,
+        asked: Asked,
+        reply: Reply,
+        done: bytes = b"",
     ) -> Response:
         service = self._service
         if body.model != service.name:
@@ -208,7 +260,9 @@ class Server:
             pieces = service.begin(asked, place)
             if body.stream:
                 streaming = True
-                return EventStream(place.close, encoded(self._events(pieces, reply), done))
+                return EventStream(
+                    place.close, encoded(self._events(pieces, reply), done)
+                )
 
             async def whole() -> dict[str, Any]:
                 async for piece, name in self._watched(pieces):
@@ -249,7 +303,11 @@ class Server:
         try:
             async with aclosing(self._watched(pieces)) as found:
                 async for piece, name in found:
-                    for event in reply.finish(piece, name) if isinstance(piece, Answer) else reply.segment(piece):
+                    for event in (
+                        reply.finish(piece, name)
+                        if isinstance(piece, Answer)
+                        else reply.segment(piece)
+                    ):
                         yield event
         except Exception as error:
             yield as_fault(error).body()
@@ -259,12 +317,21 @@ class Server:
         given: dict[str, Any] = {"trace": body.trace, "final": True}
         kept = given if body.answer_id is None else self._kept(body.answer_id)
         trace = trace_of(kept["trace"])
-        weights = None if body.weights is None else body.weights.changed(trace.decoding.weights)
+        weights = (
+            None
+            if body.weights is None
+            else body.weights.changed(trace.decoding.weights)
+        )
         changed, exact = rescore(trace, weights, body.threshold)
         text, segments = segments_of(changed, changed.best)
-        answer = Answer(changed.question, text, segments, Usage(), changed, exact and kept["final"])
+        answer = Answer(
+            changed.question, text, segments, Usage(), changed, exact and kept["final"]
+        )
         writer = Writer.of(answer, body.citation_style or self._service.style)
-        return {"content": writer.text, **selfrag_object(answer, writer, body.answer_id)}
+        return {
+            "content": writer.text,
+            **selfrag_object(answer, writer, body.answer_id),
+        }
 
     def answer(self, name: str) -> dict[str, Any]:
         """A kept answer with its trace."""
@@ -274,7 +341,9 @@ class Server:
     def _kept(self, name: str) -> dict[str, Any]:
         found = self._service.store.find(name)
         if found is None:
-            raise Fault(404, "no answer of that id is kept here; ask again", "answer_not_found")
+            raise Fault(
+                404, "no answer of that id is kept here; ask again", "answer_not_found"
+            )
         return found
 
     async def models(self) -> dict[str, Any]:
@@ -288,15 +357,31 @@ class Server:
         return self._model()
 
     def _model(self) -> dict[str, Any]:
-        return {"id": self._service.name, "object": "model", "created": 0, "owned_by": "selfrag"}
+        return {
+            "id": self._service.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "selfrag",
+        }
 
     def _unknown(self, name: str) -> Fault:
-        return Fault(404, f"no model {name!r:.80} here; it is {self._service.name!r}", "model_not_found")
+        return Fault(
+            404,
+            f"no model {name!r:.80} here; it is {self._service.name!r}",
+            "model_not_found",
+        )
 
     async def retrieve(self, body: RetrieveRequest) -> dict[str, Any]:
         """Passages for queries, as Search-R1 asks for them."""
-        found = await self._service.search(body.queries, body.topk or self._service.rag.defaults.passages)
-        return {"result": [[_document(one, scored=body.return_scores) for one in passages] for passages in found]}
+        found = await self._service.search(
+            body.queries, body.topk or self._service.rag.defaults.passages
+        )
+        return {
+            "result": [
+                [_document(one, scored=body.return_scores) for one in passages]
+                for passages in found
+            ]
+        }
 
     async def search(self, body: SearchRequest) -> dict[str, Any]:
         """Passages for queries, as clients of massive-serve ask for them."""
@@ -311,7 +396,9 @@ class Server:
 
     async def judge(self, body: JudgeRequest) -> dict[str, Any]:
         """What a judge of this server says about a conversation: judgments, spans and probabilities."""
-        reflection = await self._service.judge(body.judge, body.turns(), body.evidence(), body.arguments)
+        reflection = await self._service.judge(
+            body.judge, body.turns(), body.evidence(), body.arguments
+        )
         return {"judge": body.judge, **reflection.as_dict()}
 
     async def health(self) -> Response:
@@ -322,12 +409,20 @@ class Server:
 
     async def metrics(self) -> Response:
         """Counts and times for Prometheus."""
-        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(
+            generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST
+        )
 
     async def page(self) -> Response:
         """The page."""
         text, policy = served_page(self._page)
-        return HTMLResponse(text, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
+        return HTMLResponse(
+            text,
+            headers={
+                "Content-Security-Policy": policy,
+                "X-Content-Type-Options": "nosniff",
+            },
+        )
 
 
 class StrictRequest(Request):
@@ -376,7 +471,9 @@ def create_app(
     """
     access = access or Access()
     metrics = Metrics(service)
-    server = Server(service, metrics, ServedModel(service.name, model, index, bool(access.keys)))
+    server = Server(
+        service, metrics, ServedModel(service.name, model, index, bool(access.keys))
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
@@ -392,9 +489,18 @@ def create_app(
             await asyncio.to_thread(watch.stop)
         await service.close()
 
-    app = FastAPI(title="selfrag", lifespan=lifespan, description="Answers with citations and reflection tokens.")
+    app = FastAPI(
+        title="selfrag",
+        lifespan=lifespan,
+        description="Answers with citations and reflection tokens.",
+    )
     app.router.route_class = StrictRoute
-    app.add_middleware(Guard, access=access, limits=RequestLimits(service.capacity.body), counter=metrics.requests)
+    app.add_middleware(
+        Guard,
+        access=access,
+        limits=RequestLimits(service.capacity.body),
+        counter=metrics.requests,
+    )
     for kind in (RequestValidationError, HTTPException, UserError, Exception):
         app.add_exception_handler(kind, lambda _, error: refusal(as_fault(error)))
     routes: dict[str, Callable[..., Any]] = {
@@ -412,7 +518,9 @@ def create_app(
     }
     for name, route in routes.items():
         method, path = name.split()
-        app.add_api_route(path, route, methods=[method], responses=ERRORS, response_model=None)
+        app.add_api_route(
+            path, route, methods=[method], responses=ERRORS, response_model=None
+        )
     app.add_api_route("/", server.page, include_in_schema=False, response_model=None)
     return app
 
@@ -433,7 +541,9 @@ class Served:
 
     load: Callable[[], Answering]  # loads the model
     name: str = "selfrag"  # of the model, as clients say it
-    keep: Path | None = None  # SQLite file of kept answers; None keeps them in memory, each replica its own
+    keep: Path | None = (
+        None  # SQLite file of kept answers; None keeps them in memory, each replica its own
+    )
     capacity: Capacity = field(default_factory=Capacity)  # how much a server takes on
     style: CitationStyle = "brackets"  # how text cites, unless a request says it
     events: bool = False  # whether sources are sent as Open WebUI's events, unless a request says it
@@ -441,14 +551,25 @@ class Served:
     access: Access = field(default_factory=Access, repr=False)  # who may ask
     watch: IndexWatch | None = None  # keeps the index in step with files
     model: str = "demo"  # where the model is loaded from, for the page
-    index: str | None = None  # where the index is opened, for the page; None for the demo's
+    index: str | None = (
+        None  # where the index is opened, for the page; None for the demo's
+    )
 
     def app(self) -> FastAPI:
         """The application with its model loaded."""
         store = AnswerStore(self.keep, most_bytes=self.capacity.kept_bytes)
-        settings = self.name, store, self.capacity, self.style, self.events, self.drop_old_turns
+        settings = (
+            self.name,
+            store,
+            self.capacity,
+            self.style,
+            self.events,
+            self.drop_old_turns,
+        )
         service = Service(self.load(), self.load, *settings)
-        return create_app(service, self.access, self.watch, model=self.model, index=self.index)
+        return create_app(
+            service, self.access, self.watch, model=self.model, index=self.index
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,7 +586,11 @@ class Replicas:
 
 
 def run_on_ray(
-    served: Served, replicas: Replicas, host: str, port: int, ready: Callable[[], None] = lambda: None
+    served: Served,
+    replicas: Replicas,
+    host: str,
+    port: int,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve from replicas until a signal or an error ends it. The cluster's proxies listen at this address.
 
@@ -480,18 +605,26 @@ def run_on_ray(
 
     with connect(replicas.address):
         serve.start(http_options={"host": host, "port": port})
-        for number in (signal.SIGINT, signal.SIGTERM):  # Ray has put its own handlers there
+        for number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # Ray has put its own handlers there
             signal.signal(number, lambda *_: ended.set())
         replica: Any = serve.deployment(
             num_replicas=replicas.count,
             max_ongoing_requests=served.capacity.live + served.capacity.queue,
-            ray_actor_options={"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
+            ray_actor_options={
+                "num_cpus": replicas.num_cpus,
+                "num_gpus": replicas.num_gpus,
+            },
         )(serve.ingress(build)())
         try:
             serve.run(replica.bind(), name="selfrag")
             ready()
             ended.wait()
         except RuntimeError as error:
-            raise UserError(f"the replicas did not start: {' '.join(str(error).split())[-400:]}") from error
+            raise UserError(
+                f"the replicas did not start: {' '.join(str(error).split())[-400:]}"
+            ) from error
         finally:
             serve.shutdown()

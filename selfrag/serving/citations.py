@@ -54,7 +54,12 @@ def _is_web(text: str) -> bool:
         parts = urlsplit(text)
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc) and text.isprintable() and " " not in text
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.netloc)
+        and text.isprintable()
+        and " " not in text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,9 @@ class Piece:
     """A segment as it is sent."""
 
     text: str  # what follows the text sent before
-    annotations: list[dict[str, Any]]  # citations of this segment, with offsets into the whole text
+    annotations: list[
+        dict[str, Any]
+    ]  # citations of this segment, with offsets into the whole text
     cited: list[Passage]  # the passage of each
     sources: list[Passage]  # passages that are cited for the first time
     described: dict[str, Any]  # the segment for the `selfrag` object
@@ -74,10 +81,16 @@ class Writer:
 
     style: CitationStyle  # how the text cites
     text: str = ""  # what has been written
-    sources: list[Passage] = field(default_factory=list)  # cited passages in the order of their numbers
-    annotations: list[dict[str, Any]] = field(default_factory=list)  # citations, with offsets
+    sources: list[Passage] = field(
+        default_factory=list
+    )  # cited passages in the order of their numbers
+    annotations: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # citations, with offsets
     cited: list[Passage] = field(default_factory=list)  # the passage of each
-    segments: list[dict[str, Any]] = field(default_factory=list)  # what was written, for the `selfrag` object
+    segments: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # what was written, for the `selfrag` object
     _end: int = 0
     _numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -93,16 +106,28 @@ class Writer:
         gap = " " * (segment.start - self._end)
         body = segment.text.rstrip()
         start = len(self.text) + len(gap)
-        annotations, cited, fresh, mark, number = [], list[Passage](), list[Passage](), "", None
+        annotations, cited, fresh, mark, number = (
+            [],
+            list[Passage](),
+            list[Passage](),
+            "",
+            None,
+        )
         if segment.citation is not None:
-            number = self._numbers.setdefault(segment.citation.key, len(self._numbers) + 1)
+            number = self._numbers.setdefault(
+                segment.citation.key, len(self._numbers) + 1
+            )
             if number > len(self.sources):
                 fresh = [segment.citation]
             mark = _mark(self.style, number, segment.citation)
             cited = [segment.citation]
             annotations = [annotation(segment.citation, start, start + len(body))]
         text = f"{gap}{body}{mark}{segment.text[len(body) :]}"
-        described = segment.as_dict() | {"start": start, "end": start + len(body), "citation": number}
+        described = segment.as_dict() | {
+            "start": start,
+            "end": start + len(body),
+            "citation": number,
+        }
         self._end = segment.end
         self.text += text
         self.sources += fresh
@@ -113,7 +138,9 @@ class Writer:
 
     def rest(self, answer: Answer) -> list[Piece]:
         """Write what of an answer has not been written: its last segments, or the text of an abstention."""
-        pieces = [self.add(segment) for segment in answer.segments[len(self.segments) :]]
+        pieces = [
+            self.add(segment) for segment in answer.segments[len(self.segments) :]
+        ]
         if not answer.segments and answer.text:
             self.text = answer.text
             pieces.append(Piece(answer.text, [], [], [], {}))
@@ -123,7 +150,9 @@ class Writer:
 def _mark(style: CitationStyle, number: int, passage: Passage) -> str:
     if style == "none":
         return ""
-    return f" [{number}]" if style == "brackets" else f" [[{number}]]({url_of(passage)})"
+    return (
+        f" [{number}]" if style == "brackets" else f" [[{number}]]({url_of(passage)})"
+    )
 
 
 def annotation(passage: Passage, start: int, end: int) -> dict[str, Any]:
@@ -139,7 +168,10 @@ def annotation(passage: Passage, start: int, end: int) -> dict[str, Any]:
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """An annotation in the shape of chat completions."""
-    return {"type": flat["type"], "url_citation": {name: value for name, value in flat.items() if name != "type"}}
+    return {
+        "type": flat["type"],
+        "url_citation": {name: value for name, value in flat.items() if name != "type"},
+    }
 
 
 def source_dict(number: int, passage: Passage) -> dict[str, Any]:
@@ -157,7 +189,11 @@ def source_dict(number: int, passage: Passage) -> dict[str, Any]:
 
 def search_result(passage: Passage) -> dict[str, Any]:
     """A cited passage in the shape that Perplexity's clients read."""
-    found = {"title": named(passage, TITLE), "url": url_of(passage), "snippet": cut(passage.text, SNIPPET)}
+    found = {
+        "title": named(passage, TITLE),
+        "url": url_of(passage),
+        "snippet": cut(passage.text, SNIPPET),
+    }
     date = passage.metadata.get("date")
     return found | ({"date": str(date)} if date is not None else {})
 
@@ -166,8 +202,14 @@ def source_event(passage: Passage) -> dict[str, Any]:
     """A cited passage as an event of Open WebUI. It knows a source again by `metadata.source`."""
     url, title = url_of(passage), named(passage, TITLE)
     web = {"source_url": url} if url.startswith("http") else {}
-    place = {name: passage.metadata[name] for name in _PLACE if name in passage.metadata}
-    score = {} if passage.score is None or not math.isfinite(passage.score) else {"distances": [passage.score]}
+    place = {
+        name: passage.metadata[name] for name in _PLACE if name in passage.metadata
+    }
+    score = (
+        {}
+        if passage.score is None or not math.isfinite(passage.score)
+        else {"distances": [passage.score]}
+    )
     return {
         "type": "source",
         "data": {
@@ -180,7 +222,10 @@ def source_event(passage: Passage) -> dict[str, Any]:
 
 
 def selfrag_object(
-    answer: Answer, writer: Writer, name: str | None, index: Mapping[str, Any] | None = None
+    answer: Answer,
+    writer: Writer,
+    name: str | None,
+    index: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a client may show beyond the OpenAI API.
 
@@ -195,7 +240,10 @@ def selfrag_object(
         "id": name,
         "text": answer.text,
         "segments": writer.segments,
-        "citations": [source_dict(number, passage) for number, passage in enumerate(writer.sources, 1)],
+        "citations": [
+            source_dict(number, passage)
+            for number, passage in enumerate(writer.sources, 1)
+        ],
         "retrieved": whole["retrieved"],
         "usage": whole["usage"],
         "exact": answer.exact,

@@ -55,7 +55,10 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
         """Count the connection, or refuse it."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        if self.held[address] >= self.limits.per_address or self.held.total() >= self.limits.total:
+        if (
+            self.held[address] >= self.limits.per_address
+            or self.held.total() >= self.limits.total
+        ):
             transport.write(REFUSAL)
             transport.close()
             return
@@ -100,7 +103,9 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
         return self.cycle is None or self.cycle.response_complete
 
     def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.head_seconds, self._head_is_late)
+        self._head_timer = self.loop.call_later(
+            self.limits.head_seconds, self._head_is_late
+        )
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -115,4 +120,6 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
 
 def limited_connections(limits: ConnectionLimits) -> type[asyncio.Protocol]:
     """Return a protocol class for uvicorn whose connections are counted together."""
-    return type("CountedConnection", (LimitedConnection,), {"limits": limits, "held": Counter()})
+    return type(
+        "CountedConnection", (LimitedConnection,), {"limits": limits, "held": Counter()}
+    )

@@ -74,8 +74,15 @@ class RequestLimits:
 class Guard:
     """Refuses requests of other sites, without a key, too large or too slow, before a route reads them."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: RequestLimits, counter: Counter) -> None:
-        self._app, self._access, self._limits, self._counter = app, access, limits, counter
+    def __init__(
+        self, app: ASGIApp, access: Access, limits: RequestLimits, counter: Counter
+    ) -> None:
+        self._app, self._access, self._limits, self._counter = (
+            app,
+            access,
+            limits,
+            counter,
+        )
         self._keys = [hashlib.sha256(key.encode()).digest() for key in access.keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,9 +110,19 @@ class Guard:
                 value = headers.get(name, b"").decode("latin-1")
                 if value and not self._access.allows_host(_host_name(value)):
                     hint = "start the server with --allow-host NAME, or with --api-key-file"
-                    return Fault(403, f"the {what} {cut(value, 80)!r} may not ask here; {hint}", f"{what}_not_allowed")
-        if scope["path"] not in OPEN_PATHS and not self._has_key(headers.get(b"authorization", b"")):
-            return Fault(401, "no valid API key; send `Authorization: Bearer KEY`", "invalid_api_key")
+                    return Fault(
+                        403,
+                        f"the {what} {cut(value, 80)!r} may not ask here; {hint}",
+                        f"{what}_not_allowed",
+                    )
+        if scope["path"] not in OPEN_PATHS and not self._has_key(
+            headers.get(b"authorization", b"")
+        ):
+            return Fault(
+                401,
+                "no valid API key; send `Authorization: Bearer KEY`",
+                "invalid_api_key",
+            )
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self._limits.body:
             return _too_large(self._limits.body)
@@ -116,7 +133,9 @@ class Guard:
             return True
         scheme, _, key = header.partition(b" ")
         digest = hashlib.sha256(key.strip()).digest()
-        matches = [hmac.compare_digest(digest, known) for known in self._keys]  # all of them, whichever fits
+        matches = [
+            hmac.compare_digest(digest, known) for known in self._keys
+        ]  # all of them, whichever fits
         return scheme.lower() == b"bearer" and any(matches)
 
 
@@ -137,7 +156,9 @@ class _BoundedBody:
         except TimeoutError:
             seconds = self._limits.body_seconds
             raise Fault(
-                408, f"the body did not arrive within {seconds:g} seconds; send it faster", "too_slow"
+                408,
+                f"the body did not arrive within {seconds:g} seconds; send it faster",
+                "too_slow",
             ) from None
         self._size += len(message.get("body", b""))
         if self._size > self._limits.body:

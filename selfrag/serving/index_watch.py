@@ -36,13 +36,17 @@ class IndexWatch:
     index: Path
     files: Sequence[str | Path]
     skip_unreadable: bool = False
-    _stop: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    _stop: threading.Event = field(
+        default_factory=threading.Event, init=False, repr=False
+    )
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
 
     def start(self, service: Service) -> None:
         """Begin to watch; to be called on the event loop of the server."""
         arguments = service, asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, args=arguments, name="index-watch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=arguments, name="index-watch", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -55,18 +59,33 @@ class IndexWatch:
         def sync() -> SyncReport:
             searched = service.index
             encoder = None if searched is None else searched.encoder
-            report = sync_index(self.index, self.files, encoder=encoder, skip_unreadable=self.skip_unreadable)
+            report = sync_index(
+                self.index,
+                self.files,
+                encoder=encoder,
+                skip_unreadable=self.skip_unreadable,
+            )
             manifest = load_manifest(self.index)
             present = IndexVersion(manifest.generation, manifest.own_digest())
             if searched is None or searched.version != present:
-                loop.call_soon_threadsafe(service.use_retriever, open_index(self.index, encoder))
+                loop.call_soon_threadsafe(
+                    service.use_retriever, open_index(self.index, encoder)
+                )
             return report
 
         def done(report: SyncReport) -> None:
             for file in report.read.unreadable:
                 LOG.warning("not indexed: %s", file.why)
-            counts = len(report.added), len(report.changed), len(report.removed), report.generation
-            LOG.warning("index synced: %d files added, %d changed, %d removed; generation %d", *counts)
+            counts = (
+                len(report.added),
+                len(report.changed),
+                len(report.removed),
+                report.generation,
+            )
+            LOG.warning(
+                "index synced: %d files added, %d changed, %d removed; generation %d",
+                *counts,
+            )
 
         def failed(error: UserError) -> None:
             LOG.error("the index was not synced: %s", error)

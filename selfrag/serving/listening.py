@@ -16,11 +16,18 @@ from starlette.types import ASGIApp
 
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_whole
-from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
+from selfrag.serving.connections import (
+    KEEP_ALIVE,
+    ConnectionLimits,
+    limited_connections,
+)
 from selfrag.serving.guard import Access
 
 _SHORTEST = 16
-_MOST_FILES, _OTHER_FILES = 8_192, 256  # open files of the process, and those that are no connections
+_MOST_FILES, _OTHER_FILES = (
+    8_192,
+    256,
+)  # open files of the process, and those that are no connections
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
 """What RFC 6750 lets a bearer token be."""
 
@@ -32,7 +39,9 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot listen at {host!r:.80} port {port}: {reason}; try another --port") from error
+        raise UserError(
+            f"cannot listen at {host!r:.80} port {port}: {reason}; try another --port"
+        ) from error
 
 
 def address_of(listener: socket.socket, host: str) -> str:
@@ -57,12 +66,18 @@ def _keys(path: Path | None) -> list[str]:
     keys = [line.strip() for line in read_whole(path).splitlines() if line.strip()]
     if not keys:
         raise UserError(f"{path} holds no API key; write one a line")
-    if wrong := next((number for number, key in enumerate(keys, 1) if not _KEY.fullmatch(key)), None):
-        raise UserError(f"{path}: key {wrong} is not {_SHORTEST} or more letters, digits or characters of -._~+/=")
+    if wrong := next(
+        (number for number, key in enumerate(keys, 1) if not _KEY.fullmatch(key)), None
+    ):
+        raise UserError(
+            f"{path}: key {wrong} is not {_SHORTEST} or more letters, digits or characters of -._~+/="
+        )
     return keys
 
 
-def run_server(app: ASGIApp, listener: socket.socket, connections: int, drain: int) -> None:
+def run_server(
+    app: ASGIApp, listener: socket.socket, connections: int, drain: int
+) -> None:
     """Serve an application until a signal ends it.
 
     Args:
@@ -91,5 +106,7 @@ def _raise_open_files() -> int:
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = min(most, _MOST_FILES) if most != resource.RLIM_INFINITY else _MOST_FILES
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
     return max(1, most - _OTHER_FILES)

@@ -9,7 +9,15 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.serving.citations import CitationStyle, Piece, Writer, nested, search_result, selfrag_object, source_event
+from selfrag.serving.citations import (
+    CitationStyle,
+    Piece,
+    Writer,
+    nested,
+    search_result,
+    selfrag_object,
+    source_event,
+)
 
 Event = Mapping[str, Any]
 """The data of one server-sent event; a `type` in it is also the name of the event."""
@@ -19,7 +27,9 @@ Event = Mapping[str, Any]
 class _Written:
     model: str  # name of the model
     style: CitationStyle  # how the text cites
-    index: Mapping[str, Any] | None = field(default=None, kw_only=True)  # the state of the index that is searched
+    index: Mapping[str, Any] | None = field(
+        default=None, kw_only=True
+    )  # the state of the index that is searched
 
     def __post_init__(self) -> None:
         self.created, self._writer = int(time.time()), Writer(self.style)
@@ -52,23 +62,49 @@ class ChatReply(_Written):
         """The completion."""
         self._writer.rest(answer)
         annotations = [nested(one) for one in self._writer.annotations]
-        message = {"role": "assistant", "content": self._writer.text, "refusal": None, "annotations": annotations}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
-        head = self._head("chat.completion") | {"choices": [choice], "usage": _usage(answer.usage)}
+        message = {
+            "role": "assistant",
+            "content": self._writer.text,
+            "refusal": None,
+            "annotations": annotations,
+        }
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": answer.finish,
+        }
+        head = self._head("chat.completion") | {
+            "choices": [choice],
+            "usage": _usage(answer.usage),
+        }
         return head | self._further(answer, name)
 
     def _pieces(self, pieces: list[Piece]) -> Iterator[Event]:
         for piece in pieces:
             for passage in piece.sources if self.events else ():
                 yield self._chunk({"content": ""}) | {"event": source_event(passage)}
-            cited = {"annotations": [nested(one) for one in piece.annotations]} if piece.annotations else {}
-            described = {"selfrag": {"segment": piece.described}} if piece.described else {}
+            cited = (
+                {"annotations": [nested(one) for one in piece.annotations]}
+                if piece.annotations
+                else {}
+            )
+            described = (
+                {"selfrag": {"segment": piece.described}} if piece.described else {}
+            )
             yield self._chunk({"content": piece.text, **cited}) | described
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+        }
 
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+    def _chunk(
+        self, delta: Mapping[str, Any], finish: str | None = None
+    ) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return self._head("chat.completion.chunk") | {"choices": [choice]}
 
@@ -102,23 +138,37 @@ class ResponsesReply(_Written):
     def start(self) -> Iterator[Event]:
         """The empty response and its empty message."""
         yield self._event("response.created", response=self._response("in_progress"))
-        yield self._event("response.in_progress", response=self._response("in_progress"))
         yield self._event(
-            "response.output_item.added", output_index=0, item=self._message("in_progress", written=False)
+            "response.in_progress", response=self._response("in_progress")
         )
-        yield self._of_part("response.content_part.added", part=self._part(written=False))
+        yield self._event(
+            "response.output_item.added",
+            output_index=0,
+            item=self._message("in_progress", written=False),
+        )
+        yield self._of_part(
+            "response.content_part.added", part=self._part(written=False)
+        )
 
     def segment(self, segment: Segment) -> Iterator[Event]:
         """The text, then its annotations."""
-        yield from self._pieces(len(self._writer.annotations), [self._writer.add(segment)])
+        yield from self._pieces(
+            len(self._writer.annotations), [self._writer.add(segment)]
+        )
 
     def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
         """What was not sent yet, and the end of part, message and response."""
-        yield from self._pieces(len(self._writer.annotations), self._writer.rest(answer))
-        yield self._of_part("response.output_text.done", text=self._writer.text, logprobs=[])
+        yield from self._pieces(
+            len(self._writer.annotations), self._writer.rest(answer)
+        )
+        yield self._of_part(
+            "response.output_text.done", text=self._writer.text, logprobs=[]
+        )
         yield self._of_part("response.content_part.done", part=self._part())
         status = _status(answer)
-        yield self._event("response.output_item.done", output_index=0, item=self._message(status))
+        yield self._event(
+            "response.output_item.done", output_index=0, item=self._message(status)
+        )
         yield self._event(f"response.{status}", response=self._finished(answer, name))
 
     def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
@@ -128,9 +178,15 @@ class ResponsesReply(_Written):
 
     def _pieces(self, number: int, pieces: list[Piece]) -> Iterator[Event]:
         for piece in pieces:
-            yield self._of_part("response.output_text.delta", delta=piece.text, logprobs=[])
+            yield self._of_part(
+                "response.output_text.delta", delta=piece.text, logprobs=[]
+            )
             for one in piece.annotations:
-                yield self._of_part("response.output_text.annotation.added", annotation_index=number, annotation=one)
+                yield self._of_part(
+                    "response.output_text.annotation.added",
+                    annotation_index=number,
+                    annotation=one,
+                )
                 number += 1
 
     def _event(self, kind: str, **fields: Any) -> Event:
@@ -138,20 +194,55 @@ class ResponsesReply(_Written):
         return {"type": kind, "sequence_number": self._sent - 1, **fields}
 
     def _of_part(self, kind: str, **fields: Any) -> Event:
-        return self._event(kind, item_id=self._item, output_index=0, content_index=0, **fields)
+        return self._event(
+            kind, item_id=self._item, output_index=0, content_index=0, **fields
+        )
 
     def _part(self, *, written: bool = True) -> dict[str, Any]:
-        text, annotations = (self._writer.text, list(self._writer.annotations)) if written else ("", [])
-        return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
+        text, annotations = (
+            (self._writer.text, list(self._writer.annotations)) if written else ("", [])
+        )
+        return {
+            "type": "output_text",
+            "text": text,
+            "annotations": annotations,
+            "logprobs": [],
+        }
 
     def _message(self, status: str, *, written: bool = True) -> dict[str, Any]:
         content = [self._part()] if written else []
-        return {"type": "message", "id": self._item, "status": status, "role": "assistant", "content": content}
+        return {
+            "type": "message",
+            "id": self._item,
+            "status": status,
+            "role": "assistant",
+            "content": content,
+        }
 
     def _response(self, status: str) -> dict[str, Any]:
-        head = {"id": self.id, "object": "response", "created_at": self.created, "status": status, "model": self.model}
-        empty: dict[str, Any] = {"error": None, "incomplete_details": None, "output": [], "metadata": {}, "tools": []}
-        return head | empty | {"instructions": self.instructions, "parallel_tool_calls": False, "tool_choice": "none"}
+        head = {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "model": self.model,
+        }
+        empty: dict[str, Any] = {
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "metadata": {},
+            "tools": [],
+        }
+        return (
+            head
+            | empty
+            | {
+                "instructions": self.instructions,
+                "parallel_tool_calls": False,
+                "tool_choice": "none",
+            }
+        )
 
     def _finished(self, answer: Answer, name: str | None) -> dict[str, Any]:
         usage = answer.usage

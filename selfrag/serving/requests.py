@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from starlette.exceptions import HTTPException
 
 from retrieval.passage import Passage
@@ -41,7 +48,13 @@ _MARK = re.compile(r" \[(?:\d{1,3}\]|\[\d{1,3}\]\]\([^()\s]*\))")
 class Fault(HTTPException):
     """A request that is refused: one line on what is wrong and what to do, and OpenAI's word for it if there is one."""
 
-    def __init__(self, status: int, message: str, code: str | None = None, retry_after: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
@@ -51,8 +64,18 @@ class Fault(HTTPException):
     def body(self) -> dict[str, Any]:
         """The error in OpenAI's shape."""
         kinds = {401: "authentication_error", 429: "rate_limit_error"}
-        kind = kinds.get(self.status_code, "invalid_request_error" if self.status_code < 500 else "server_error")
-        return {"error": {"message": self.detail, "type": kind, "param": None, "code": self.code}}
+        kind = kinds.get(
+            self.status_code,
+            "invalid_request_error" if self.status_code < 500 else "server_error",
+        )
+        return {
+            "error": {
+                "message": self.detail,
+                "type": kind,
+                "param": None,
+                "code": self.code,
+            }
+        }
 
 
 class _Body(BaseModel):
@@ -78,7 +101,9 @@ class EvidencePassage(_Exact):
     id: Annotated[str, Field(max_length=1_000)]
     text: Text
     title: Annotated[str, Field(max_length=1_000)] = ""
-    metadata: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=50)
+    metadata: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, max_length=50
+    )
 
 
 class WeightSettings(_Exact):
@@ -108,10 +133,15 @@ _WIRE = {
 
 def _settings() -> dict[str, Any]:
     hints, preset = get_type_hints(Decoding), Decoding()
-    said = dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(Decoding) or "", flags=re.M))
+    said = dict(
+        re.findall(r"^    (\w+): (.+)$", inspect.getdoc(Decoding) or "", flags=re.M)
+    )
     return {
         name: (
-            Annotated[_WIRE.get(name, hints[name]), Field(le=MOST.get(name), description=said[name])],
+            Annotated[
+                _WIRE.get(name, hints[name]),
+                Field(le=MOST.get(name), description=said[name]),
+            ],
             None if name in _WIRE else getattr(preset, name),
         )
         for name in Decoding.__dataclass_fields__
@@ -120,10 +150,13 @@ def _settings() -> dict[str, Any]:
 
 class _Controls(_Exact):
     evidence: list[EvidencePassage] | None = Field(
-        default=None, max_length=MOST_EVIDENCE, description="passages to use in place of searching."
+        default=None,
+        max_length=MOST_EVIDENCE,
+        description="passages to use in place of searching.",
     )
     flow: Literal["none", "qr", "ad", "qr+ad", "qr-both", "qr-both+ad"] | None = Field(
-        default=None, description="rewrite the query, ask whether the passages answer, or both."
+        default=None,
+        description="rewrite the query, ask whether the passages answer, or both.",
     )
     rewrite_scope: Literal["retrieval", "conversation", "alone"] = Field(
         default="retrieval", description="what a rewrite changes."
@@ -131,11 +164,17 @@ class _Controls(_Exact):
     citation_style: CitationStyle | None = Field(
         default=None, description="marks in the text: [1], a link in Markdown, or none."
     )
-    events: bool | None = Field(default=None, description="also send sources as events of Open WebUI.")
+    events: bool | None = Field(
+        default=None, description="also send sources as events of Open WebUI."
+    )
 
     def decoding(self, base: Decoding) -> Decoding:
         """The settings of a request."""
-        given = {name: getattr(self, name) for name in self.model_fields_set if name in Decoding.__dataclass_fields__}
+        given = {
+            name: getattr(self, name)
+            for name in self.model_fields_set
+            if name in Decoding.__dataclass_fields__
+        }
         if (weights := given.pop("weights", None)) is not None:
             given["weights"] = weights.changed(base.weights)
         return replace(base, **given)
@@ -144,7 +183,10 @@ class _Controls(_Exact):
         """The passages to use in place of searching."""
         if self.evidence is None:
             return None
-        return [Passage(one.id, one.text, one.title, metadata=one.metadata) for one in self.evidence]
+        return [
+            Passage(one.id, one.text, one.title, metadata=one.metadata)
+            for one in self.evidence
+        ]
 
 
 Controls = create_model(
@@ -192,16 +234,24 @@ class ChatMessage(_Body):
         if content is None:
             return None
         if not isinstance(content, str):
-            content = "\n".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+            content = "\n".join(
+                part.text if isinstance(part, TextPart) else part.refusal
+                for part in content
+            )
         role = "tool" if self.role == "function" else self.role
-        return {"role": role, "content": _MARK.sub("", content) if role == "assistant" else content}
+        return {
+            "role": role,
+            "content": _MARK.sub("", content) if role == "assistant" else content,
+        }
 
 
 def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
     """Return the turns in which something was said."""
     if len(messages) > MOST_TURNS:
         raise Fault(
-            400, f"{len(messages):,} messages, at most {MOST_TURNS:,}; leave out old ones", "context_length_exceeded"
+            400,
+            f"{len(messages):,} messages, at most {MOST_TURNS:,}; leave out old ones",
+            "context_length_exceeded",
         )
     turns = [turn for message in messages if (turn := message.turn()) is not None]
     characters = sum(len(turn["content"]) for turn in turns)
@@ -229,9 +279,15 @@ class Asked:
 
 class _Asking(_Body):
     model: str = Field(description="the name that `/v1/models` lists.")
-    stream: bool = Field(default=False, description="send each segment as soon as it is final.")
-    tools: list[Any] | None = Field(default=None, description="accepted; the model never calls one.")
-    tool_choice: Literal["none", "auto"] | None = Field(default=None, description="a call cannot be required.")
+    stream: bool = Field(
+        default=False, description="send each segment as soon as it is final."
+    )
+    tools: list[Any] | None = Field(
+        default=None, description="accepted; the model never calls one."
+    )
+    tool_choice: Literal["none", "auto"] | None = Field(
+        default=None, description="a call cannot be required."
+    )
     selfrag: Controls = Field(  # type: ignore[valid-type]
         default_factory=Controls, description="how to answer and cite; see below."
     )
@@ -240,16 +296,27 @@ class _Asking(_Body):
     @classmethod
     def _no_calls(cls, given: Any) -> Any:
         if given not in (None, "none", "auto"):
-            raise ValueError("this model calls no tools, so none can be required; leave it out")
+            raise ValueError(
+                "this model calls no tools, so none can be required; leave it out"
+            )
         return given
 
     def _asked(
-        self, turns: Sequence[Mapping[str, str]], most: int | None, base: Decoding, style: CitationStyle, events: bool
+        self,
+        turns: Sequence[Mapping[str, str]],
+        most: int | None,
+        base: Decoding,
+        style: CitationStyle,
+        events: bool,
     ) -> Asked:
         if not turns or turns[-1]["role"] != "user":
-            raise UserError("the conversation must end with the user's turn, which is the question")
+            raise UserError(
+                "the conversation must end with the user's turn, which is the question"
+            )
         if len(turns[-1]["content"]) > LONGEST:
-            raise UserError(f"the question has more than {LONGEST:,} characters; shorten it")
+            raise UserError(
+                f"the question has more than {LONGEST:,} characters; shorten it"
+            )
         controls: Any = self.selfrag
         decoding = controls.decoding(base)
         if most is not None:
@@ -278,23 +345,37 @@ class StreamOptions(_Body):
 class ChatRequest(_Asking):
     """`POST /v1/chat/completions`. Sampling settings are accepted and have no effect: decoding is a search."""
 
-    messages: list[ChatMessage] = Field(min_length=1, description="the conversation; the user's turn is last.")
+    messages: list[ChatMessage] = Field(
+        min_length=1, description="the conversation; the user's turn is last."
+    )
     stream_options: StreamOptions | None = Field(
         default=None, description="`include_usage` sends the cost in a last chunk."
     )
-    max_tokens: int | None = Field(default=None, ge=1, description="most new tokens of the answer.")
-    max_completion_tokens: int | None = Field(default=None, ge=1, description="the same, by its newer name.")
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="most new tokens of the answer."
+    )
+    max_completion_tokens: int | None = Field(
+        default=None, ge=1, description="the same, by its newer name."
+    )
     n: Literal[1] | None = Field(default=None, description="one answer.")
     logprobs: Literal[False] | None = Field(default=None, description="not sent.")
-    stop: str | list[str] | None = Field(default=None, description="not supported; leave it out.")
-    response_format: dict[str, Any] | None = Field(default=None, description="`text` only.")
+    stop: str | list[str] | None = Field(
+        default=None, description="not supported; leave it out."
+    )
+    response_format: dict[str, Any] | None = Field(
+        default=None, description="`text` only."
+    )
 
     @model_validator(mode="after")
     def _supported(self) -> ChatRequest:
         if self.stop:
-            raise ValueError("stop: segments end where the model ends them; leave it out")
+            raise ValueError(
+                "stop: segments end where the model ends them; leave it out"
+            )
         if self.response_format and self.response_format.get("type") != "text":
-            raise ValueError("response_format: this model writes plain text; leave it out")
+            raise ValueError(
+                "response_format: this model writes plain text; leave it out"
+            )
         return self
 
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
@@ -309,9 +390,15 @@ class ResponsesRequest(_Asking):
     input: Text | Annotated[list[ChatMessage], Field(min_length=1)] = Field(
         description="the question, or the conversation."
     )
-    instructions: Text | None = Field(default=None, description="a system turn before the input.")
-    max_output_tokens: int | None = Field(default=None, ge=1, description="most new tokens of the answer.")
-    previous_response_id: None = Field(default=None, description="not supported; send the whole conversation.")
+    instructions: Text | None = Field(
+        default=None, description="a system turn before the input."
+    )
+    max_output_tokens: int | None = Field(
+        default=None, ge=1, description="most new tokens of the answer."
+    )
+    previous_response_id: None = Field(
+        default=None, description="not supported; send the whole conversation."
+    )
 
     @field_validator("input", mode="before")
     @classmethod
@@ -330,19 +417,39 @@ class ResponsesRequest(_Asking):
 
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
         """The question and its settings; what the request does not say is as the server has it."""
-        written = [ChatMessage(role="user", content=self.input)] if isinstance(self.input, str) else self.input
-        first = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
-        return self._asked(_spoken([*first, *written]), self.max_output_tokens, base, style, events)
+        written = (
+            [ChatMessage(role="user", content=self.input)]
+            if isinstance(self.input, str)
+            else self.input
+        )
+        first = (
+            [ChatMessage(role="system", content=self.instructions)]
+            if self.instructions
+            else []
+        )
+        return self._asked(
+            _spoken([*first, *written]), self.max_output_tokens, base, style, events
+        )
 
 
 class RescoreRequest(_Exact):
     """`POST /v1/rescore`: a kept answer or a trace under other weights or another threshold."""
 
-    answer_id: str | None = Field(default=None, max_length=100, description="`selfrag.id` of an answer.")
-    trace: dict[str, Any] | None = Field(default=None, description="a trace, in place of `answer_id`.")
-    weights: WeightSettings | None = Field(default=None, description="weights to change.")
-    threshold: float | None = Field(default=None, description="retrieval threshold, 0 to 1.")
-    citation_style: CitationStyle | None = Field(default=None, description="as of an answer.")
+    answer_id: str | None = Field(
+        default=None, max_length=100, description="`selfrag.id` of an answer."
+    )
+    trace: dict[str, Any] | None = Field(
+        default=None, description="a trace, in place of `answer_id`."
+    )
+    weights: WeightSettings | None = Field(
+        default=None, description="weights to change."
+    )
+    threshold: float | None = Field(
+        default=None, description="retrieval threshold, 0 to 1."
+    )
+    citation_style: CitationStyle | None = Field(
+        default=None, description="as of an answer."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> RescoreRequest:
@@ -354,13 +461,21 @@ class RescoreRequest(_Exact):
 class JudgeRequest(_Body):
     """`POST /v1/judge`: one judge on one conversation."""
 
-    judge: Annotated[str, Field(max_length=200)] = Field(description="its name, such as `token_issup`.")
-    messages: list[ChatMessage] = Field(min_length=1, description="the conversation; what is judged is last.")
+    judge: Annotated[str, Field(max_length=200)] = Field(
+        description="its name, such as `token_issup`."
+    )
+    messages: list[ChatMessage] = Field(
+        min_length=1, description="the conversation; what is judged is last."
+    )
     passages: list[EvidencePassage] = Field(
-        default_factory=list, max_length=MOST_EVIDENCE, description="what it is judged against."
+        default_factory=list,
+        max_length=MOST_EVIDENCE,
+        description="what it is judged against.",
     )
     arguments: dict[str, Text] = Field(
-        default_factory=dict, max_length=20, description="what the judge asks for, such as `requirement`."
+        default_factory=dict,
+        max_length=20,
+        description="what the judge asks for, such as `requirement`.",
     )
 
     def turns(self) -> list[dict[str, str]]:
@@ -375,15 +490,21 @@ class JudgeRequest(_Body):
 class RetrieveRequest(_Body):
     """`POST /retrieve`, as Search-R1 and other trainers send it."""
 
-    queries: list[Text] = Field(min_length=1, max_length=MOST_QUERIES, description="what to search for.")
-    topk: int | None = Field(default=None, ge=1, le=MOST_FOUND, description="passages a query.")
-    return_scores: bool = Field(default=False, description="wrap each passage with its score.")
+    queries: list[Text] = Field(
+        min_length=1, max_length=MOST_QUERIES, description="what to search for."
+    )
+    topk: int | None = Field(
+        default=None, ge=1, le=MOST_FOUND, description="passages a query."
+    )
+    return_scores: bool = Field(
+        default=False, description="wrap each passage with its score."
+    )
 
 
 class SearchRequest(_Body):
     """`POST /search`, as clients of massive-serve send it."""
 
-    query: Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)] = Field(
-        description="what to search for; one or many."
-    )
+    query: (
+        Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
+    ) = Field(description="what to search for; one or many.")
     n_docs: int = Field(default=1, ge=1, le=MOST_FOUND, description="passages a query.")

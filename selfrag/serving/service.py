@@ -67,27 +67,39 @@ class AnswerStore:
         most_bytes: bytes that their compressed records may take together; the oldest go first.
     """
 
-    def __init__(self, path: Path | None = None, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, path: Path | None = None, most: int = MOST, most_bytes: int = MOST_BYTES
+    ) -> None:
         self._most, self._most_bytes, self._lock = most, most_bytes, threading.Lock()
         try:
             self._rows = sqlite3.connect(
-                ":memory:" if path is None else user_path(path), check_same_thread=False, isolation_level=None
+                ":memory:" if path is None else user_path(path),
+                check_same_thread=False,
+                isolation_level=None,
             )
             self._rows.execute("PRAGMA journal_mode=WAL")
             self._rows.execute(
                 "CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, name TEXT UNIQUE, content BLOB)"
             )
         except sqlite3.Error as error:
-            raise UserError(f"answers cannot be kept in {path}: {error}; name another file") from error
+            raise UserError(
+                f"answers cannot be kept in {path}: {error}; name another file"
+            ) from error
 
     def keep(self, answer: Answer) -> str:
         """Store an answer and return its name."""
         name = f"ans_{token_urlsafe(16)}"
-        values = {"answer": answer.as_dict(), "trace": answer.trace.as_dict(), "final": answer.final}
+        values = {
+            "answer": answer.as_dict(),
+            "trace": answer.trace.as_dict(),
+            "final": answer.final,
+        }
         content = zlib.compress(json.dumps(values, ensure_ascii=False).encode(), 1)
         try:
             with self._lock:
-                self._rows.execute("INSERT INTO answers (name, content) VALUES (?, ?)", (name, content))
+                self._rows.execute(
+                    "INSERT INTO answers (name, content) VALUES (?, ?)", (name, content)
+                )
                 self._rows.execute(_DROP_OLDEST, (self._most_bytes, self._most))
         except sqlite3.Error as error:
             raise UserError(f"the answer cannot be kept: {error}") from error
@@ -96,15 +108,21 @@ class AnswerStore:
     def size(self) -> StoreSize:
         """Return how many answers are kept, and their bytes."""
         with self._lock:
-            row = self._rows.execute("SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM answers").fetchone()
+            row = self._rows.execute(
+                "SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM answers"
+            ).fetchone()
         return StoreSize(*row)
 
     def find(self, name: str) -> dict[str, Any] | None:
         """`answer` and `trace` as plain values, and whether no stage saw the text (`final`); None if unknown."""
         try:
             with self._lock:
-                row = self._rows.execute("SELECT content FROM answers WHERE name = ?", (name,)).fetchone()
-            found: dict[str, Any] | None = None if row is None else json.loads(zlib.decompress(row[0]))
+                row = self._rows.execute(
+                    "SELECT content FROM answers WHERE name = ?", (name,)
+                ).fetchone()
+            found: dict[str, Any] | None = (
+                None if row is None else json.loads(zlib.decompress(row[0]))
+            )
         except (sqlite3.Error, zlib.error, ValueError, TypeError) as error:
             raise UserError(f"the kept answer cannot be read: {error}") from error
         return found
@@ -138,12 +156,16 @@ class Capacity:
     kept_bytes: int = MOST_BYTES
 
 
-def _has_more_tokens(texts: Sequence[str], most: int, encode: Callable[[str], Sequence[int]]) -> bool:
+def _has_more_tokens(
+    texts: Sequence[str], most: int, encode: Callable[[str], Sequence[int]]
+) -> bool:
     """Return whether texts have more than `most` tokens, without reading on when that is clear."""
     tokens = 0
     for text in texts:
         for start in range(0, len(text), LONGEST):
-            tokens += len(encode(text[start : start + LONGEST])) - 1  # a cut may make two tokens of one
+            tokens += (
+                len(encode(text[start : start + LONGEST])) - 1
+            )  # a cut may make two tokens of one
             if tokens > most:
                 return True
     return False
@@ -232,10 +254,20 @@ class Service:
         """A place for one question, which its owner closes; a `Fault` if the engine is down or too many wait."""
         if self.state != "ok":
             again = 5 if self.state == "recovering" else None
-            raise Fault(503, "the engine has stopped and is not answering; try again later", "engine_down", again)
+            raise Fault(
+                503,
+                "the engine has stopped and is not answering; try again later",
+                "engine_down",
+                again,
+            )
         most = self.capacity.live + self.capacity.queue
         if self.open >= most:
-            raise Fault(429, f"{most:,} questions run or wait already; try again later", "queue_full", 1)
+            raise Fault(
+                429,
+                f"{most:,} questions run or wait already; try again later",
+                "queue_full",
+                1,
+            )
         self.open += 1
         place = ExitStack()
         place.callback(self._leave)
@@ -260,22 +292,37 @@ class Service:
         if sum(map(len, contents)) <= LONGEST:
             return asked
         most = rag.engine.limits.max_model_len
-        if await asyncio.to_thread(_has_more_tokens, contents, most, rag.prompting.codec.encode):
+        if await asyncio.to_thread(
+            _has_more_tokens, contents, most, rag.prompting.codec.encode
+        ):
             raise ContextLengthError(
                 f"the conversation is longer than the context of {most:,} tokens; leave out old turns"
             )
         return asked
 
-    def begin(self, asked: Asked, place: ExitStack) -> AsyncGenerator[Segment | Answer, None]:
+    def begin(
+        self, asked: Asked, place: ExitStack
+    ) -> AsyncGenerator[Segment | Answer, None]:
         """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.
 
         They raise a `Fault` where the engine dies, and a `UserError` where the question cannot be answered.
         """
-        how = {"evidence": asked.evidence, "flow": asked.flow, "rewrite_scope": asked.rewrite_scope}
-        return self._pieces(self.rag, self.rag.astream(asked.question, decoding=asked.decoding, **how), place)
+        how = {
+            "evidence": asked.evidence,
+            "flow": asked.flow,
+            "rewrite_scope": asked.rewrite_scope,
+        }
+        return self._pieces(
+            self.rag,
+            self.rag.astream(asked.question, decoding=asked.decoding, **how),
+            place,
+        )
 
     async def _pieces(
-        self, rag: Answering, begun: AsyncGenerator[Segment | Answer, None], place: ExitStack
+        self,
+        rag: Answering,
+        begun: AsyncGenerator[Segment | Answer, None],
+        place: ExitStack,
     ) -> AsyncGenerator[Segment | Answer, None]:
         await self.turn.acquire()
         place.callback(self.turn.release)
@@ -285,12 +332,18 @@ class Service:
                     yield piece
         except EngineError as error:
             self._broke(rag, error)
-            raise Fault(503, f"the engine stopped: {error}", "engine_down", 5) from error
+            raise Fault(
+                503, f"the engine stopped: {error}", "engine_down", 5
+            ) from error
 
-    async def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+    async def search(
+        self, queries: Sequence[str], k: int
+    ) -> Sequence[Sequence[Passage]]:
         """Return passages for each query; a search has a place in the queue as a question has."""
         if self.rag.retriever is None:
-            raise Fault(404, "this server has no index; start it with --index", "no_index")
+            raise Fault(
+                404, "this server has no index; start it with --index", "no_index"
+            )
         try:
             with self.admit():
                 async with self.turn:
@@ -299,7 +352,11 @@ class Service:
             raise Fault(502, f"the search failed: {error}", "search_failed") from error
 
     async def judge(
-        self, name: str, turns: Sequence[Mapping[str, str]], passages: Sequence[Passage], arguments: Mapping[str, str]
+        self,
+        name: str,
+        turns: Sequence[Mapping[str, str]],
+        passages: Sequence[Passage],
+        arguments: Mapping[str, str],
     ) -> Reflection:
         """Return what a judge says about a conversation; it has a place in the queue as a question has."""
         rag = self.rag
@@ -312,7 +369,9 @@ class Service:
                     return await asyncio.to_thread(ask)
         except EngineError as error:
             self._broke(rag, error)
-            raise Fault(503, f"the engine stopped: {error}", "engine_down", 5) from error
+            raise Fault(
+                503, f"the engine stopped: {error}", "engine_down", 5
+            ) from error
 
     def _broke(self, rag: Answering, error: EngineError) -> None:
         if rag is not self.rag or self.state != "ok":
@@ -320,7 +379,9 @@ class Service:
         LOG.error("the engine stopped: %s", error)
         self.state = "stopped" if self.reload is None else "recovering"
         if self.reload is not None:
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(self.reload))
+            self._recovery = asyncio.get_running_loop().create_task(
+                self._recover(self.reload)
+            )
 
     async def _recover(self, reload: Callable[[], Answering]) -> None:
         tries = 0
@@ -331,8 +392,14 @@ class Service:
                 if tries == 1:
                     await asyncio.to_thread(self.rag.close)
                 self.rag = await asyncio.to_thread(reload)
-            except Exception as error:  # whatever a library raises, the next try may work
-                LOG.error("the engine could not be loaded again (try %d): %s", tries, " ".join(str(error).split()))
+            except (
+                Exception
+            ) as error:  # whatever a library raises, the next try may work
+                LOG.error(
+                    "the engine could not be loaded again (try %d): %s",
+                    tries,
+                    " ".join(str(error).split()),
+                )
                 continue
             self.state = "ok"
             LOG.warning("the engine answers again")

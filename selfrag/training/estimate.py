@@ -74,7 +74,9 @@ class RunEstimate:
     def lines(self, passes: int) -> list[str]:
         """Return the estimate for people, a line a subject."""
         over = f"{passes} pass{'es' if passes != 1 else ''}"
-        parts = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in self.memory.items())
+        parts = ", ".join(
+            f"{name} {size / _GIB:.2f}" for name, size in self.memory.items()
+        )
         return [
             f"tokens      {self.tokens} over {over}, {self.targets} of them with a loss",
             f"steps       {self.steps}, at most {self.largest_load} tokens at once a process",
@@ -84,7 +86,12 @@ class RunEstimate:
 
 
 def estimate(
-    prepared: PreparedRows, base_dir: Path, config: TrainingConfig, scale: Scale | None, *, processes: int = 1
+    prepared: PreparedRows,
+    base_dir: Path,
+    config: TrainingConfig,
+    scale: Scale | None,
+    *,
+    processes: int = 1,
 ) -> RunEstimate:
     """Estimate a run.
 
@@ -94,12 +101,18 @@ def estimate(
     shape = read_shape(base_dir, config)
     steps = plan(prepared, config)
     lengths = [len(example) for example in prepared.examples]
-    targets = [len(example) - example.labels.count(MASKED) for example in prepared.examples]
+    targets = [
+        len(example) - example.labels.count(MASKED) for example in prepared.examples
+    ]
     tokens = learned = 0
     for row in chain.from_iterable(chain.from_iterable(steps)):
         tokens += lengths[row]
         learned += targets[row]
-    device = "cuda" if torch.cuda.is_available() and (scale or config.device.startswith("cuda")) else "cpu"
+    device = (
+        "cuda"
+        if torch.cuda.is_available() and (scale or config.device.startswith("cuda"))
+        else "cpu"
+    )
     size = DTYPES[chosen_precision(config.precision, device)[0]].itemsize
     largest = _largest_load(steps, lengths, config, scale)
     sharded = scale is not None and scale.sharding != "none"
@@ -110,7 +123,15 @@ def estimate(
         largest_load=largest,
         parameters=shape.parameters,
         trained=shape.trained(config.method),
-        memory=_memory(shape, config, scale, largest, learned / tokens, processes if sharded else 1, size),
+        memory=_memory(
+            shape,
+            config,
+            scale,
+            largest,
+            learned / tokens,
+            processes if sharded else 1,
+            size,
+        ),
     )
 
 
@@ -129,23 +150,45 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> ModelShape:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise UserError(f"{base_dir} holds no causal language model: {error}") from error
+        raise UserError(
+            f"{base_dir} holds no causal language model: {error}"
+        ) from error
     except Exception as error:  # of torch, for sizes that make no sense
         raise unusable(base_dir, error) from error
-    inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    inputs, outputs = (
+        model.get_input_embeddings().weight,
+        model.get_output_embeddings().weight,
+    )
     tied = bool(getattr(settings, "tie_word_embeddings", False))
     vocabulary = inputs.numel() if tied else inputs.numel() + outputs.numel()
-    body = sum(p.numel() for p in model.parameters() if p is not inputs and p is not outputs)
-    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m.weight is not outputs]
+    body = sum(
+        p.numel() for p in model.parameters() if p is not inputs and p is not outputs
+    )
+    linear = [
+        m
+        for m in model.modules()
+        if isinstance(m, torch.nn.Linear | Conv1D) and m.weight is not outputs
+    ]
     pairs = config.lora.rank * sum(sum(m.weight.shape) for m in linear)
     adapter = pairs + 15 * inputs.shape[1] * (1 if tied else 2)
     text = settings.get_text_config()
     inner = max(max(m.weight.shape) for m in linear)
-    return ModelShape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
+    return ModelShape(
+        body,
+        vocabulary,
+        outputs.numel(),
+        adapter,
+        text.num_hidden_layers,
+        inputs.shape[1],
+        inner,
+    )
 
 
 def _largest_load(
-    steps: Sequence[StepPlan], lengths: Sequence[int], config: TrainingConfig, scale: Scale | None
+    steps: Sequence[StepPlan],
+    lengths: Sequence[int],
+    config: TrainingConfig,
+    scale: Scale | None,
 ) -> int:
     """Tokens in memory at once: of the CPU loop a load a worker, of the Trainer one load."""
     longest = max(lengths)
@@ -159,16 +202,28 @@ def _largest_load(
 
 
 def _memory(
-    shape: ModelShape, config: TrainingConfig, scale: Scale | None, load: int, share: float, shards: int, size: int
+    shape: ModelShape,
+    config: TrainingConfig,
+    scale: Scale | None,
+    load: int,
+    share: float,
+    shards: int,
+    size: int,
 ) -> dict[str, float]:
     """Bytes by purpose, for a load of tokens, a share of them targets, with numbers of so many bytes."""
     # LoRA: base and a merged copy of the body; full: float32 originals and copies to compute with.
     lora = config.method == "lora"
-    weights: float = size * (shape.parameters + shape.body) if lora else (4 + size) * shape.parameters
+    weights: float = (
+        size * (shape.parameters + shape.body)
+        if lora
+        else (4 + size) * shape.parameters
+    )
     if config.quantize != "none":
         weights = _QUANTIZED * shape.body + size * shape.vocabulary
     trained = shape.trained(config.method)
-    kept = size * (10 * shape.width + 4 * shape.inner)  # activations of one token in one layer
+    kept = size * (
+        10 * shape.width + 4 * shape.inner
+    )  # activations of one token in one layer
     again = scale is not None and scale.checkpointing
     layers = shape.layers * size * shape.width + kept if again else shape.layers * kept
     return {
@@ -176,5 +231,8 @@ def _memory(
         "gradients": 4 * trained / shards,
         "optimiser": 8 * trained / shards,
         "activations": float(load * layers),
-        "logits": load * share * (shape.head / shape.width) * 12,  # bf16, float32 and their gradient
+        "logits": load
+        * share
+        * (shape.head / shape.width)
+        * 12,  # bf16, float32 and their gradient
     }

@@ -50,7 +50,9 @@ class Expansion:
     """What an expansion did."""
 
     token_ids: tuple[int, ...]  # ids of all 15 tokens, in the order of `TOKENS`
-    added: tuple[str, ...]  # tokens that were new to the tokenizer; their rows were initialised here
+    added: tuple[
+        str, ...
+    ]  # tokens that were new to the tokenizer; their rows were initialised here
     tied: bool  # whether input and output rows are one matrix
 
 
@@ -63,7 +65,9 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     name = type(model).__name__
     if inputs is None or outputs is None:
-        raise UserError(f"{name} has no output layer over the vocabulary; load it with AutoModelForCausalLM")
+        raise UserError(
+            f"{name} has no output layer over the vocabulary; load it with AutoModelForCausalLM"
+        )
     rows, known = inputs.weight.shape[0], tokenizer.get_vocab()
     if known and max(known.values()) >= rows:
         raise UserError(
@@ -78,20 +82,28 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     tied = outputs.weight is inputs.weight
     for matrix in [inputs.weight] if tied else [inputs.weight, outputs.weight]:
-        _start_rows(matrix, tokenizer, {token: vocabulary.ids[token] for token in added})
+        _start_rows(
+            matrix, tokenizer, {token: vocabulary.ids[token] for token in added}
+        )
     if added and getattr(outputs, "bias", None) is not None:
         frequent = _ids(tokenizer, FREQUENT)
         for token in added:
             # Sums of a few bf16 numbers are exact in float64, so the mean is the same on every machine.
-            outputs.bias.data[vocabulary.ids[token]] = outputs.bias.data[frequent].double().mean()
-    return Expansion(tuple(vocabulary.ids[token] for token in TOKENS), tuple(added), tied)
+            outputs.bias.data[vocabulary.ids[token]] = (
+                outputs.bias.data[frequent].double().mean()
+            )
+    return Expansion(
+        tuple(vocabulary.ids[token] for token in TOKENS), tuple(added), tied
+    )
 
 
 def unexpanded(model: Any) -> Expansion:
     """Return the expansion of a model whose vocabulary stays as it is."""
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     if inputs is None or outputs is None:
-        raise UserError(f"{type(model).__name__} has no output layer over the vocabulary; load a causal model")
+        raise UserError(
+            f"{type(model).__name__} has no output layer over the vocabulary; load a causal model"
+        )
     return Expansion((), (), outputs.weight is inputs.weight)
 
 
@@ -143,7 +155,9 @@ def _start_rows(matrix: Tensor, tokenizer: Any, new: dict[str, int]) -> None:
     """Write the starting rows of `new` (token to id) into `matrix` [rows, width], in float32 arithmetic."""
     if not new:
         return
-    old = matrix.data[[i for i in range(matrix.shape[0]) if i not in set(new.values())]].float()
+    old = matrix.data[
+        [i for i in range(matrix.shape[0]) if i not in set(new.values())]
+    ].float()
     centre = old.mean(0)
     frequent = matrix.data[_ids(tokenizer, FREQUENT)].float().mean(0)
     for token, row in new.items():

@@ -34,7 +34,9 @@ def published(out_dir: Path) -> Iterator[Path]:
         UserError: `out_dir` is a file, or a directory with content; or it cannot be written.
     """
     if out_dir.exists() and (not out_dir.is_dir() or any(out_dir.iterdir())):
-        raise UserError(f"{out_dir} exists already; choose another directory or remove it")
+        raise UserError(
+            f"{out_dir} exists already; choose another directory or remove it"
+        )
     with new_directory(out_dir) as working:
         yield working
 
@@ -64,12 +66,19 @@ def save_adapter(
         UserError: the model was trained in full, or `out_dir` is in use.
     """
     if not _adapted(trainee):
-        raise UserError("a fully trained model has no adapter; save it with save_checkpoint")
+        raise UserError(
+            "a fully trained model has no adapter; save it with save_checkpoint"
+        )
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    trained = get_peft_model_state_dict(trainee.model, state_dict=state, save_embedding_layers=False)
-    tensors = {name: tensor.detach().cpu().to(torch.bfloat16).contiguous() for name, tensor in trained.items()}
+    trained = get_peft_model_state_dict(
+        trainee.model, state_dict=state, save_embedding_layers=False
+    )
+    tensors = {
+        name: tensor.detach().cpu().to(torch.bfloat16).contiguous()
+        for name, tensor in trained.items()
+    }
     config = trainee.model.peft_config["default"]
     files = dict(beside or {})
     if trainee.expansion.token_ids:
@@ -81,19 +90,29 @@ def save_adapter(
     with published(out_dir) as directory:
         config.save_pretrained(directory)
         path = directory / "adapter_config.json"
-        settings = json.loads(path.read_text()) | {"base_model_name_or_path": None, "inference_mode": True}
+        settings = json.loads(path.read_text()) | {
+            "base_model_name_or_path": None,
+            "inference_mode": True,
+        }
         if not isinstance(settings["target_modules"], str):
-            settings["target_modules"] = sorted(settings["target_modules"])  # a set: another order each time
+            settings["target_modules"] = sorted(
+                settings["target_modules"]
+            )  # a set: another order each time
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
         for name, content in files.items():
-            (directory / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            (directory / name).write_text(
+                json.dumps(content, indent=2, ensure_ascii=False) + "\n",
+                encoding="utf-8",
+            )
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
         for file in directory.iterdir():
             file.chmod(0o644)
     return out_dir
 
 
-def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | None = None) -> Path:
+def save_checkpoint(
+    trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | None = None
+) -> Path:
     """Write a plain Hugging Face checkpoint with its tokenizer, LoRA merged. The trainee is of no use afterwards.
 
     `out_dir` must not exist, or be empty; `state` is that of `save_adapter`, for `full` only.
@@ -111,7 +130,9 @@ def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | 
     return _save(model, trainee.tokenizer, out_dir)
 
 
-def merge(base_dir: Path, adapter_dir: Path, out_dir: Path, *, dtype: str = "auto") -> Path:
+def merge(
+    base_dir: Path, adapter_dir: Path, out_dir: Path, *, dtype: str = "auto"
+) -> Path:
     """Expand a base model, merge an adapter that was trained on it, and write a plain checkpoint to `out_dir`.
 
     Args:
@@ -134,9 +155,14 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path, *, dtype: str = "aut
         tokenizer = load("AutoTokenizer", base_dir)
         model = load("AutoModelForCausalLM", base_dir, dtype=getattr(torch, written))
     except (OSError, ValueError) as error:
-        raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
+        raise UserError(
+            f"{base_dir} holds no causal language model with its tokenizer: {error}"
+        ) from error
     expansion = expand(model, tokenizer)
-    expanded = {"base": shape(model), "token_ids": dict(zip(TOKENS, expansion.token_ids, strict=True))}
+    expanded = {
+        "base": shape(model),
+        "token_ids": dict(zip(TOKENS, expansion.token_ids, strict=True)),
+    }
     for key, value in expanded.items():
         if value != expected[key]:
             raise UserError(
@@ -145,7 +171,9 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path, *, dtype: str = "aut
             )
     adapted = load_adapter(model, adapter_dir)
     if expected[STORED]:
-        tokenizer.init_kwargs[STORED] = expected[STORED]  # saved with it, and read by `Vocabulary.from_tokenizer`
+        tokenizer.init_kwargs[STORED] = expected[
+            STORED
+        ]  # saved with it, and read by `Vocabulary.from_tokenizer`
     return _save(_merged(adapted), tokenizer, out_dir)
 
 
@@ -163,13 +191,21 @@ def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
     """Return an unsharded model like `sharded` with the weights of `state`; a sharded one cannot load them."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    with torch.device("meta"):  # nothing is computed with it; `from_config` would cut this one into shards, too
+    with torch.device(
+        "meta"
+    ):  # nothing is computed with it; `from_config` would cut this one into shards, too
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(sharded.config)](sharded.config)
     model.generation_config = sharded.generation_config
-    model.load_state_dict(state, strict=False, assign=True)  # tied weights may be there once
+    model.load_state_dict(
+        state, strict=False, assign=True
+    )  # tied weights may be there once
     model.tie_weights()
-    if hollow := [name for name, parameter in model.named_parameters() if parameter.is_meta]:
-        raise UserError(f"{hollow[0]} and {len(hollow) - 1} other weights did not come back from the shards")
+    if hollow := [
+        name for name, parameter in model.named_parameters() if parameter.is_meta
+    ]:
+        raise UserError(
+            f"{hollow[0]} and {len(hollow) - 1} other weights did not come back from the shards"
+        )
     return model
 
 
@@ -187,11 +223,20 @@ def _verify(directory: Path, model: Any) -> None:
     rows = int(load("AutoConfig", directory).vocab_size)
     ids = [vocabulary.ids[token] for token in TOKENS]
     if max(ids) >= rows:
-        raise UserError(f"reflection token id {max(ids)} has no row: the matrix has {rows} rows")
-    for matrix in (model.get_input_embeddings().weight, model.get_output_embeddings().weight):
+        raise UserError(
+            f"reflection token id {max(ids)} has no row: the matrix has {rows} rows"
+        )
+    for matrix in (
+        model.get_input_embeddings().weight,
+        model.get_output_embeddings().weight,
+    ):
         chosen = matrix.detach()[ids].float()
-        if not torch.isfinite(chosen).all() or len(torch.unique(chosen, dim=0)) != len(ids):
-            raise UserError("the reflection rows are not finite and distinct; train the model again")
+        if not torch.isfinite(chosen).all() or len(torch.unique(chosen, dim=0)) != len(
+            ids
+        ):
+            raise UserError(
+                "the reflection rows are not finite and distinct; train the model again"
+            )
 
 
 def shape(model: Any) -> dict[str, Any]:
@@ -209,9 +254,15 @@ def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
     path = adapter_dir / REFLECTION
     try:
         record = read_json(path)
-        return {"base": record["base"], "token_ids": record["token_ids"], STORED: record.get(STORED)}
+        return {
+            "base": record["base"],
+            "token_ids": record["token_ids"],
+            STORED: record.get(STORED),
+        }
     except (UserError, KeyError, TypeError) as error:
-        raise UserError(f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad") from error
+        raise UserError(
+            f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad"
+        ) from error
 
 
 def convert(gguf_path: Path, out_dir: Path) -> Path:
@@ -230,11 +281,28 @@ def convert(gguf_path: Path, out_dir: Path) -> Path:
     source: dict[str, Any] = {"gguf_file": gguf_path.name, "local_files_only": True}
     try:
         tokenizer = load("AutoTokenizer", gguf_path.parent, **source)
-        loaded = load("AutoModelForCausalLM", gguf_path.parent, dtype=torch.bfloat16, **source)
-    except (OSError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:  # whatever it holds
-        raise UserError(f"{gguf_path} cannot be read ({str(error)[:200]}); download it again") from error
+        loaded = load(
+            "AutoModelForCausalLM", gguf_path.parent, dtype=torch.bfloat16, **source
+        )
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RuntimeError,
+    ) as error:  # whatever it holds
+        raise UserError(
+            f"{gguf_path} cannot be read ({str(error)[:200]}); download it again"
+        ) from error
     # A model read from GGUF would save its quantisation config too, and loaders would then look for packed weights.
-    config = type(loaded.config)(**{k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"})
+    config = type(loaded.config)(
+        **{
+            k: v
+            for k, v in loaded.config.to_dict().items()
+            if k != "quantization_config"
+        }
+    )
     config.dtype = torch.bfloat16
     fresh = type(loaded)(config)
     fresh.load_state_dict(loaded.state_dict())
@@ -252,4 +320,6 @@ def _check(path: Path) -> None:
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
-        raise UserError(f"{path} is not a GGUF file (it starts with {magic!r}); download it again")
+        raise UserError(
+            f"{path} is not a GGUF file (it starts with {magic!r}); download it again"
+        )

@@ -29,8 +29,12 @@ class TrainingJob:
     config: TrainingConfig  # what decides the result
     scale: Scale | None = None  # for the Trainer; None for the CPU loop
     recipe: str = "cpu"  # name of the recipe, for the model card
-    start: Path | None = None  # earlier stage to begin with: folder of a run, or of an adapter
-    leave_long: bool = False  # leave rows out whose target does not fit; else they are an error
+    start: Path | None = (
+        None  # earlier stage to begin with: folder of a run, or of an adapter
+    )
+    leave_long: bool = (
+        False  # leave rows out whose target does not fit; else they are an error
+    )
 
     @property
     def run_dir(self) -> Path:
@@ -51,7 +55,9 @@ def run(job: TrainingJob) -> Path | None:
     from selfrag.training.export import save_adapter, save_checkpoint
 
     prepare = rows_of(job.rows, job.config, leave_long=job.leave_long)
-    result = trained(prepare, job.base, job.run_dir, job.config, job.scale, start=job.start)
+    result = trained(
+        prepare, job.base, job.run_dir, job.config, job.scale, start=job.start
+    )
     if result is None:
         return None
     if not job.product.exists():
@@ -75,9 +81,13 @@ def trained(
     Raises:
         UserError: as `run.fit` and `scale.fit_scaled`; matplotlib is not installed.
     """
-    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
+    require(
+        "matplotlib", extra="train"
+    )  # for the plot at the end; better said before hours of training
     if scale is None:
-        return TrainedModel(fit(prepare, base, run_dir, config, start=start), None, main=True)
+        return TrainedModel(
+            fit(prepare, base, run_dir, config, start=start), None, main=True
+        )
     from selfrag.training.scale import fit_scaled
 
     result = fit_scaled(prepare, base, run_dir, config, scale, start=start)
@@ -90,14 +100,18 @@ def describe(job: TrainingJob) -> None:
 
     reports.plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
     product = reports.ADAPTER if job.config.method == "lora" else reports.CHECKPOINT
-    reports.write_card(job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe)
+    reports.write_card(
+        job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe
+    )
 
 
 def base_name(base: Path) -> str:
     """Return the public name of a base model: that on the hub, or the last part of its path, never the path."""
     place = base.resolve()
     name = place.name
-    if place.parent.name == "snapshots" and place.parent.parent.name.startswith("models--"):
+    if place.parent.name == "snapshots" and place.parent.parent.name.startswith(
+        "models--"
+    ):
         name = place.parent.parent.name.removeprefix("models--").replace("--", "/")
     if not name:
         raise UserError(f"{base}: give the directory of a checkpoint")
@@ -112,7 +126,9 @@ def leave_processes() -> None:
         torch.distributed.destroy_process_group()
 
 
-def launched(scale: Scale, processes: int | None, module: str, arguments: Sequence[str]) -> int | None:
+def launched(
+    scale: Scale, processes: int | None, module: str, arguments: Sequence[str]
+) -> int | None:
     """Run `python -m module arguments` in many processes by `accelerate launch`, where that is asked for.
 
     Returns:
@@ -123,7 +139,9 @@ def launched(scale: Scale, processes: int | None, module: str, arguments: Sequen
     """
     import torch
 
-    if "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ:  # accelerate or torchrun started this one
+    if (
+        "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ
+    ):  # accelerate or torchrun started this one
         return None
     here = torch.accelerator.device_count() if torch.accelerator.is_available() else 1
     count = processes or max(1, here)
@@ -134,9 +152,25 @@ def launched(scale: Scale, processes: int | None, module: str, arguments: Sequen
     if scale.sharding == "zero3":
         require("deepspeed", extra="deepspeed")
     if scale.sharding != "none" and not gpu:
-        raise UserError(f"sharding = {scale.sharding!r} needs GPUs, and there is none here; use the recipe cpu or cpus")
-    options = ["--config_file", _usable(launch_file(scale, gpu=gpu)), "--num_processes", str(count)]
-    program = [sys.executable, "-m", "accelerate.commands.launch", *options, "--main_process_port", "0", "-m", module]
+        raise UserError(
+            f"sharding = {scale.sharding!r} needs GPUs, and there is none here; use the recipe cpu or cpus"
+        )
+    options = [
+        "--config_file",
+        _usable(launch_file(scale, gpu=gpu)),
+        "--num_processes",
+        str(count),
+    ]
+    program = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        *options,
+        "--main_process_port",
+        "0",
+        "-m",
+        module,
+    ]
     return subprocess.run([*program, *arguments], check=False).returncode  # noqa: S603 - our own command line
 
 
@@ -145,6 +179,8 @@ def _usable(config: Path) -> str:
     text = config.read_text()
     if "zero3.json" not in text:
         return str(config)
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml", prefix="selfrag-", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", suffix=".yaml", prefix="selfrag-", delete=False
+    ) as file:
         file.write(text.replace("zero3.json", str(config.with_name("zero3.json"))))
     return file.name

@@ -64,7 +64,9 @@ def read_state(path: Path) -> dict[str, Any]:
         state = torch.load(path, weights_only=True)
         return {**state, "parameters": dict(state["parameters"])}
     except Exception as error:  # torch raises what its archives, their pickles or their values make of it
-        raise UserError(f"{path} is damaged ({type(error).__name__}); remove {path.parent} and train again") from error
+        raise UserError(
+            f"{path} is damaged ({type(error).__name__}); remove {path.parent} and train again"
+        ) from error
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -75,7 +77,9 @@ def _manifest(path: Path) -> dict[str, Any]:
         and isinstance(values.get("inputs", {}), dict)
     ):
         return values
-    raise UserError(f"{path} is no manifest of a training; remove it, or choose another directory")
+    raise UserError(
+        f"{path} is no manifest of a training; remove it, or choose another directory"
+    )
 
 
 class TrainingJournal:
@@ -102,15 +106,25 @@ class TrainingJournal:
             run_dir.mkdir(parents=True, exist_ok=True)
         self._lines: list[dict[str, Any]] = []
         self._log = RunLog(run_dir / "log.jsonl", None, self._lines.append)
-        identity = {"config": asdict(config) | dict(setting or {}), "inputs": dict(inputs)}
+        identity = {
+            "config": asdict(config) | dict(setting or {}),
+            "inputs": dict(inputs),
+        }
         identity = json.loads(json.dumps(identity))  # as a manifest gives it back
         path = run_dir / "manifest.json"
         if path.exists():
             manifest = _manifest(path)
             # A manifest older than a setting was written when that setting had its default.
-            known = json.loads(json.dumps(asdict(type(config)(precision="bf16")))) | manifest["config"]
+            known = (
+                json.loads(json.dumps(asdict(type(config)(precision="bf16"))))
+                | manifest["config"]
+            )
             config_before = {name: known.get(name) for name in identity["config"]}
-            check_same_run(run_dir, {"config": config_before, "inputs": manifest.get("inputs", {})}, identity)
+            check_same_run(
+                run_dir,
+                {"config": config_before, "inputs": manifest.get("inputs", {})},
+                identity,
+            )
             return
         manifest = {
             **identity,
@@ -131,7 +145,12 @@ class TrainingJournal:
         self._log.close()  # another process may read it, or continue the run
         self._lines.append(dict(record))
 
-    def save(self, step: int, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
+    def save(
+        self,
+        step: int,
+        parameters: Mapping[str, Parameter],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
         """Replace the checkpoint by the state after `step` steps; the one before stays until the new one is complete.
 
         Raises:
@@ -159,7 +178,9 @@ class TrainingJournal:
         """Return the lines of the log, of the first `steps` steps if given."""
         return self._lines[:steps]
 
-    def resume(self, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> int:
+    def resume(
+        self, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer
+    ) -> int:
         """Load the checkpoint if there is one, cut the log back to it, and return the steps already done."""
         if not self._checkpoint.exists():
             self.cut(0)
@@ -180,17 +201,26 @@ class TrainingJournal:
         del self._lines[steps:]
 
 
-def set_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]) -> None:
+def set_parameters(
+    parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]
+) -> None:
     """Copy `values`, which have the same names and shapes."""
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(values[name])
 
 
-def _save(path: Path, step: int, parameters: Mapping[str, Parameter], more: Mapping[str, Any]) -> None:
+def _save(
+    path: Path, step: int, parameters: Mapping[str, Parameter], more: Mapping[str, Any]
+) -> None:
     content = io.BytesIO()
     torch.save(
-        {"step": step, "parameters": {name: value.detach() for name, value in parameters.items()}, **more}, content
+        {
+            "step": step,
+            "parameters": {name: value.detach() for name, value in parameters.items()},
+            **more,
+        },
+        content,
     )
     write_bytes(path, content.getbuffer())
 
@@ -202,10 +232,14 @@ def check_stage(start: Path) -> None:
         UserError: there is neither a run nor an adapter.
     """
     if not any((start / name).is_file() for name in (CHECKPOINT, WEIGHTS)):
-        raise UserError(f"{start} holds neither {CHECKPOINT} nor {WEIGHTS}; give the folder of a run, or of an adapter")
+        raise UserError(
+            f"{start} holds neither {CHECKPOINT} nor {WEIGHTS}; give the folder of a run, or of an adapter"
+        )
 
 
-def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora) -> str:
+def load_parameters(
+    start: Path, parameters: Mapping[str, Parameter], lora: Lora
+) -> str:
     """Set parameters to those of an earlier stage, and return the fingerprint of the file that they came from.
 
     `start` is a directory of a run, or of an adapter (in bf16: rounded once more than a run) of the size `lora`.
@@ -219,11 +253,15 @@ def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora
     digest = fingerprint(path)
     if exported:
         values = _adapter(path, lora)
-        parameters = {name.replace(".default", ""): value for name, value in parameters.items()}  # as PEFT names them
+        parameters = {
+            name.replace(".default", ""): value for name, value in parameters.items()
+        }  # as PEFT names them
     else:
         values = read_state(path)["parameters"]
     if _shapes(values) != _shapes(parameters):
-        raise UserError(f"{path} is of another model, method or adapter size; start from one of the same kind")
+        raise UserError(
+            f"{path} is of another model, method or adapter size; start from one of the same kind"
+        )
     set_parameters(parameters, values)
     return digest
 
@@ -240,8 +278,17 @@ def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
     try:
         alpha = read_json(settings)["lora_alpha"]
         tensors: dict[str, Tensor] = load_file(path)
-    except (UserError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise UserError(f"{path.parent} holds no adapter that can be read: {error}") from error
+    except (
+        UserError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        SafetensorError,
+    ) as error:
+        raise UserError(
+            f"{path.parent} holds no adapter that can be read: {error}"
+        ) from error
     if alpha != lora.alpha:
         raise UserError(
             f"{settings} has lora_alpha {alpha}, this training {lora.alpha}; start from one of the same size"

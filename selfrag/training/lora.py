@@ -39,7 +39,9 @@ class Activation:
         for row in torch.split(ids[0], list(row_lengths)):
             first = invocation_start(row.tolist(), self.invocation)
             if first is None:
-                raise UserError(f"a row lacks the invocation tokens {list(self.invocation)}: it would train nothing")
+                raise UserError(
+                    f"a row lacks the invocation tokens {list(self.invocation)}: it would train nothing"
+                )
             active.extend(range(start + first, start + len(row)))
             start += len(row)
         self._local.active = torch.tensor(active, device=ids.device)
@@ -75,7 +77,9 @@ class ActivatedLinear:
         where = self.activation.positions
         chosen = inputs.index_select(1, where)
         kind = inputs.dtype
-        added = linear(linear(chosen, self.down.to(kind)), self.up.to(kind)) * self.scale
+        added = (
+            linear(linear(chosen, self.down.to(kind)), self.up.to(kind)) * self.scale
+        )
         return outputs.index_add(1, where, added)
 
 
@@ -86,10 +90,14 @@ class TokenRows:
     weight: Tensor  # the matrix [vocabulary, width]; its own rows at `ids` are not used
     rows: Parameter  # trained rows [n, width], in float32
     ids: Tensor  # their token ids [n]
-    position: Tensor = field(init=False)  # token id to row number, -1 for all other tokens [vocabulary]
+    position: Tensor = field(
+        init=False
+    )  # token id to row number, -1 for all other tokens [vocabulary]
 
     def __post_init__(self) -> None:
-        self.position = torch.full((self.weight.shape[0],), -1, device=self.weight.device)
+        self.position = torch.full(
+            (self.weight.shape[0],), -1, device=self.weight.device
+        )
         self.position[self.ids] = torch.arange(len(self.ids), device=self.weight.device)
 
     def embed(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -101,7 +109,9 @@ class TokenRows:
 
     def logits(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
         """Hidden states [n, width] -> scores of the whole vocabulary [n, vocabulary]."""
-        return linear(hidden, self.weight).index_copy(-1, self.ids, linear(hidden, self.rows.to(hidden.dtype)))
+        return linear(hidden, self.weight).index_copy(
+            -1, self.ids, linear(hidden, self.rows.to(hidden.dtype))
+        )
 
     def forward_of(self, module: torch.nn.Module) -> Callable[..., Tensor]:
         """Return what takes the place of the forward of `module`, which must be `replaceable`."""
@@ -115,7 +125,9 @@ class TokenRows:
 
 def replaceable(module: torch.nn.Module) -> bool:
     """Return whether a module is a plain lookup or product; scaled embeddings and heads with bias are not."""
-    return type(module) is torch.nn.Embedding or (type(module) is torch.nn.Linear and module.bias is None)
+    return type(module) is torch.nn.Embedding or (
+        type(module) is torch.nn.Linear and module.bias is None
+    )
 
 
 def token_ids(ids: Sequence[int], like: Tensor) -> Tensor:
@@ -132,7 +144,13 @@ class _MergedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, merged: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
+        ctx: Any,
+        inputs: Tensor,
+        merged: Tensor,
+        bias: Tensor | None,
+        down: Tensor,
+        up: Tensor,
+        scale: float,
     ) -> Tensor:
         ctx.save_for_backward(inputs, merged, down, up)
         ctx.scale = scale
@@ -144,10 +162,19 @@ class _MergedLinear(torch.autograd.Function):
         kind = inputs.dtype
         outer = gradients[0].reshape(-1, merged.shape[0])
         rows = inputs.reshape(-1, merged.shape[1])
-        to_inputs = (outer @ merged).view_as(inputs) if ctx.needs_input_grad[0] else None
+        to_inputs = (
+            (outer @ merged).view_as(inputs) if ctx.needs_input_grad[0] else None
+        )
         to_up = outer.T @ (rows @ down.to(kind).T)
         to_down = (outer @ up.to(kind)).T @ rows
-        return to_inputs, None, None, to_down.to(down.dtype) * ctx.scale, to_up.to(up.dtype) * ctx.scale, None
+        return (
+            to_inputs,
+            None,
+            None,
+            to_down.to(down.dtype) * ctx.scale,
+            to_up.to(up.dtype) * ctx.scale,
+            None,
+        )
 
 
 def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
@@ -162,7 +189,9 @@ def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
     rank, width = down.shape
     order = [k for pair in range(0, rank, 2) for k in (pair + 1, pair) if k < rank]
     rows = max(1, _BLOCK // width)
-    for block, factors in zip(torch.split(weight, rows), torch.split(up, rows), strict=True):
+    for block, factors in zip(
+        torch.split(weight, rows), torch.split(up, rows), strict=True
+    ):
         total = torch.zeros(block.shape, dtype=torch.float32, device=block.device)
         product = torch.empty_like(total)
         for k in order:  # two operations: one that multiplies and adds rounds differently where it is fused
@@ -186,12 +215,16 @@ class FusedLinear:
         """Rebuild `merged` from the current A and B."""
         with torch.no_grad():
             kind = self.weight.dtype
-            self.merged = torch.addmm(self.weight, self.up.to(kind), self.down.to(kind), alpha=self.scale)
+            self.merged = torch.addmm(
+                self.weight, self.up.to(kind), self.down.to(kind), alpha=self.scale
+            )
 
     def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
         """[..., in] -> [..., out]; further arguments of PEFT's forward are for features not used here."""
         apply: Any = _MergedLinear.apply
-        result: Tensor = apply(inputs, self.merged, self.bias, self.down, self.up, self.scale)
+        result: Tensor = apply(
+            inputs, self.merged, self.bias, self.down, self.up, self.scale
+        )
         return result
 
     def write_back(self) -> None:
@@ -204,8 +237,12 @@ class Fused:
     """The replaced forwards of a model."""
 
     layers: tuple[FusedLinear | ActivatedLinear, ...] = ()  # one for each LoRA layer
-    tokens: tuple[TokenRows, ...] = ()  # one for each matrix with trained rows; tied matrices share their rows
-    activation: Activation | None = None  # of an activated LoRA; to be marked before each forward
+    tokens: tuple[
+        TokenRows, ...
+    ] = ()  # one for each matrix with trained rows; tied matrices share their rows
+    activation: Activation | None = (
+        None  # of an activated LoRA; to be marked before each forward
+    )
 
     def refresh(self) -> None:
         """Call after each change of A or B."""
@@ -245,9 +282,17 @@ def trained_parts(model: Any) -> Fused:
         if isinstance(module, Linear):
             (name,) = module.active_adapters
             base = module.base_layer
-            weight = base.weight.detach().T if module.fan_in_fan_out else base.weight.detach()
+            weight = (
+                base.weight.detach().T
+                if module.fan_in_fan_out
+                else base.weight.detach()
+            )
             bias = None if base.bias is None else base.bias.detach()
-            down, up, scale = module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name]
+            down, up, scale = (
+                module.lora_A[name].weight,
+                module.lora_B[name].weight,
+                module.scaling[name],
+            )
             layer = (
                 FusedLinear(weight, bias, down, up, scale)
                 if activation is None
@@ -260,7 +305,11 @@ def trained_parts(model: Any) -> Fused:
             base = module.get_base_layer()
             rows = module.trainable_tokens_delta[name]
             rows.data = rows.data.float()
-            tokens = TokenRows(base.weight.detach(), rows, token_ids(module.token_indices[name], base.weight))
+            tokens = TokenRows(
+                base.weight.detach(),
+                rows,
+                token_ids(module.token_indices[name], base.weight),
+            )
             if replaceable(base):
                 module.forward = tokens.forward_of(base)
             matrices.append(tokens)

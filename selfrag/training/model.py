@@ -14,7 +14,12 @@ from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from selfrag.common.errors import UserError, require
-from selfrag.common.pretrained import fast_format, leave_out_cudnn_attention, load, quiet
+from selfrag.common.pretrained import (
+    fast_format,
+    leave_out_cudnn_attention,
+    load,
+    quiet,
+)
 from selfrag.loading import check_base
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
@@ -24,7 +29,12 @@ from selfrag.training.settings import Lora, Method, Precision, Quantization, Rea
 
 
 def target_losses(
-    model: Any, pack: Pack, *, packed: bool = True, keeps: bool = True, rowwise: bool = False
+    model: Any,
+    pack: Pack,
+    *,
+    packed: bool = True,
+    keeps: bool = True,
+    rowwise: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy and hit of every target position; logits are made there and nowhere else.
 
@@ -40,12 +50,16 @@ def target_losses(
         Losses [n] in float32 with a gradient, and whether the target was the most probable token [n].
     """
     if rowwise:
-        losses, hits = zip(*(_of_row(model, row, keeps=keeps) for row in apart(pack)), strict=True)
+        losses, hits = zip(
+            *(_of_row(model, row, keeps=keeps) for row in apart(pack)), strict=True
+        )
         return torch.cat(losses), torch.cat(hits)
     options: dict[str, Any] = {"row_lengths": pack.row_lengths} if packed else {}
     if keeps:
         options["logits_to_keep"] = pack.predictors
-    logits = model(input_ids=pack.ids, position_ids=pack.positions, use_cache=False, **options).logits[0]
+    logits = model(
+        input_ids=pack.ids, position_ids=pack.positions, use_cache=False, **options
+    ).logits[0]
     return _measured(logits if keeps else logits[pack.predictors], pack)
 
 
@@ -53,13 +67,17 @@ def _of_row(model: Any, row: Pack, *, keeps: bool) -> tuple[Tensor, Tensor]:
     """Compute a row alone, as any causal language model takes it: positions and borders are its own business."""
     options: dict[str, Any] = {"logits_to_keep": row.predictors} if keeps else {}
     mask = torch.ones_like(row.ids)
-    logits = model(input_ids=row.ids, attention_mask=mask, use_cache=False, **options).logits[0]
+    logits = model(
+        input_ids=row.ids, attention_mask=mask, use_cache=False, **options
+    ).logits[0]
     return _measured(logits if keeps else logits[row.predictors], row)
 
 
 def _measured(logits: Tensor, pack: Pack) -> tuple[Tensor, Tensor]:
     logits = logits.float()
-    return cross_entropy(logits, pack.targets, reduction="none"), logits.detach().argmax(-1) == pack.targets
+    return cross_entropy(
+        logits, pack.targets, reduction="none"
+    ), logits.detach().argmax(-1) == pack.targets
 
 
 def keeps_logits(causal: Any) -> bool:
@@ -67,7 +85,12 @@ def keeps_logits(causal: Any) -> bool:
     return "logits_to_keep" in inspect.signature(type(causal).forward).parameters
 
 
-_BY_LABEL = (TargetGroup.RETRIEVE, TargetGroup.ISREL, TargetGroup.ISSUP, TargetGroup.ISUSE)
+_BY_LABEL = (
+    TargetGroup.RETRIEVE,
+    TargetGroup.ISREL,
+    TargetGroup.ISSUP,
+    TargetGroup.ISUSE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +103,18 @@ class LossTally:
     losses: Counter[int] = field(default_factory=Counter)  # unweighted loss by group
     # positions by group where the target was the most probable token
     hits: Counter[int] = field(default_factory=Counter)
-    label_count: Counter[int] = field(default_factory=Counter)  # positions by target id, reflection groups only
+    label_count: Counter[int] = field(
+        default_factory=Counter
+    )  # positions by target id, reflection groups only
     label_hits: Counter[int] = field(default_factory=Counter)  # hits by target id
 
     def __add__(self, tally: LossTally) -> LossTally:
-        return LossTally(*(getattr(self, item.name) + getattr(tally, item.name) for item in fields(self)))
+        return LossTally(
+            *(
+                getattr(self, item.name) + getattr(tally, item.name)
+                for item in fields(self)
+            )
+        )
 
     @property
     def loss(self) -> float:
@@ -94,11 +124,18 @@ class LossTally:
     def as_dict(self, tokenizer: Any) -> dict[str, Any]:
         """`loss`, then per group and per label the count, the mean loss and the accuracy."""
         groups = {
-            TargetGroup(g).name.lower(): {"n": n, "loss": self.losses[g] / n, "accuracy": self.hits[g] / n}
+            TargetGroup(g).name.lower(): {
+                "n": n,
+                "loss": self.losses[g] / n,
+                "accuracy": self.hits[g] / n,
+            }
             for g, n in sorted(self.count.items())
         }
         labels = {
-            str(tokenizer.convert_ids_to_tokens(i)): {"n": n, "accuracy": self.label_hits[i] / n}
+            str(tokenizer.convert_ids_to_tokens(i)): {
+                "n": n,
+                "accuracy": self.label_hits[i] / n,
+            }
             for i, n in sorted(self.label_count.items())
         }
         return {"loss": self.loss, "groups": groups, "labels": labels}
@@ -107,7 +144,12 @@ class LossTally:
 def measure(load: Pack, losses: Tensor, hits: Tensor) -> LossTally:
     """Tally of one pack from its losses [n] and hits [n]."""
     tally = LossTally(float((losses * load.weights).sum()), float(load.weights.sum()))
-    columns = (load.groups.tolist(), load.targets.tolist(), losses.tolist(), hits.tolist())
+    columns = (
+        load.groups.tolist(),
+        load.targets.tolist(),
+        losses.tolist(),
+        hits.tolist(),
+    )
     for group, target, loss, hit in zip(*columns, strict=True):
         tally.count[group] += 1
         tally.losses[group] += loss
@@ -168,7 +210,10 @@ class Trainee:
     @property
     def differentiated(self) -> list[Parameter]:
         """Return what to take gradients of, in the order of `parameters`."""
-        return [self.computed.get(name, parameter) for name, parameter in self.parameters.items()]
+        return [
+            self.computed.get(name, parameter)
+            for name, parameter in self.parameters.items()
+        ]
 
     def losses(self, pack: Pack) -> tuple[Tensor, Tensor]:
         """Cross entropy and hit of every target position; logits are made there and nowhere else.
@@ -181,13 +226,21 @@ class Trainee:
             self.fused.activation.mark(pack.ids, pack.row_lengths)
         packed = causal.config._attn_implementation == PACKED
         return target_losses(
-            causal, pack.to(causal.device), packed=packed, keeps=keeps_logits(causal), rowwise=self.rowwise
+            causal,
+            pack.to(causal.device),
+            packed=packed,
+            keeps=keeps_logits(causal),
+            rowwise=self.rowwise,
         )
 
     @property
     def causal(self) -> Any:
         """Return the causal language model, without PEFT's shell."""
-        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        return (
+            self.model.get_base_model()
+            if hasattr(self.model, "get_base_model")
+            else self.model
+        )
 
     def refresh(self) -> None:
         """Call after each change of the parameters."""
@@ -232,9 +285,13 @@ def load_trainee(
 
     reach, place = reach or Reach(), device_of(device)
     if method == "full" and reach != Reach():
-        raise UserError("token_rows, last_layers and invocation are for LoRA; method 'full' trains everything")
+        raise UserError(
+            "token_rows, last_layers and invocation are for LoRA; method 'full' trains everything"
+        )
     if plain and reach.invocation:
-        raise UserError("an activated LoRA is trained by the loop for one process; take a recipe without [scale]")
+        raise UserError(
+            "an activated LoRA is trained by the loop for one process; take a recipe without [scale]"
+        )
     check_base(base_dir)
     register_attention()
     more = _quantized(quantize, dtype)
@@ -242,9 +299,13 @@ def load_trainee(
         tokenizer = load("AutoTokenizer", base_dir)
         model, rowwise = _loaded(base_dir, dtype, attend, more)
     except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
+        raise UserError(
+            f"{base_dir} holds no causal language model with its tokenizer: {error}"
+        ) from error
     if rowwise and reach.invocation:
-        raise UserError(f"{type(model).__name__} cannot be trained as an activated LoRA: it mixes packed rows")
+        raise UserError(
+            f"{type(model).__name__} cannot be trained as an activated LoRA: it mixes packed rows"
+        )
     model.config.use_cache = False
     expansion = expand(model, tokenizer) if reach.token_rows else unexpanded(model)
     if quantize == "none":
@@ -253,7 +314,9 @@ def load_trainee(
     if method == "lora":
         trainee = _lora(model, tokenizer, expansion, lora or Lora(), reach, plain=plain)
     elif plain:
-        trainee = Trainee(model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused())
+        trainee = Trainee(
+            model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused()
+        )
     else:
         trainee = _full(model, tokenizer, expansion)
     trainee.rowwise = rowwise
@@ -273,15 +336,27 @@ def _quantized(quantize: Quantization, dtype: torch.dtype) -> dict[str, Any]:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
-    here = torch.accelerator.current_device_index() if torch.accelerator.is_available() else "cpu"
+    here = (
+        torch.accelerator.current_device_index()
+        if torch.accelerator.is_available()
+        else "cpu"
+    )
     return {"quantization_config": settings, "device_map": {"": here}}
 
 
-def _loaded(base_dir: Path, dtype: torch.dtype, attend: str, more: dict[str, Any]) -> tuple[Any, bool]:
+def _loaded(
+    base_dir: Path, dtype: torch.dtype, attend: str, more: dict[str, Any]
+) -> tuple[Any, bool]:
     """Load the model, and find out whether its rows must be computed one after the other."""
 
     def attending(kind: str | None) -> Any:
-        model = load("AutoModelForCausalLM", base_dir, dtype=dtype, attn_implementation=kind, **more)
+        model = load(
+            "AutoModelForCausalLM",
+            base_dir,
+            dtype=dtype,
+            attn_implementation=kind,
+            **more,
+        )
         _without_dropout(model)
         return model
 
@@ -289,7 +364,10 @@ def _loaded(base_dir: Path, dtype: torch.dtype, attend: str, more: dict[str, Any
         model = attending(attend)
         if isolates(model):
             return model, False
-    except (KeyError, ImportError):  # families whose attention is a class of a fixed list
+    except (
+        KeyError,
+        ImportError,
+    ):  # families whose attention is a class of a fixed list
         pass
     return attending(None), True
 
@@ -311,16 +389,26 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UserError(f"device {name!r} is none that torch knows; give cpu or cuda") from error
-    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        raise UserError(
+            f"device {name!r} is none that torch knows; give cpu or cuda"
+        ) from error
+    here = (
+        torch.accelerator.current_accelerator()
+        if torch.accelerator.is_available()
+        else None
+    )
     if device.type != "cpu" and (here is None or here.type != device.type):
-        raise UserError(f"device {name!r}: this torch {torch.__version__} finds none here; give cpu")
+        raise UserError(
+            f"device {name!r}: this torch {torch.__version__} finds none here; give cpu"
+        )
     if device.type == "cuda":
         leave_out_cudnn_attention()
     return device
 
 
-def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | None = None) -> Any:
+def with_adapter(
+    model: Any, expansion: Expansion, lora: Lora, reach: Reach | None = None
+) -> Any:
     """Wrap a model into a PEFT model: LoRA on the linear layers, the 15 rows trainable where it was expanded.
 
     Raises:
@@ -332,7 +420,9 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
     reach = reach or Reach()
     rows = None
     if reach.token_rows:
-        rows = {name: list(expansion.token_ids) for name in _row_modules(model, expansion)}
+        rows = {
+            name: list(expansion.token_ids) for name in _row_modules(model, expansion)
+        }
     targets: list[str] | str = "all-linear"
     layers = None
     if reach.last_layers is not None:
@@ -351,7 +441,9 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
         with quiet():
             return get_peft_model(model, config)
     except ValueError as error:
-        raise UserError(f"PEFT has no LoRA for {type(model).__name__} ({error}); train with method 'full'") from error
+        raise UserError(
+            f"PEFT has no LoRA for {type(model).__name__} ({error}); train with method 'full'"
+        ) from error
 
 
 def _without_dropout(model: Any) -> None:
@@ -361,15 +453,31 @@ def _without_dropout(model: Any) -> None:
             module.p = 0.0
             continue
         for name, value in list(vars(module).items()):
-            if isinstance(value, float) and "drop" in name:  # read by functions, under many names
+            if (
+                isinstance(value, float) and "drop" in name
+            ):  # read by functions, under many names
                 setattr(module, name, 0.0)
 
 
-def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora, reach: Reach, *, plain: bool) -> Trainee:
+def _lora(
+    model: Any,
+    tokenizer: Any,
+    expansion: Expansion,
+    lora: Lora,
+    reach: Reach,
+    *,
+    plain: bool,
+) -> Trainee:
     adapted = with_adapter(model, expansion, lora, reach)
     fused = Fused() if plain else fuse(adapted)
-    trained = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
-    rows = {name: value for name, value in trained.items() if "trainable_tokens_delta" in name}
+    trained = {
+        name: value for name, value in adapted.named_parameters() if value.requires_grad
+    }
+    rows = {
+        name: value
+        for name, value in trained.items()
+        if "trainable_tokens_delta" in name
+    }
     for value in rows.values():
         value.data = value.data.float()
     weights = {name: value for name, value in trained.items() if name not in rows}
@@ -378,7 +486,10 @@ def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora, reach: R
 
 def _full(model: Any, tokenizer: Any, expansion: Expansion) -> Trainee:
     computed = dict(model.named_parameters())
-    weights = {name: Parameter(value.detach().float().clone()) for name, value in computed.items()}
+    weights = {
+        name: Parameter(value.detach().float().clone())
+        for name, value in computed.items()
+    }
     rows: dict[str, Parameter] = {}
     tokens = []
     for name, module in _row_modules(model, expansion).items():
@@ -390,7 +501,15 @@ def _full(model: Any, tokenizer: Any, expansion: Expansion) -> Trainee:
     if expansion.tied and tokens:
         head = model.get_output_embeddings()
         head.forward = tokens[0].forward_of(head)
-    return Trainee(model, tokenizer, expansion, weights, rows, Fused(tokens=tuple(tokens)), computed)
+    return Trainee(
+        model,
+        tokenizer,
+        expansion,
+        weights,
+        rows,
+        Fused(tokens=tuple(tokens)),
+        computed,
+    )
 
 
 def _row_modules(model: Any, expansion: Expansion) -> dict[str, Any]:
@@ -398,5 +517,7 @@ def _row_modules(model: Any, expansion: Expansion) -> dict[str, Any]:
     modules = [model.get_input_embeddings()]
     if not expansion.tied:
         modules.append(model.get_output_embeddings())
-    names = {id(module): name.rsplit(".", 1)[-1] for name, module in model.named_modules()}
+    names = {
+        id(module): name.rsplit(".", 1)[-1] for name, module in model.named_modules()
+    }
     return {names[id(module)]: module for module in modules}

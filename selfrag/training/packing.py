@@ -55,7 +55,9 @@ def pack(examples: Sequence[TrainingExample], weighting: Weighting) -> Pack:
         start += len(example)
     lengths = [len(example) for example in examples]
     return Pack(
-        ids=torch.tensor([list(chain.from_iterable(example.ids for example in examples))]),
+        ids=torch.tensor(
+            [list(chain.from_iterable(example.ids for example in examples))]
+        ),
         positions=torch.cat(list(map(torch.arange, lengths)))[None],
         row_lengths=lengths,
         predictors=torch.tensor(predictors),
@@ -98,13 +100,21 @@ def _where(example: TrainingExample) -> list[int]:
     return [i for i, label in enumerate(example.labels) if i > 0 and label != MASKED]
 
 
-def _weights(example: TrainingExample, where: Sequence[int], weighting: Weighting) -> list[float]:
+def _weights(
+    example: TrainingExample, where: Sequence[int], weighting: Weighting
+) -> list[float]:
     of_group = weighting.of_group()
     texts = sum(1 for i in where if example.groups[i] == TargetGroup.TEXT)
-    factor = (weighting.text_length / texts) ** 0.5 if texts and weighting.text_length is not None else 1.0
+    factor = (
+        (weighting.text_length / texts) ** 0.5
+        if texts and weighting.text_length is not None
+        else 1.0
+    )
     factors = {TargetGroup.TEXT: factor}
     groups = [TargetGroup(example.groups[i]) for i in where]
-    return [of_group[group] * example.weight * factors.get(group, 1.0) for group in groups]
+    return [
+        of_group[group] * example.weight * factors.get(group, 1.0) for group in groups
+    ]
 
 
 StepPlan = tuple[tuple[int, ...], ...]
@@ -142,19 +152,29 @@ def plan_epoch(
         raise UserError("no training rows")
     order = _stratified_order(strata, random.Random(f"{seed}/{epoch}"))  # noqa: S311 - an order, not a secret
     if step_rows is not None:
-        steps = [order[start : start + step_rows] for start in range(0, len(order), step_rows)]
+        steps = [
+            order[start : start + step_rows]
+            for start in range(0, len(order), step_rows)
+        ]
     else:
         steps = filled(order, lengths, step_tokens)
-    return [split(rows, lengths, _loads(rows, lengths, workers, load_tokens)) for rows in steps]
+    return [
+        split(rows, lengths, _loads(rows, lengths, workers, load_tokens))
+        for rows in steps
+    ]
 
 
-def _loads(rows: Sequence[int], lengths: Sequence[int], workers: int, load_tokens: int | None) -> int:
+def _loads(
+    rows: Sequence[int], lengths: Sequence[int], workers: int, load_tokens: int | None
+) -> int:
     if load_tokens is None:
         return workers
     return max(workers, -(-sum(lengths[row] for row in rows) // load_tokens))
 
 
-def filled(order: Iterable[int], lengths: Sequence[int], tokens: int) -> list[list[int]]:
+def filled(
+    order: Iterable[int], lengths: Sequence[int], tokens: int
+) -> list[list[int]]:
     """Rows in this order, in parts of at most so many tokens; a longer row is a part of its own."""
     parts: list[list[int]] = [[]]
     room = tokens
@@ -176,7 +196,9 @@ def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:
     for kind in sorted(members):
         rows = members[kind]
         rng.shuffle(rows)
-        places.extend(((rank + rng.random()) / len(rows), row) for rank, row in enumerate(rows))
+        places.extend(
+            ((rank + rng.random()) / len(rows), row) for rank, row in enumerate(rows)
+        )
     return [row for _, row in sorted(places)]
 
 
@@ -234,24 +256,39 @@ def packed_attention(
             )
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    rows = zip(*(torch.split(states, row_lengths, 2) for states in (query, key, value)), strict=True)
+        key, value = (
+            key.repeat_interleave(groups, 1),
+            value.repeat_interleave(groups, 1),
+        )
+    rows = zip(
+        *(torch.split(states, row_lengths, 2) for states in (query, key, value)),
+        strict=True,
+    )
     outputs = [_row(q, k, v, scaling, sliding_window, softcap) for q, k, v in rows]
     return torch.cat(outputs, 2).transpose(1, 2), None
 
 
 def _row(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None, softcap: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scaling: float | None,
+    window: int | None,
+    softcap: float | None,
 ) -> Tensor:
     """Causal attention of one row."""
     tokens = query.shape[2]
     if softcap is None and (window is None or window >= tokens):
-        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+        return scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling
+        )
     seen = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
     if window is not None:
         seen = seen.triu(1 - window)
     if softcap is None:
-        return scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
+        return scaled_dot_product_attention(
+            query, key, value, attn_mask=seen, scale=scaling
+        )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = softcap * torch.tanh(query @ key.transpose(2, 3) * scale / softcap)
     shares = scores.masked_fill(~seen, float("-inf")).softmax(-1, dtype=torch.float32)
@@ -266,14 +303,27 @@ def isolates(model: Any) -> bool:
     if model.config._attn_implementation == "flash_attention_2":
         return _as_ours(model)
     device = next(model.parameters()).device
-    ids = torch.arange(2 * _ROW, device=device)[None] % model.get_input_embeddings().weight.shape[0]
+    ids = (
+        torch.arange(2 * _ROW, device=device)[None]
+        % model.get_input_embeddings().weight.shape[0]
+    )
     embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
     positions = torch.arange(_ROW, device=device).repeat(2)[None]
-    options = {"row_lengths": [_ROW, _ROW]} if model.config._attn_implementation == PACKED else {}
+    options = (
+        {"row_lengths": [_ROW, _ROW]}
+        if model.config._attn_implementation == PACKED
+        else {}
+    )
     try:
-        logits = model(inputs_embeds=embedded, position_ids=positions, use_cache=False, **options).logits[0]
-        (gradient,) = torch.autograd.grad(logits[_ROW:].float().square().sum(), embedded)
-    except Exception:  # whatever its code makes of arguments that it was not written for
+        logits = model(
+            inputs_embeds=embedded, position_ids=positions, use_cache=False, **options
+        ).logits[0]
+        (gradient,) = torch.autograd.grad(
+            logits[_ROW:].float().square().sum(), embedded
+        )
+    except (
+        Exception
+    ):  # whatever its code makes of arguments that it was not written for
         return False
     return not bool(gradient[0, :_ROW].any()) and bool(gradient[0, _ROW:].any())
 

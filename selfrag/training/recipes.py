@@ -29,14 +29,18 @@ class TrainingStage:
     name: str  # in STAGE/RECIPE
     folder: Path  # of the package's recipes
     tables: Mapping[str, type]  # dataclass of each table that a recipe may have
-    others: tuple[TrainingStage, ...] = ()  # stages whose recipes may be extended, as STAGE/RECIPE
+    others: tuple[
+        TrainingStage, ...
+    ] = ()  # stages whose recipes may be extended, as STAGE/RECIPE
 
     def names(self) -> list[str]:
         """Names of the package's recipes."""
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
 
-GENERATOR = TrainingStage("generator", CONFIGS, {"training": TrainingConfig, "scale": Scale})
+GENERATOR = TrainingStage(
+    "generator", CONFIGS, {"training": TrainingConfig, "scale": Scale}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,9 @@ class Recipe:
     @property
     def name(self) -> str:
         """Return what a model card calls it: the recipe, and the options that change it."""
-        options = sorted({source for source in self.sources.values() if source.startswith("--")})
+        options = sorted(
+            {source for source in self.sources.values() if source.startswith("--")}
+        )
         return f"{self.origin} with {', '.join(options)}" if options else self.origin
 
     def changed(self, values: Mapping[str, Mapping[str, Any]]) -> Recipe:
@@ -76,13 +82,20 @@ class Recipe:
         values: dict[str, Mapping[str, Any]] = {}
         for text in assignments:
             name, equals, value = (part.strip() for part in text.partition("="))
-            if not equals or "" in (parts := name.split(".")) or len(parts) < 2 or parts[0] not in self.stage.tables:
+            if (
+                not equals
+                or "" in (parts := name.split("."))
+                or len(parts) < 2
+                or parts[0] not in self.stage.tables
+            ):
                 known = ", ".join(self.stage.tables)
                 raise UserError(
                     f"--set {text!r:.80}: write TABLE.NAME=VALUE, such as training.epochs=3; tables: {known}"
                 )
             try:
-                values[f"--set {name}"] = {name: tomllib.loads(f"value = {value}")["value"]}
+                values[f"--set {name}"] = {
+                    name: tomllib.loads(f"value = {value}")["value"]
+                }
             except tomllib.TOMLDecodeError:
                 values[f"--set {name}"] = {name: value}
         return self.changed(values)
@@ -135,12 +148,19 @@ class Recipe:
                 yield from self._lines(f"{name}.{key}", value)
 
     def _over(self, tables: dict[str, Any], source: str) -> Recipe:
-        merged, sources = _merged(self.tables, tables), dict.fromkeys(_leaves(tables), source)
+        merged, sources = (
+            _merged(self.tables, tables),
+            dict.fromkeys(_leaves(tables), source),
+        )
         return replace(self, tables=merged, sources={**self.sources, **sources})
 
     def _source(self, where: str) -> str:
         """Return what set a value, or the first part of a table."""
-        inside = (source for name, source in self.sources.items() if name.startswith(f"{where}."))
+        inside = (
+            source
+            for name, source in self.sources.items()
+            if name.startswith(f"{where}.")
+        )
         return self.sources.get(where) or next(inside, f"recipe {self.origin}")
 
 
@@ -160,7 +180,9 @@ def _with_nulls(kind: Any, table: Any) -> Any:
     return values
 
 
-def read_recipe(name: str | Path, stage: TrainingStage = GENERATOR, of: str = "") -> Recipe:
+def read_recipe(
+    name: str | Path, stage: TrainingStage = GENERATOR, of: str = ""
+) -> Recipe:
     """Read a recipe of the package by name (STAGE/RECIPE), or a file, whose `extends` may name a file beside it.
 
     The table `[intrinsics.NAME]` of the intrinsic `of` goes before the common ones of the same file.
@@ -174,7 +196,9 @@ def read_recipe(name: str | Path, stage: TrainingStage = GENERATOR, of: str = ""
     return recipe
 
 
-def _read(name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Path, ...]) -> Recipe:
+def _read(
+    name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Path, ...]
+) -> Recipe:
     owner, path = _found(name, stage, beside)
     source = path.stem if owner is None else f"{owner.name}/{path.stem}"
     if path.resolve() in seen:
@@ -182,25 +206,43 @@ def _read(name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Pa
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"no recipe {name}: give a file or one of {', '.join(stage.names())}") from error
+        raise UserError(
+            f"no recipe {name}: give a file or one of {', '.join(stage.names())}"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"recipe {source if owner else path}: {error}") from error
-    parent, special = tables.pop("extends", None), tables.pop("intrinsics", {}) if of else {}
+    parent, special = (
+        tables.pop("extends", None),
+        tables.pop("intrinsics", {}) if of else {},
+    )
     if not isinstance(special, dict) or not isinstance(special.get(of, {}), dict):
-        raise UserError(f"recipe {name}: [intrinsics] must hold a table for each intrinsic")
+        raise UserError(
+            f"recipe {name}: [intrinsics] must hold a table for each intrinsic"
+        )
     tables = _merged(tables, special.get(of, {}))
     if unknown := sorted(set(tables) - set(stage.tables)):
         known = ", ".join(f"[{table}]" for table in stage.tables)
-        raise UserError(f"recipe {name}: unknown {', '.join(unknown)}; known: extends, {known}")
+        raise UserError(
+            f"recipe {name}: unknown {', '.join(unknown)}; known: extends, {known}"
+        )
     if parent is None:
         below = Recipe("", stage, {}, {})
     else:  # the package's recipes extend those of the stage that they belong to
-        below = replace(_read(str(parent), owner or stage, of, path.parent, (*seen, path.resolve())), stage=stage)
+        below = replace(
+            _read(
+                str(parent), owner or stage, of, path.parent, (*seen, path.resolve())
+            ),
+            stage=stage,
+        )
     called = source if owner or parent is None else f"{source} (extends {below.origin})"
-    return replace(below._over(tables, f"recipe {source if owner else path}"), origin=called)
+    return replace(
+        below._over(tables, f"recipe {source if owner else path}"), origin=called
+    )
 
 
-def _found(name: str, stage: TrainingStage, beside: Path) -> tuple[TrainingStage | None, Path]:
+def _found(
+    name: str, stage: TrainingStage, beside: Path
+) -> tuple[TrainingStage | None, Path]:
     """Return the stage whose recipe this is, None for a file of the user's, and its path."""
     for owner in (stage, *stage.others):
         short = name.removeprefix(f"{owner.name}/")

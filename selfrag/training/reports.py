@@ -54,9 +54,16 @@ def plot_log(log: Path, out: Path) -> Path:
     for group, points in losses.items():
         left.plot(*_smooth(points), linewidth=1, color=colours[group], label=group)
     for group in (group for group in REFLECTION if group in accuracies):
-        right.plot(*_smooth(accuracies[group]), linewidth=1, color=colours[group], label=group)
+        right.plot(
+            *_smooth(accuracies[group]), linewidth=1, color=colours[group], label=group
+        )
     left.set(xlabel="step", ylabel="loss (nats)", title="Loss by group", ylim=(0, None))
-    right.set(xlabel="step", ylabel="share", title="Reflection tokens: target is the most probable", ylim=(0, 1))
+    right.set(
+        xlabel="step",
+        ylabel="share",
+        title="Reflection tokens: target is the most probable",
+        ylim=(0, 1),
+    )
     for axes in (left, right):
         if axes.lines:
             axes.legend(fontsize="small")
@@ -64,7 +71,9 @@ def plot_log(log: Path, out: Path) -> Path:
     return save(figure, out)
 
 
-def curves(records: Sequence[dict[str, Any]], figure: str) -> dict[str, list[tuple[int, float]]]:
+def curves(
+    records: Sequence[dict[str, Any]], figure: str
+) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each group; `figure` is `loss` or `accuracy`."""
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for record in records:
@@ -77,12 +86,19 @@ def _smooth(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]
     """Return the mean over the last few points."""
     span = max(1, len(points) // _SPAN)
     values = [value for _, value in points]
-    means = [sum(values[max(0, i + 1 - span) : i + 1]) / min(span, i + 1) for i in range(len(values))]
+    means = [
+        sum(values[max(0, i + 1 - span) : i + 1]) / min(span, i + 1)
+        for i in range(len(values))
+    ]
     return [step for step, _ in points], means
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
-    if missing := [key for key in ("step", "loss", "groups", "tokens", "seconds") if key not in record]:
+    if missing := [
+        key
+        for key in ("step", "loss", "groups", "tokens", "seconds")
+        if key not in record
+    ]:
         raise UserError(f"no line of a training log: {missing[0]} is missing")
     return record
 
@@ -112,11 +128,15 @@ ADAPTER = Product(
     "peft",
 )
 CHECKPOINT = Product(
-    "Self-RAG fine-tuned checkpoint", "Load it by its folder: `SelfRAG.from_pretrained(folder)`.", "transformers"
+    "Self-RAG fine-tuned checkpoint",
+    "Load it by its folder: `SelfRAG.from_pretrained(folder)`.",
+    "transformers",
 )
 
 
-def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, recipe: str) -> Path:
+def write_card(
+    run_dir: Path, folder: Path, product: Product, *, base: str, recipe: str
+) -> Path:
     """Write README.md and training.json (the run's manifest) into the product's folder.
 
     `base` and `recipe` are what to call the base model and the settings in public.
@@ -132,14 +152,25 @@ def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, reci
     return card
 
 
-def render(product: Product, base: str, recipe: str, run: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
+def render(
+    product: Product,
+    base: str,
+    recipe: str,
+    run: dict[str, Any],
+    records: Sequence[dict[str, Any]],
+) -> str:
     """Return the card as Markdown, by `card.md.j2`."""
     from jinja2 import Environment, PackageLoader
 
     # Markdown: HTML is escaped by `_cell`, in what comes from files.
-    environment = Environment(loader=PackageLoader("selfrag", "training"), keep_trailing_newline=True)  # noqa: S701
+    environment = Environment(  # noqa: S701
+        loader=PackageLoader("selfrag", "training"), keep_trailing_newline=True
+    )
     environment.filters["cell"] = _cell
-    facts, looks = run["facts"], [record for record in records if "validation" in record]
+    facts, looks = (
+        run["facts"],
+        [record for record in records if "validation" in record],
+    )
     return environment.get_template("card.md.j2").render(
         product=product,
         title=product.title.format(rank=run["config"].get("lora", {}).get("rank")),
@@ -152,7 +183,11 @@ def render(product: Product, base: str, recipe: str, run: dict[str, Any], record
         tokens=sum(record["tokens"] for record in records),
         seconds=sum(record["seconds"] for record in records),
         figures=list(last_figures(records)),
-        best=min(looks, key=lambda look: (look["validation"]["loss"], look["step"]), default=None),
+        best=min(
+            looks,
+            key=lambda look: (look["validation"]["loss"], look["step"]),
+            default=None,
+        ),
         looks=len(looks),
     )
 
@@ -161,10 +196,17 @@ def _left_out(count: int | dict[str, int]) -> str:
     """Format how many rows were left out: a generator's for one reason, a critic's for each that the manifest names."""
     if isinstance(count, int):
         return f"{count} too long and left out"
-    return "; ".join(f"{rows} left out ({_cell(reason)})" for reason, rows in count.items()) or "none left out"
+    return (
+        "; ".join(
+            f"{rows} left out ({_cell(reason)})" for reason, rows in count.items()
+        )
+        or "none left out"
+    )
 
 
-def last_figures(records: Sequence[dict[str, Any]]) -> Iterable[tuple[str, int, float, float]]:
+def last_figures(
+    records: Sequence[dict[str, Any]],
+) -> Iterable[tuple[str, int, float, float]]:
     """(group, target positions, mean loss, accuracy) over the last tenth of the steps, reflection groups first."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for record in records[-max(1, len(records) // _LAST) :]:
@@ -178,7 +220,12 @@ def last_figures(records: Sequence[dict[str, Any]]) -> Iterable[tuple[str, int, 
 
 def _cell(text: str) -> str:
     """Names from files, harmless in a Markdown table."""
-    return " ".join(printable(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+    return (
+        " ".join(printable(text).split())
+        .replace("|", "\\|")
+        .replace("`", "'")
+        .replace("<", "&lt;")
+    )
 
 
 Tracker = Literal["tensorboard", "wandb"]
@@ -192,7 +239,11 @@ def board(tracker: Tracker, run_dir: Path, name: str) -> AbstractContextManager[
     Raises:
         UserError: its package is not installed, it cannot be written, or refuses.
     """
-    return _tensorboard(run_dir / "tensorboard") if tracker == "tensorboard" else _wandb(run_dir, name)
+    return (
+        _tensorboard(run_dir / "tensorboard")
+        if tracker == "tensorboard"
+        else _wandb(run_dir, name)
+    )
 
 
 @contextmanager
@@ -221,9 +272,13 @@ def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
 
     wandb: Any = require("wandb", extra="tracking")
     try:
-        run = wandb.init(project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir))
+        run = wandb.init(
+            project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir)
+        )
     except wandb.Error as error:
-        raise UserError(f"Weights & Biases: {' '.join(str(error).split())[:300]}; see `wandb login`") from error
+        raise UserError(
+            f"Weights & Biases: {' '.join(str(error).split())[:300]}; see `wandb login`"
+        ) from error
     try:
         yield lambda step, figures: run.log(dict(figures), step=step)
     finally:
@@ -239,10 +294,18 @@ def run_directory(folder: Path) -> Path:
     for run_dir in (folder, folder / "run"):
         if (run_dir / "manifest.json").is_file():
             return run_dir
-    raise UserError(f"{folder} holds no training run; give the folder of --out, after the run has begun")
+    raise UserError(
+        f"{folder} holds no training run; give the folder of --out, after the run has begun"
+    )
 
 
-def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[], None] | None = None) -> int:
+def track(
+    run_dir: Path,
+    send: Send,
+    *,
+    follow: bool = False,
+    wait: Callable[[], None] | None = None,
+) -> int:
     """Send the log of a run; returns the last step that was sent, 0 for none.
 
     With `follow` it waits for further steps, until interrupted; steps that a continued run does again are sent once.
@@ -252,11 +315,15 @@ def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[],
         UserError: a line of the log is none.
     """
     last = 0
-    for record in _lines(run_dir / "log.jsonl", follow, wait or (lambda: time.sleep(2))):
+    for record in _lines(
+        run_dir / "log.jsonl", follow, wait or (lambda: time.sleep(2))
+    ):
         try:
             step, figures = int(record["step"]), figures_of(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{run_dir / 'log.jsonl'}: no line of a training log ({error!r:.80})") from error
+            raise UserError(
+                f"{run_dir / 'log.jsonl'}: no line of a training log ({error!r:.80})"
+            ) from error
         if step > last:
             send(step, figures)
             last = step
@@ -266,19 +333,28 @@ def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[],
 def figures_of(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a line of the log by their names on a board; undefined ones are left out."""
     figures = {
-        "tokens_per_second": record["tokens"] / record["seconds"] if record.get("seconds") else None,
+        "tokens_per_second": record["tokens"] / record["seconds"]
+        if record.get("seconds")
+        else None,
         "learning_rate/share_of_peak": record.get("rate"),
         "gradient_norm": record.get("norm"),
         **_losses("train", record),
         **_losses("held_out", record.get("validation") or {}),
     }
-    return {name: float(value) for name, value in figures.items() if value is not None and math.isfinite(value)}
+    return {
+        name: float(value)
+        for name, value in figures.items()
+        if value is not None and math.isfinite(value)
+    }
 
 
 def _losses(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
     losses = {f"{part}/loss": values.get("loss")}
     for group, figures in (values.get("groups") or {}).items():
-        losses |= {f"{part}/loss/{group}": figures["loss"], f"{part}/accuracy/{group}": figures["accuracy"]}
+        losses |= {
+            f"{part}/loss/{group}": figures["loss"],
+            f"{part}/accuracy/{group}": figures["accuracy"],
+        }
     return losses
 
 
@@ -297,7 +373,9 @@ def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[Any]:
                 try:
                     yield json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise UserError(f"{log}: a line is no JSON; the log is damaged") from error
+                    raise UserError(
+                        f"{log}: a line is no JSON; the log is damaged"
+                    ) from error
         if not follow:
             return
         wait()

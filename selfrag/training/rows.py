@@ -24,7 +24,9 @@ from selfrag.common.validation import validate
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import GROUPS, Role
 
-REFLECTION_TOKENS: frozenset[str] = frozenset(token for labels in GROUPS for token in labels.tokens)
+REFLECTION_TOKENS: frozenset[str] = frozenset(
+    token for labels in GROUPS for token in labels.tokens
+)
 """The 13 tokens a target may name. The two paragraph markers come with a passage and are never written by hand."""
 
 
@@ -57,9 +59,13 @@ class TrainingRow:
     """One training example."""
 
     id: str  # unique in its file
-    source: str  # where the row came from, as `data set/kind`; counts and reports go by it
+    source: (
+        str  # where the row came from, as `data set/kind`; counts and reports go by it
+    )
     instruction: str  # what the user asked, without prompt layout
-    target: tuple[TargetPart, ...]  # what the model learns to write, in order, without EOS
+    target: tuple[
+        TargetPart, ...
+    ]  # what the model learns to write, in order, without EOS
     weight: float = 1.0  # factor on this row's loss, above 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,7 +115,9 @@ def parse_row(record: dict[str, Any]) -> TrainingRow:
     """
     row = validate(RowRecord, record)
     parts = tuple(_part(part) for part in row["target"])
-    return TrainingRow(row["id"], row["source"], row["instruction"], parts, row.get("weight", 1.0))
+    return TrainingRow(
+        row["id"], row["source"], row["instruction"], parts, row.get("weight", 1.0)
+    )
 
 
 def read_rows(path: str | Path) -> Iterator[TrainingRow]:
@@ -136,7 +144,9 @@ def _part(record: PartRecord) -> TargetPart:
             return TargetText(text)
         case {"passage": passage, **more} if not more:
             return TargetEvidence(Passage(**passage))
-    raise UserError(f"a target part has exactly one of 'token', 'passage', 'text', not {record!r:.80}")
+    raise UserError(
+        f"a target part has exactly one of 'token', 'passage', 'text', not {record!r:.80}"
+    )
 
 
 def _part_dict(part: TargetPart) -> dict[str, Any]:
@@ -146,7 +156,13 @@ def _part_dict(part: TargetPart) -> dict[str, Any]:
         case TargetText(text):
             return {"text": text}
         case TargetEvidence(passage):
-            return {"passage": {"id": passage.id, "title": passage.title, "text": passage.text}}
+            return {
+                "passage": {
+                    "id": passage.id,
+                    "title": passage.title,
+                    "text": passage.text,
+                }
+            }
 
 
 MASKED = -100
@@ -185,8 +201,12 @@ class TrainingExample:
     """One row as the model sees it. The four sequences have one entry for each position."""
 
     ids: tuple[int, ...]  # prompt and target, EOS at the end
-    labels: tuple[int, ...]  # the id to be predicted *at* this position (not shifted), or `MASKED`
-    groups: tuple[int, ...]  # `Group` of the position; meaningful only where there is a label
+    labels: tuple[
+        int, ...
+    ]  # the id to be predicted *at* this position (not shifted), or `MASKED`
+    groups: tuple[
+        int, ...
+    ]  # `Group` of the position; meaningful only where there is a label
     weight: float = 1.0  # factor on the loss of the whole row
     dropped_tokens: int = 0  # tokens of passage bodies that were cut to fit the length
 
@@ -223,7 +243,10 @@ class TargetLayout:
         bodies, dropped = self._bodies(row, room)
         for i, part in enumerate(row.target):
             if isinstance(part, TargetEvidence):
-                markers = (self.prompting.vocabulary.paragraph_open, self.prompting.vocabulary.paragraph_close)
+                markers = (
+                    self.prompting.vocabulary.paragraph_open,
+                    self.prompting.vocabulary.paragraph_close,
+                )
                 learned = markers if self.learn_markers else (MASKED, MASKED)
                 ids.extend([markers[0], *bodies[i], markers[1]])
                 labels.extend([learned[0], *[MASKED] * len(bodies[i]), learned[1]])
@@ -231,11 +254,19 @@ class TargetLayout:
             else:
                 ids.extend(fixed[i])
                 labels.extend(fixed[i])
-                group = GROUP_OF_TOKEN[part.token] if isinstance(part, TargetToken) else TargetGroup.TEXT
+                group = (
+                    GROUP_OF_TOKEN[part.token]
+                    if isinstance(part, TargetToken)
+                    else TargetGroup.TEXT
+                )
                 groups.extend([int(group)] * len(fixed[i]))
         eos = self.prompting.vocabulary.eos_id
         return TrainingExample(
-            (*ids, eos), (*labels, eos), (*groups, int(TargetGroup.EOS)), weight=row.weight, dropped_tokens=dropped
+            (*ids, eos),
+            (*labels, eos),
+            (*groups, int(TargetGroup.EOS)),
+            weight=row.weight,
+            dropped_tokens=dropped,
         )
 
     def _fixed(self, part: TargetToken | TargetEvidence | TargetText) -> list[int]:
@@ -248,7 +279,9 @@ class TargetLayout:
             case TargetEvidence():
                 return []
 
-    def _bodies(self, row: TrainingRow, room: int) -> tuple[dict[int, tuple[int, ...]], int]:
+    def _bodies(
+        self, row: TrainingRow, room: int
+    ) -> tuple[dict[int, tuple[int, ...]], int]:
         """Ids of each passage body, and how many were cut: short bodies stay whole, long ones share what is left."""
         bodies: dict[int, tuple[int, ...]] = {}
         dropped = 0

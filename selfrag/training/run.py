@@ -20,10 +20,28 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import expanded_tokenizer
-from selfrag.training.journal import TrainingJournal, check_stage, fingerprint, load_parameters, recorded
-from selfrag.training.model import DTYPES, LossTally, Trainee, chosen_precision, load_trainee, measure
+from selfrag.training.journal import (
+    TrainingJournal,
+    check_stage,
+    fingerprint,
+    load_parameters,
+    recorded,
+)
+from selfrag.training.model import (
+    DTYPES,
+    LossTally,
+    Trainee,
+    chosen_precision,
+    load_trainee,
+    measure,
+)
 from selfrag.training.packing import Pack, StepPlan, filled, pack, plan_epoch
-from selfrag.training.rows import RowTooLongError, TargetLayout, TrainingExample, read_rows
+from selfrag.training.rows import (
+    RowTooLongError,
+    TargetLayout,
+    TrainingExample,
+    read_rows,
+)
 from selfrag.training.settings import Decay, TrainingConfig, Weighting
 
 
@@ -49,7 +67,9 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
     if not chosen and order:
         chosen = members[min(order, key=lambda group: len(members[group]))]
     if not 0 < len(chosen) < len(groups):
-        raise UserError(f"holding out {share:g} of {len(groups)} rows leaves nothing on one side")
+        raise UserError(
+            f"holding out {share:g} of {len(groups)} rows leaves nothing on one side"
+        )
     return frozenset(chosen)
 
 
@@ -60,11 +80,15 @@ class Validation:
     examples: Sequence[TrainingExample]  # held-out rows; without any, nothing is done
     weighting: Weighting  # of the loss, that of training
     every: int  # steps between two looks; there is always one after the last step
-    patience: int | None = None  # looks without a lower loss after which the run stops; None for never
+    patience: int | None = (
+        None  # looks without a lower loss after which the run stops; None for never
+    )
     step_tokens: int = 4096  # tokens computed at once
 
     @classmethod
-    def of(cls, examples: Sequence[TrainingExample], config: TrainingConfig) -> Validation:
+    def of(
+        cls, examples: Sequence[TrainingExample], config: TrainingConfig
+    ) -> Validation:
         """Make the rule that a configuration has for these held-out rows."""
         return cls(examples, config.weighting, config.validate_steps, config.patience)
 
@@ -75,11 +99,17 @@ class Validation:
     def look(self, trainee: Trainee, process: int = 0, processes: int = 1) -> LossTally:
         """Loss and hits over the held-out rows, or over the share of one of `processes`, whose tallies add up."""
         lengths = [len(example) for example in self.examples]
-        loads = filled(sorted(range(len(lengths)), key=lengths.__getitem__), lengths, self.step_tokens)
+        loads = filled(
+            sorted(range(len(lengths)), key=lengths.__getitem__),
+            lengths,
+            self.step_tokens,
+        )
         tally = LossTally()
         with torch.no_grad():
             for load in loads[process::processes]:
-                losses, hits = trainee.losses(packed := pack([self.examples[row] for row in load], self.weighting))
+                losses, hits = trainee.losses(
+                    packed := pack([self.examples[row] for row in load], self.weighting)
+                )
                 tally = tally + measure(packed, losses.cpu(), hits.cpu())
         return tally
 
@@ -98,7 +128,11 @@ def improved(records: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def log_step(
-    journal: TrainingJournal, trainee: Trainee, figures: Mapping[str, Any], tally: LossTally, seen: LossTally | None
+    journal: TrainingJournal,
+    trainee: Trainee,
+    figures: Mapping[str, Any],
+    tally: LossTally,
+    seen: LossTally | None,
 ) -> None:
     """Write the line of a step, and keep its parameters where its look at held-out rows is the best so far.
 
@@ -120,7 +154,11 @@ def keep_best(trainee: Trainee, journal: TrainingJournal) -> None:
 
 def _looks(records: Sequence[Mapping[str, Any]]) -> list[float]:
     """Held-out losses of a log."""
-    return [float(record["validation"]["loss"]) for record in records if "validation" in record]
+    return [
+        float(record["validation"]["loss"])
+        for record in records
+        if "validation" in record
+    ]
 
 
 def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
@@ -132,12 +170,21 @@ def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW
     matrices = [p for p in trainee.weights.values() if p.dim() > 1]
     vectors = [p for p in trainee.weights.values() if p.dim() <= 1]
     groups = [
-        {"params": matrices, "peak": config.learning_rate, "weight_decay": config.weight_decay},
+        {
+            "params": matrices,
+            "peak": config.learning_rate,
+            "weight_decay": config.weight_decay,
+        },
         {"params": vectors, "peak": config.learning_rate, "weight_decay": 0.0},
-        {"params": list(trainee.rows.values()), "peak": config.row_learning_rate, "weight_decay": 0.0},
+        {
+            "params": list(trainee.rows.values()),
+            "peak": config.row_learning_rate,
+            "weight_decay": 0.0,
+        },
     ]
     return torch.optim.AdamW(
-        [{**group, "lr": group["peak"]} for group in groups if group["params"]], betas=(config.beta1, config.beta2)
+        [{**group, "lr": group["peak"]} for group in groups if group["params"]],
+        betas=(config.beta1, config.beta2),
     )
 
 
@@ -154,13 +201,23 @@ class PreparedRows:
     """What a run learns, whatever it was made from."""
 
     examples: Sequence[TrainingExample]  # ids and labels
-    strata: Sequence[str]  # kind of each example; every stretch of an epoch holds all kinds in proportion
-    inputs: Mapping[str, str]  # fingerprints of what the examples were made from; a run is only resumed with the same
-    facts: Mapping[str, Any] = field(default_factory=dict)  # counts worth keeping in the manifest
-    validation: Sequence[TrainingExample] = ()  # held-out examples, of which nothing is learned
+    strata: Sequence[
+        str
+    ]  # kind of each example; every stretch of an epoch holds all kinds in proportion
+    inputs: Mapping[
+        str, str
+    ]  # fingerprints of what the examples were made from; a run is only resumed with the same
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # counts worth keeping in the manifest
+    validation: Sequence[
+        TrainingExample
+    ] = ()  # held-out examples, of which nothing is learned
 
 
-def split_off(prepared: PreparedRows, groups: Sequence[str], share: float, seed: int) -> PreparedRows:
+def split_off(
+    prepared: PreparedRows, groups: Sequence[str], share: float, seed: int
+) -> PreparedRows:
     """Move a share of the examples to the validation, by groups that stay together; none are held out where it is 0.
 
     Raises:
@@ -170,21 +227,27 @@ def split_off(prepared: PreparedRows, groups: Sequence[str], share: float, seed:
         return prepared
     out = held_out(groups, share, seed)
     examples, strata, validation = [], [], []
-    for row, (example, stratum) in enumerate(zip(prepared.examples, prepared.strata, strict=True)):
+    for row, (example, stratum) in enumerate(
+        zip(prepared.examples, prepared.strata, strict=True)
+    ):
         if row in out:
             validation.append(example)
         else:
             examples.append(example)
             strata.append(stratum)
     facts = {**prepared.facts, "held_out": len(out)}
-    return replace(prepared, examples=examples, strata=strata, facts=facts, validation=validation)
+    return replace(
+        prepared, examples=examples, strata=strata, facts=facts, validation=validation
+    )
 
 
 PrepareRows: TypeAlias = Callable[[Any], PreparedRows]
 """Makes examples, given the expanded tokenizer."""
 
 
-def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> PrepareRows:
+def rows_of(
+    rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
+) -> PrepareRows:
     """Make the examples of a file of rows; raises UserError where the file or a row is bad, or rows do not fit.
 
     `leave_long` leaves rows out, and counts them, that do not fit even with their passages empty.
@@ -202,9 +265,15 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
         if not (rows or refused):
             raise UserError(f"{rows_path} holds no rows")
         if refused and not (leave_long and examples):
-            more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
+            more = (
+                f" ({len(refused) - 1} more rows have the same fault)"
+                if len(refused) > 1
+                else ""
+            )
             raise UserError(f"{rows_path}: {refused[0]}{more}")
-        shortened = [example.dropped_tokens for example in examples if example.dropped_tokens]
+        shortened = [
+            example.dropped_tokens for example in examples if example.dropped_tokens
+        ]
         sources = [row.source for row in rows]
         facts = {
             "rows": len(rows),
@@ -214,13 +283,20 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
             "sources": dict(sorted(Counter(sources).items())),
         }
         made = PreparedRows(examples, sources, {"rows": fingerprint(rows_path)}, facts)
-        return split_off(made, [row.instruction for row in rows], config.held_out, config.seed)
+        return split_off(
+            made, [row.instruction for row in rows], config.held_out, config.seed
+        )
 
     return prepare
 
 
 def fit(
-    prepare: PrepareRows, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
+    prepare: PrepareRows,
+    base_dir: Path,
+    run_dir: Path,
+    config: TrainingConfig,
+    *,
+    start: Path | None = None,
 ) -> Trainee:
     """Train on any prepared examples, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
@@ -234,11 +310,22 @@ def fit(
     """
     config, why = resolve_precision(config, run_dir, config.device)
     if config.quantize != "none":
-        raise UserError("quantize = 'nf4' is for recipes with [scale], such as gpu-24gb")
-    setup = begin(prepare, base_dir, config, why, lambda: load_for(base_dir, config), start)
+        raise UserError(
+            "quantize = 'nf4' is for recipes with [scale], such as gpu-24gb"
+        )
+    setup = begin(
+        prepare, base_dir, config, why, lambda: load_for(base_dir, config), start
+    )
     trainee, prepared = setup.trainee, setup.prepared
     journal = TrainingJournal(run_dir, config, inputs=setup.inputs, facts=setup.facts)
-    _run(trainee, prepared.examples, setup.steps, config, journal, Validation.of(prepared.validation, config))
+    _run(
+        trainee,
+        prepared.examples,
+        setup.steps,
+        config,
+        journal,
+        Validation.of(prepared.validation, config),
+    )
     keep_best(trainee, journal)
     return trainee
 
@@ -286,14 +373,25 @@ def begin(
     """
     if start is not None:
         check_stage(start)
-    prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
+    prepared = prepare(
+        expanded_tokenizer(base_dir, token_rows=config.reach.token_rows)
+    )  # before the weights are read
     trainee = load()
-    inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
+    inputs = {
+        **prepared.inputs,
+        "base": fingerprint(*sorted(base_dir.glob("*.safetensors"))),
+    }
     if start is not None:
         inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
     steps = plan(prepared, config)
     tokens = sum(map(len, prepared.examples))
-    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
+    facts = {
+        **prepared.facts,
+        "tokens": tokens,
+        "steps": len(steps),
+        "packed": not trainee.rowwise,
+        "precision": why,
+    }
     return TrainingStart(trainee, prepared, steps, inputs, facts)
 
 
@@ -302,14 +400,22 @@ class TrainedModel:
     """What a run leaves in memory."""
 
     trainee: Trainee  # the model; `state` has its numbers where the model itself holds only shards
-    state: Mapping[str, Any] | None  # parameters by name, gathered, on the main process; None where `trainee` is whole
+    state: (
+        Mapping[str, Any] | None
+    )  # parameters by name, gathered, on the main process; None where `trainee` is whole
     main: bool  # whether this process is the one that writes
 
 
-def resolve_precision(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:
+def resolve_precision(
+    config: TrainingConfig, run_dir: Path, device: str
+) -> tuple[TrainingConfig, str]:
     """Return the configuration with a precision for `auto`, and why this one; a run keeps the one it began with."""
     before = recorded(run_dir).get("precision") if config.precision == "auto" else None
-    precision, why = (before, "as at the first start") if before else chosen_precision(config.precision, device)
+    precision, why = (
+        (before, "as at the first start")
+        if before
+        else chosen_precision(config.precision, device)
+    )
     return replace(config, precision=precision), why
 
 
@@ -330,7 +436,9 @@ def synchronize() -> None:
 def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
     """Return the target layout of a run, for an expanded tokenizer."""
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
-    return TargetLayout(prompting, config.max_length, config.max_passage, config.learn_markers)
+    return TargetLayout(
+        prompting, config.max_length, config.max_passage, config.learn_markers
+    )
 
 
 def plan(prepared: PreparedRows, config: TrainingConfig) -> list[StepPlan]:
@@ -367,7 +475,9 @@ def _run(
     trainee.refresh()
     warmup = max(1, round(config.warmup * len(steps)))
     with (
-        ThreadPoolExecutor(config.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ThreadPoolExecutor(
+            config.workers, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool,
         Progress("training", "step", len(steps), done, quiet=0) as progress,
     ):
         saved = time.monotonic()
@@ -376,7 +486,10 @@ def _run(
             if over:
                 break
             started = time.monotonic()
-            loads = [pack([examples[row] for row in load], config.weighting) for load in steps[number]]
+            loads = [
+                pack([examples[row] for row in load], config.weighting)
+                for load in steps[number]
+            ]
             factor = rate(number, len(steps), warmup, config.decay)
             tally, norm = take_step(trainee, loads, pool, optimizer, config, factor)
             if not math.isfinite(norm):
@@ -385,12 +498,27 @@ def _run(
             seconds = time.monotonic() - started
             tokens = sum(load.ids.shape[1] for load in loads)
             step = number + 1
-            figures = {"step": step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
-            seen = validation.look(trainee) if validation.due(step, len(steps)) else None
+            figures = {
+                "step": step,
+                "tokens": tokens,
+                "seconds": seconds,
+                "norm": norm,
+                "rate": factor,
+            }
+            seen = (
+                validation.look(trainee) if validation.due(step, len(steps)) else None
+            )
             log_step(journal, trainee, figures, tally, seen)
-            progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
+            progress.advance(
+                note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s"
+            )
             old = time.monotonic() - saved >= 60 * config.checkpoint_minutes
-            if seen is not None or old or step % config.checkpoint_steps == 0 or step == len(steps):
+            if (
+                seen is not None
+                or old
+                or step % config.checkpoint_steps == 0
+                or step == len(steps)
+            ):
                 journal.save(step, parameters, optimizer)
                 saved = time.monotonic()
             over = seen is not None and validation.stopped(journal.records())
@@ -410,7 +538,9 @@ def take_step(
         Figures of the step, and the norm of its gradient; where that is not finite, nothing was changed.
     """
     tally = _gradients(trainee, loads, pool)
-    norm = float(torch.nn.utils.clip_grad_norm_(list(trainee.parameters.values()), config.clip))
+    norm = float(
+        torch.nn.utils.clip_grad_norm_(list(trainee.parameters.values()), config.clip)
+    )
     if math.isfinite(norm):
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
@@ -419,13 +549,18 @@ def take_step(
     return tally, norm
 
 
-def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor) -> LossTally:
+def _gradients(
+    trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor
+) -> LossTally:
     """Set `.grad` of every parameter to the gradient of the step's weighted mean loss.
 
     Two workers with one thread each beat one worker with two: nothing waits at the end of every small operation.
     Gradients are summed in the order of the loads, so the result does not depend on which worker was faster.
     """
-    parameters, differentiated = list(trainee.parameters.values()), trainee.differentiated
+    parameters, differentiated = (
+        list(trainee.parameters.values()),
+        trainee.differentiated,
+    )
     total = sum(float(load.weights.sum()) for load in loads)
 
     def work(load: Pack) -> tuple[tuple[torch.Tensor | None, ...], LossTally]:
@@ -438,5 +573,7 @@ def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor
     for position, parameter in enumerate(parameters):
         parts = [gradients[position] for gradients, _ in results]
         known = [part.float() for part in parts if part is not None]
-        parameter.grad = torch.stack(known).sum(0) if known else torch.zeros_like(parameter)
+        parameter.grad = (
+            torch.stack(known).sum(0) if known else torch.zeros_like(parameter)
+        )
     return sum((tally for _, tally in results), LossTally())

@@ -22,7 +22,13 @@ from selfrag.common.atomic import writing
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 from selfrag.training.journal import TrainingJournal
-from selfrag.training.model import LossTally, Trainee, keeps_logits, measure, target_losses
+from selfrag.training.model import (
+    LossTally,
+    Trainee,
+    keeps_logits,
+    measure,
+    target_losses,
+)
 from selfrag.training.packing import PACKED, Pack, StepPlan, pack, split, weight_of
 from selfrag.training.rows import TrainingExample
 from selfrag.training.run import (
@@ -68,7 +74,9 @@ class TrainingLoads(Dataset[TrainingLoad]):
 
     def __post_init__(self) -> None:
         self._lengths = [len(example) for example in self.examples]
-        self._weights = [weight_of(example, self.weighting) for example in self.examples]
+        self._weights = [
+            weight_of(example, self.weighting) for example in self.examples
+        ]
         self._rows = [list(chain.from_iterable(step)) for step in self.steps]
         self.accumulation = max((self._needed(rows) for rows in self._rows), default=1)
 
@@ -90,22 +98,35 @@ class TrainingLoads(Dataset[TrainingLoad]):
         dealt = split(rows, self._lengths, self.per_step)
         total = sum(self._weights[row] for row in rows)
         if place < len(dealt):
-            return TrainingLoad(pack([self.examples[row] for row in dealt[place]], self.weighting), total)
+            return TrainingLoad(
+                pack([self.examples[row] for row in dealt[place]], self.weighting),
+                total,
+            )
         shortest = min(rows, key=lambda row: self._lengths[row])
         idle = pack([self.examples[shortest]], self.weighting)
-        return TrainingLoad(replace(idle, weights=torch.zeros_like(idle.weights)), total)
+        return TrainingLoad(
+            replace(idle, weights=torch.zeros_like(idle.weights)), total
+        )
 
     def _needed(self, rows: Sequence[int]) -> int:
         """Return the loads that a process needs for one step."""
         longest = max(self._lengths[row] for row in rows)
         limit = max(self.micro_tokens, longest)
-        count = max(1, -(-sum(self._lengths[row] for row in rows) // (limit * self.processes)))
-        while count * self.processes < len(rows) and self._heaviest(rows, count * self.processes) > limit:
+        count = max(
+            1, -(-sum(self._lengths[row] for row in rows) // (limit * self.processes))
+        )
+        while (
+            count * self.processes < len(rows)
+            and self._heaviest(rows, count * self.processes) > limit
+        ):
             count += 1
         return count
 
     def _heaviest(self, rows: Sequence[int], loads: int) -> int:
-        return max(sum(self._lengths[row] for row in load) for load in split(rows, self._lengths, loads))
+        return max(
+            sum(self._lengths[row] for row in load)
+            for load in split(rows, self._lengths, loads)
+        )
 
 
 def only(loads: Sequence[TrainingLoad]) -> dict[str, TrainingLoad]:
@@ -134,25 +155,52 @@ def fit_scaled(
     require("accelerate", extra="train")
     sharded = scale.sharding != "none"
     if sharded and config.quantize != "none":
-        raise UserError("quantize = 'nf4' is for sharding = 'none': each process holds the whole model in 4 bits")
+        raise UserError(
+            "quantize = 'nf4' is for sharding = 'none': each process holds the whole model in 4 bits"
+        )
     if start is not None and sharded:
-        raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    config, why = resolve_precision(config, run_dir, accelerator.type if accelerator else "cpu")
+        raise UserError(
+            "a later stage begins from the merged checkpoint of the one before: give it as the base model"
+        )
+    accelerator = (
+        torch.accelerator.current_accelerator()
+        if torch.accelerator.is_available()
+        else None
+    )
+    config, why = resolve_precision(
+        config, run_dir, accelerator.type if accelerator else "cpu"
+    )
     if sharded and config.held_out:
-        raise UserError("held_out is for sharding = 'none': shards cannot be looked at between steps")
+        raise UserError(
+            "held_out is for sharding = 'none': shards cannot be looked at between steps"
+        )
     # The Trainer would move the model's own parameters, not what the fused layers keep beside them.
-    device = f"{accelerator.type}:{os.environ.get('LOCAL_RANK', '0')}" if accelerator and not sharded else "cpu"
+    device = (
+        f"{accelerator.type}:{os.environ.get('LOCAL_RANK', '0')}"
+        if accelerator and not sharded
+        else "cpu"
+    )
     load = partial(load_scaled, base_dir, config, scale, device=device)
     setup = begin(prepare, base_dir, replace(config, workers=1), why, load, start)
     trainee = setup.trainee
     tied = trainee.causal.config.tie_word_embeddings
-    if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
+    if (
+        scale.sharding == "fsdp"
+        and config.method == "lora"
+        and tied
+        and trainee.expansion.token_ids
+    ):
         raise UserError(
             f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
             " take sharding = 'zero3' or 'none', or train all weights"
         )
-    loads = TrainingLoads(setup.prepared.examples, setup.steps, config.weighting, processes(), scale.micro_tokens)
+    loads = TrainingLoads(
+        setup.prepared.examples,
+        setup.steps,
+        config.weighting,
+        processes(),
+        scale.micro_tokens,
+    )
     # Not before the model is loaded: from here on transformers would load shards.
     arguments = _arguments(run_dir, config, scale, loads)
     if arguments.n_gpu > 1:
@@ -163,12 +211,16 @@ def fit_scaled(
     journal = None
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
-        journal = TrainingJournal(run_dir, config, inputs=setup.inputs, facts=setup.facts, setting=setting)
+        journal = TrainingJournal(
+            run_dir, config, inputs=setup.inputs, facts=setup.facts, setting=setting
+        )
     trainer = SelfRAGTrainer(trainee, config, loads, arguments)
     return _train(trainer, journal, Validation.of(setup.prepared.validation, config))
 
 
-def load_scaled(base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu") -> Trainee:
+def load_scaled(
+    base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu"
+) -> Trainee:
     """Return the model as the Trainer gets it; `config` has a precision that is settled.
 
     LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count. Errors are
@@ -179,14 +231,20 @@ def load_scaled(base_dir: Path, config: TrainingConfig, scale: Scale, *, device:
         base_dir,
         replace(config, precision=precision, device=device),
         attend=_attention(scale),
-        plain=scale.sharding != "none" or config.method == "full" or config.quantize != "none",
+        plain=scale.sharding != "none"
+        or config.method == "full"
+        or config.quantize != "none",
         quantize=config.quantize,
     )
 
 
 def autocast(config: TrainingConfig, scale: Scale) -> bool:
     """Return whether the Trainer needs autocast. LoRA without shards computes in bf16 by itself (see `Fused`)."""
-    alone = config.method == "lora" and scale.sharding == "none" and config.quantize == "none"
+    alone = (
+        config.method == "lora"
+        and scale.sharding == "none"
+        and config.quantize == "none"
+    )
     return config.precision == "bf16" and not alone
 
 
@@ -203,7 +261,9 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: TrainingLoads) -> Any:
+def _arguments(
+    run_dir: Path, config: TrainingConfig, scale: Scale, loads: TrainingLoads
+) -> Any:
     from transformers import TrainingArguments
 
     try:
@@ -216,7 +276,9 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Train
             bf16=autocast(config, scale),
             max_grad_norm=config.clip,
             gradient_checkpointing=scale.checkpointing,
-            gradient_checkpointing_kwargs={"use_reentrant": False} if scale.checkpointing else None,
+            gradient_checkpointing_kwargs={"use_reentrant": False}
+            if scale.checkpointing
+            else None,
             save_strategy="steps",
             save_steps=config.checkpoint_steps,
             save_total_limit=2,
@@ -234,7 +296,9 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Train
         raise UserError(f"this machine cannot run these settings: {error}") from error
 
 
-def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation) -> TrainedModel:
+def _train(
+    trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation
+) -> TrainedModel:
     from transformers.trainer_callback import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
@@ -242,14 +306,20 @@ def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation:
     place = Path(trainer.args.output_dir)
     last = _last_checkpoint(place, main=journal is not None)
     trainer.accelerator.wait_for_everyone()
-    done = journal is not None and last is not None and validation.stopped(journal.records(step_of(last)))
+    done = (
+        journal is not None
+        and last is not None
+        and validation.stopped(journal.records(step_of(last)))
+    )
     if not _agreed(done, trainer.args.world_size):
         with writing(place):
             trainer.train(resume_from_checkpoint=str(last) if last else None)
     if journal is not None:
         keep_best(trainer.trainee, journal)
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    state = trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
+    state = (
+        trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
+    )
     trainer.accelerator.end_training()  # a process that ends with its group's threads running may abort
     return TrainedModel(trainer.trainee, state, journal is not None)
 
@@ -282,28 +352,52 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
     The trainee is loaded `plain` where parameters are cut into shards.
     """
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, loads: TrainingLoads, args: TrainingArguments) -> None:
+    def __init__(
+        self,
+        trainee: Trainee,
+        config: TrainingConfig,
+        loads: TrainingLoads,
+        args: TrainingArguments,
+    ) -> None:
         self.trainee, self.config, self.loads = trainee, config, loads
         self.tally, self.norm = LossTally(), math.nan
         self._packed = trainee.causal.config._attn_implementation == PACKED
         self._keeps = keeps_logits(trainee.causal)
         self.optimizer: Any
         self.lr_scheduler: Any
-        super().__init__(model=trainee.model, args=args, train_dataset=loads, data_collator=only)
-        self.loss_is_scaled_for_ga = True  # a load's loss is divided by the weight of its whole step
+        super().__init__(
+            model=trainee.model, args=args, train_dataset=loads, data_collator=only
+        )
+        self.loss_is_scaled_for_ga = (
+            True  # a load's loss is divided by the weight of its whole step
+        )
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, TrainingLoad], return_outputs: bool = False, num_items_in_batch: Any = None
+        self,
+        model: Any,
+        inputs: dict[str, TrainingLoad],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
     ) -> torch.Tensor:
         """Return this load's part of the step's weighted mean; wrappers average over processes, hence the factor."""
         load = inputs["load"]
         losses, hits = target_losses(
-            model, load.pack, packed=self._packed, keeps=self._keeps, rowwise=self.trainee.rowwise
+            model,
+            load.pack,
+            packed=self._packed,
+            keeps=self._keeps,
+            rowwise=self.trainee.rowwise,
         )
         weights = load.pack.weights
         if float(weights.sum()) > 0:
-            self.tally = self.tally + measure(load.pack, losses.detach().cpu(), hits.cpu())
-        loss: torch.Tensor = (losses * weights.to(losses.device)).sum() / load.total * self.args.world_size
+            self.tally = self.tally + measure(
+                load.pack, losses.detach().cpu(), hits.cpu()
+            )
+        loss: torch.Tensor = (
+            (losses * weights.to(losses.device)).sum()
+            / load.total
+            * self.args.world_size
+        )
         return loss
 
     def create_optimizer(self, model: Any = None) -> Any:
@@ -318,7 +412,9 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
             total = len(self.loads.steps)
             warmup = max(1, round(self.config.warmup * total))
             chosen = self.optimizer if optimizer is None else optimizer
-            self.lr_scheduler = LambdaLR(chosen, lambda step: rate(step, total, warmup, self.config.decay))
+            self.lr_scheduler = LambdaLR(
+                chosen, lambda step: rate(step, total, warmup, self.config.decay)
+            )
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -331,7 +427,9 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
 
     def _clip_grad_norm(self, model: Any) -> Any:
         norm = super()._clip_grad_norm(model)
-        self.norm = float("nan") if norm is None else float(norm)  # DeepSpeed clips by itself and tells later
+        self.norm = (
+            float("nan") if norm is None else float(norm)
+        )  # DeepSpeed clips by itself and tells later
         if norm is not None and not math.isfinite(self.norm):
             raise not_finite(self.state.global_step + 1, self.config.learning_rate)
         if not math.isfinite(self.tally.loss_sum):
@@ -344,7 +442,10 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         except Exception as error:
             # safetensors and torch raise errors of their own where the disk is full.
             place = Path(self.args.output_dir)
-            if "No space left" not in str(error) and shutil.disk_usage(place).free > _FULL:
+            if (
+                "No space left" not in str(error)
+                and shutil.disk_usage(place).free > _FULL
+            ):
                 raise
             raise UserError(
                 f"no space left while writing {place}/checkpoint-{self.state.global_step};"
@@ -357,13 +458,20 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
             super()._save(output_dir, state_dict)
             return
         Path(output_dir).mkdir(parents=True, exist_ok=True)
-        self.trainee.model.save_pretrained(output_dir, state_dict=state_dict, save_embedding_layers=False)
+        self.trainee.model.save_pretrained(
+            output_dir, state_dict=state_dict, save_embedding_layers=False
+        )
 
 
 class TrainingRecord(TrainerCallback):  # type: ignore[misc]
     """Writes the journal on the main process, shows progress, marks checkpoints, and keeps merged weights fresh."""
 
-    def __init__(self, trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation) -> None:
+    def __init__(
+        self,
+        trainer: SelfRAGTrainer,
+        journal: TrainingJournal | None,
+        validation: Validation,
+    ) -> None:
         self.trainer, self.journal, self.validation = trainer, journal, validation
         self._started, self._ended, self._saved = 0.0, 0.0, time.monotonic()
         self._progress: Progress | None = None
@@ -372,7 +480,9 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
         """Cut the log to where the run continues."""
         if self.journal is not None:
             self.journal.cut(state.global_step)
-            self._progress = Progress("training", "step", state.max_steps, state.global_step, quiet=0)
+            self._progress = Progress(
+                "training", "step", state.max_steps, state.global_step, quiet=0
+            )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin a step with new sums; the merged weights follow the parameters, also after a resumption."""
@@ -384,42 +494,72 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
         synchronize()
         self._ended = time.monotonic()
         tally = _summed(self.trainer.tally, args.world_size)
-        old = time.monotonic() - self._saved >= 60 * self.trainer.config.checkpoint_minutes
+        old = (
+            time.monotonic() - self._saved
+            >= 60 * self.trainer.config.checkpoint_minutes
+        )
         looked = self.validation.due(state.global_step, state.max_steps)
-        control.should_save = control.should_save or looked or _agreed(old, args.world_size)
+        control.should_save = (
+            control.should_save or looked or _agreed(old, args.world_size)
+        )
         seen = _summed(self._look(args), args.world_size) if looked else None
         if self.journal is not None:
             self._log(self.journal, state, tally, seen)
         if looked:
-            over = self.journal is not None and self.validation.stopped(self.journal.records())
-            control.should_training_stop = _agreed(over, args.world_size) or control.should_training_stop
+            over = self.journal is not None and self.validation.stopped(
+                self.journal.records()
+            )
+            control.should_training_stop = (
+                _agreed(over, args.world_size) or control.should_training_stop
+            )
 
     def _look(self, args: Any) -> LossTally:
         trainer = self.trainer
         trainer.trainee.refresh()
         trainer.trainee.model.eval()  # the Trainer sets it back at the next step
         with trainer.compute_loss_context_manager():
-            return self.validation.look(trainer.trainee, args.process_index, args.world_size)
+            return self.validation.look(
+                trainer.trainee, args.process_index, args.world_size
+            )
 
-    def _log(self, journal: TrainingJournal, state: Any, tally: LossTally, seen: LossTally | None) -> None:
+    def _log(
+        self,
+        journal: TrainingJournal,
+        state: Any,
+        tally: LossTally,
+        seen: LossTally | None,
+    ) -> None:
         seconds = self._ended - self._started
         tokens = self.trainer.loads.tokens_of(state.global_step - 1)
         config = self.trainer.config
         factor = rate(
-            state.global_step - 1, state.max_steps, max(1, round(config.warmup * state.max_steps)), config.decay
+            state.global_step - 1,
+            state.max_steps,
+            max(1, round(config.warmup * state.max_steps)),
+            config.decay,
         )
         norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
-        figures = {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
+        figures = {
+            "step": state.global_step,
+            "tokens": tokens,
+            "seconds": seconds,
+            "norm": norm,
+            "rate": factor,
+        }
         log_step(journal, self.trainer.trainee, figures, tally, seen)
         if self._progress is not None:
-            self._progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
+            self._progress.advance(
+                note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s"
+            )
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the checkpoint as complete, now that all processes have written."""
         self.trainer.accelerator.wait_for_everyone()
         self._saved = time.monotonic()
         if self.journal is not None:
-            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+            (
+                Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE
+            ).touch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Refresh the merged weights after the last step."""

@@ -43,7 +43,9 @@ class Reach:
         if self.last_layers is not None:
             check_int("last_layers", self.last_layers)
         if self.invocation and self.token_rows:
-            raise UserError("an activated LoRA leaves the vocabulary as it is: set token_rows = false")
+            raise UserError(
+                "an activated LoRA leaves the vocabulary as it is: set token_rows = false"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,13 @@ _COUNTS = (
 _SHARES = ("warmup", "beta1", "beta2", "held_out")
 """Numbers from 0 to 1."""
 
-_AMOUNTS = ("learning_rate", "row_learning_rate", "weight_decay", "clip", "checkpoint_minutes")
+_AMOUNTS = (
+    "learning_rate",
+    "row_learning_rate",
+    "weight_decay",
+    "clip",
+    "checkpoint_minutes",
+)
 """Numbers of at least 0."""
 
 
@@ -203,7 +211,9 @@ class TrainingConfig:
         check_choice("precision", self.precision, get_args(Precision))
         check_choice("quantize", self.quantize, get_args(Quantization))
         if self.quantize != "none" and self.method != "lora":
-            raise UserError("quantize = 'nf4' is for method 'lora': weights of 4 bits cannot be trained")
+            raise UserError(
+                "quantize = 'nf4' is for method 'lora': weights of 4 bits cannot be trained"
+            )
         for name in _COUNTS:
             if (value := getattr(self, name)) is not None:
                 check_int(name, value)

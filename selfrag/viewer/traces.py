@@ -28,7 +28,9 @@ class ServedModel:
 
 def served_page(served: ServedModel) -> tuple[str, str]:
     """Return the page that asks a server for answers, and its content security policy."""
-    return _page(f"selfrag: {served.name}", {"server": True, **asdict(served)}, connect="'self'")
+    return _page(
+        f"selfrag: {served.name}", {"server": True, **asdict(served)}, connect="'self'"
+    )
 
 
 def traces_page(traces: Mapping[str, Trace]) -> str:
@@ -38,8 +40,17 @@ def traces_page(traces: Mapping[str, Trace]) -> str:
     where there is no fragment.
     """
     shown = {name: trace.as_dict() for name, trace in traces.items()}
-    data = {"name": "demo", "model": "demo", "index": None, "needs_key": False, "server": False, "traces": shown}
-    title = "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer"
+    data = {
+        "name": "demo",
+        "model": "demo",
+        "index": None,
+        "needs_key": False,
+        "server": False,
+        "traces": shown,
+    }
+    title = (
+        "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer"
+    )
     return _page(title, data, connect="'none'")[0]
 
 
@@ -50,7 +61,9 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
     names: dict[str, list[str]] = {}
     for labels in CRITIQUES:
         values[str(labels.role)] = {label.name: label.value for label in labels}
-        names[str(labels.role)] = [label.name for label in sorted(labels, key=lambda label: label.value)]
+        names[str(labels.role)] = [
+            label.name for label in sorted(labels, key=lambda label: label.value)
+        ]
     known = {
         "values": values,
         "labels": names,

@@ -31,13 +31,28 @@ def svg(trace: Trace, *, name: str = "node") -> str:
     chosen = {node.id for node in trace.path(trace.best)}
     rows = _rows(trace)
     height = max(rows.values(), default=0) * (BOX[1] + GAP_Y) + BOX[1] + 2 * GAP_Y
-    width = (max((node.depth for node in trace.nodes), default=0) + 1) * (BOX[0] + GAP_X) + GAP_Y
-    parts = [_box(f"{name}{ROOT}", 0, rows[ROOT], _question(trace), fill="#dfe8f7", thick=True)]
+    width = (max((node.depth for node in trace.nodes), default=0) + 1) * (
+        BOX[0] + GAP_X
+    ) + GAP_Y
+    parts = [
+        _box(
+            f"{name}{ROOT}", 0, rows[ROOT], _question(trace), fill="#dfe8f7", thick=True
+        )
+    ]
     for node in trace.nodes:
         thick, row = node.id in chosen, rows[node.id]
         depth = 0 if node.parent == ROOT else node.depth - 1
         parts.append(_edge(depth, rows[node.parent], row, thick=thick))
-        parts.append(_box(f"{name}{node.id}", node.depth, row, _lines(node), fill=FILLS[node.status], thick=thick))
+        parts.append(
+            _box(
+                f"{name}{node.id}",
+                node.depth,
+                row,
+                _lines(node),
+                fill=FILLS[node.status],
+                thick=thick,
+            )
+        )
     style = "font-family='sans-serif' font-size='11'"
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width:.0f}' height='{height:.0f}' {style}>"
@@ -83,7 +98,9 @@ def _edge(depth: int, start: float, end: float, *, thick: bool) -> str:
     )
 
 
-def _box(key: str, depth: int, row: float, lines: list[str], *, fill: str, thick: bool) -> str:
+def _box(
+    key: str, depth: int, row: float, lines: list[str], *, fill: str, thick: bool
+) -> str:
     x, y = _corner(depth, row)
     text, weight = "", 700  # the first line is bold
     for index, line in enumerate(lines):
@@ -97,13 +114,22 @@ def _box(key: str, depth: int, row: float, lines: list[str], *, fill: str, thick
 
 
 def _question(trace: Trace) -> list[str]:
-    first = next((decision for decision in trace.decisions if decision.after == ROOT), None)
+    first = next(
+        (decision for decision in trace.decisions if decision.after == ROOT), None
+    )
     why = visible(f"{first.action}: {first.reason}") if first else "not decided"
-    return [*wrap(shorten(visible(trace.question), 130, placeholder=" .."), 48)[:4], why]
+    return [
+        *wrap(shorten(visible(trace.question), 130, placeholder=" .."), 48)[:4],
+        why,
+    ]
 
 
 def _lines(node: Node) -> list[str]:
-    source = {"none": "without evidence", "continue": "same evidence", "passage": "evidence"}[node.branch]
+    source = {
+        "none": "without evidence",
+        "continue": "same evidence",
+        "passage": "evidence",
+    }[node.branch]
     title = source
     if node.passage:
         title = visible(f"{source}: {node.passage.title or node.passage.id}")
@@ -112,5 +138,12 @@ def _lines(node: Node) -> list[str]:
         judgment = node.judgments.get(labels.role)
         score = f"{judgment.score:.2f}" if judgment else "-"
         scores.append(f"{labels.role} {score}")
-    body = wrap(shorten(visible(node.text or node.finish), 100, placeholder=" .."), 50)[:2]
-    return [shorten(title, 48, placeholder=" .."), *body, ", ".join(scores), f"score {node.score:.3f}, {node.status}"]
+    body = wrap(shorten(visible(node.text or node.finish), 100, placeholder=" .."), 50)[
+        :2
+    ]
+    return [
+        shorten(title, 48, placeholder=" .."),
+        *body,
+        ", ".join(scores),
+        f"score {node.score:.3f}, {node.status}",
+    ]

@@ -32,21 +32,55 @@ def change(checkpoint: Path, **fields: Any) -> None:
 
 WRONG: list[dict[str, Any]] = [
     *({"num_attention_heads": value} for value in (0, 1.5, True, 10**30, {})),
-    *({"num_hidden_layers": "two"}, {"rms_norm_eps": "x"}, {"vocab_size": 0}, {"max_position_embeddings": -5}),
-    *({name: 7} for name in ("hidden_act", "rope_parameters", "layer_types", "architectures")),
-    *({name: {"a": {"b": [1]}} for name in ("dtype", "text_config")}, {"pad_token_id": 10**6}),
+    *(
+        {"num_hidden_layers": "two"},
+        {"rms_norm_eps": "x"},
+        {"vocab_size": 0},
+        {"max_position_embeddings": -5},
+    ),
+    *(
+        {name: 7}
+        for name in ("hidden_act", "rope_parameters", "layer_types", "architectures")
+    ),
+    *(
+        {name: {"a": {"b": [1]}} for name in ("dtype", "text_config")},
+        {"pad_token_id": 10**6},
+    ),
 ]
 
 
 @pytest.mark.parametrize("fields", WRONG, ids=str)
 def test_a_config_with_a_wrong_value_is_one_line(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any]
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    fields: dict[str, Any],
 ) -> None:
     """Issue 45, section 5: zero heads, "two" layers."""
     (tmp_path / "rows.jsonl").write_text(ROW)
     change(checkpoint, **fields)
-    ask = ["ask", "Q?", "--model", str(checkpoint), "--engine", "transformers", "--mode", "never", "--segments", "1"]
-    dry = ["train", "generator", str(tmp_path / "rows.jsonl"), "--base", str(checkpoint), "-o", "out", "--dry-run"]
+    ask = [
+        "ask",
+        "Q?",
+        "--model",
+        str(checkpoint),
+        "--engine",
+        "transformers",
+        "--mode",
+        "never",
+        "--segments",
+        "1",
+    ]
+    dry = [
+        "train",
+        "generator",
+        str(tmp_path / "rows.jsonl"),
+        "--base",
+        str(checkpoint),
+        "-o",
+        "out",
+        "--dry-run",
+    ]
     for command in (ask, ["doctor", str(checkpoint)], dry):
         code = main(command)
         out, err = capsys.readouterr()
@@ -59,10 +93,23 @@ def test_a_config_with_a_wrong_value_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "method", ["bitsandbytes", "gptq", "awq", "fp8", "compressed-tensors", "mxfp4", "torchao", None]
+    "method",
+    [
+        "bitsandbytes",
+        "gptq",
+        "awq",
+        "fp8",
+        "compressed-tensors",
+        "mxfp4",
+        "torchao",
+        None,
+    ],
 )
 def test_a_quantised_base_is_refused_before_anything_loads(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str | None
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    method: str | None,
 ) -> None:
     """Field audit T5: tracebacks for GPTQ and AWQ."""
     change(checkpoint, quantization_config={"quant_method": method, "bits": 4})
@@ -82,7 +129,10 @@ def test_a_quantised_base_is_refused_before_anything_loads(
 
 
 def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merges_into_the_plain_one(
-    tiny_llama_plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_llama_plain: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Field audit T5: such a base was trained, and could not be merged."""
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
@@ -91,7 +141,9 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     monkeypatch.chdir(tmp_path)
     Path("rows.jsonl").write_text(ROW)
     Path("nf4.toml").write_text('extends = "cpus"\n[training]\nquantize = "nf4"\n')
-    four_bits = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    four_bits = transformers.BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4"
+    )
     model = transformers.AutoModelForCausalLM.from_pretrained(
         tiny_llama_plain, quantization_config=four_bits, device_map="cpu"
     )
@@ -99,10 +151,28 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     model.save_pretrained("saved")
     plain = ["--base", str(tiny_llama_plain)]
     assert (
-        main(["train", "adapter", "rows.jsonl", *plain, "-o", "run", "--recipe", "nf4.toml", "--max-steps", "1"]) == 0
+        main(
+            [
+                "train",
+                "adapter",
+                "rows.jsonl",
+                *plain,
+                "-o",
+                "run",
+                "--recipe",
+                "nf4.toml",
+                "--max-steps",
+                "1",
+            ]
+        )
+        == 0
     )
     capsys.readouterr()
-    for command in (["adapter", "rows.jsonl"], ["generator", "rows.jsonl"], ["merge", "run/adapter"]):
+    for command in (
+        ["adapter", "rows.jsonl"],
+        ["generator", "rows.jsonl"],
+        ["merge", "run/adapter"],
+    ):
         assert main(["train", *command, "--base", "saved", "-o", "out"]) == 2
         err = capsys.readouterr().err
         assert "saved is quantised (bitsandbytes)" in err
@@ -111,18 +181,33 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     capsys.readouterr()
     assert main(["train", "merge", "run/adapter", *plain, "-o", "merged"]) == 0
     assert capsys.readouterr().err == ""
-    assert "quantization_config" not in json.loads(Path("merged/config.json").read_text())
+    assert "quantization_config" not in json.loads(
+        Path("merged/config.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("source", ["config.json", "generation_config.json"])
-@pytest.mark.parametrize("value", ["two", {"type": "x"}, [1, {}], True, 1.5, [[1]]], ids=str)
+@pytest.mark.parametrize(
+    "value", ["two", {"type": "x"}, [1, {}], True, 1.5, [[1]]], ids=str
+)
 def test_an_end_token_that_is_no_id_is_one_line(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], source: str, value: Any
 ) -> None:
     file = checkpoint / source
     fields = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps(fields | {"eos_token_id": value}))
-    ask = ["ask", "Q?", "--model", str(checkpoint), "--engine", "transformers", "--mode", "never", "--segments", "1"]
+    ask = [
+        "ask",
+        "Q?",
+        "--model",
+        str(checkpoint),
+        "--engine",
+        "transformers",
+        "--mode",
+        "never",
+        "--segments",
+        "1",
+    ]
     assert main(ask) in (0, 2)  # another file may name it too
     err = capsys.readouterr().err
     assert "Traceback" not in err
@@ -138,11 +223,18 @@ def test_an_end_token_that_is_no_id_is_one_line(
         (["ask", "Q?", "--trace", "Größe.json"], "can't encode"),
     ],
 )
-def test_letters_that_the_locale_does_not_have_are_no_traceback(arguments: list[str], said: str) -> None:
+def test_letters_that_the_locale_does_not_have_are_no_traceback(
+    arguments: list[str], said: str
+) -> None:
     """Issue 45, section 5: `PYTHONUTF8=0 LC_ALL=C`."""
     environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
     code = "import sys; from selfrag.cli.main import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
     assert b"Traceback" not in done.stderr
     assert done.returncode in (1, 2)
     assert said.encode() in done.stdout + done.stderr

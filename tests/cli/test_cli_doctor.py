@@ -31,7 +31,9 @@ def distribution(folder: Path, name: str, version: str, *requires: str) -> None:
     (folder / f"{name}-{version}.dist-info").mkdir()
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Dist: {line}" for line in requires]
-    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text("\n".join(lines) + "\n")
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(
+        "\n".join(lines) + "\n"
+    )
 
 
 @pytest.fixture
@@ -44,7 +46,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> None:
     distribution(site, "torchvision", "0.28.0")
-    (site / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    (site / "torchvision.py").write_text(
+        "raise RuntimeError('operator torchvision::nms does not exist')"
+    )
     (fault,) = packages._check_companions()
     assert fault.status == "broken"
     assert fault.fix == "pip uninstall -y torchvision"
@@ -53,14 +57,24 @@ def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> Non
 def test_extensions_are_those_of_the_metadata(site: Path) -> None:
     distribution(site, "selfrag", "9.9")
     points = site / "selfrag-9.9.dist-info" / "entry_points.txt"
-    points.write_text("[selfrag.x]\na = selfrag.extensions.gone.here:A\nb = critic.cli.train:train\n")
+    points.write_text(
+        "[selfrag.x]\na = selfrag.extensions.gone.here:A\nb = critic.cli.train:train\n"
+    )
     (finding,) = packages.check_extensions()
     detail = "registered, but there is no selfrag.extensions.gone"
     assert finding == Finding("extension gone", detail, "note", "install selfrag again")
 
 
 def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
-    distribution(site, "needy", "1.0", "wanted<2,>=1.5", "absent", "other; python_version < '3'", "torchvision")
+    distribution(
+        site,
+        "needy",
+        "1.0",
+        "wanted<2,>=1.5",
+        "absent",
+        "other; python_version < '3'",
+        "torchvision",
+    )
     distribution(site, "wanted", "2.1")
     faults = {finding.subject: finding for finding in packages._unmet("needy")}
     assert set(faults) == {"wanted", "absent"}
@@ -78,7 +92,10 @@ def test_a_whole_checkpoint_passes(tiny_llama: Path, tiny_gpt2_untied: Path) -> 
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(("change", "said"), [("equal", "never trained"), ("long", "untrained"), ("short", "resized")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("equal", "never trained"), ("long", "untrained"), ("short", "resized")],
+)
 def test_rows_that_were_not_trained(checkpoint: Path, change: str, said: str) -> None:
     from safetensors.torch import load_file, save_file
     from transformers import AutoTokenizer
@@ -108,7 +125,9 @@ def test_rows_that_were_not_trained(checkpoint: Path, change: str, said: str) ->
         ("config.json", b"[]", "holds no object"),
     ],
 )
-def test_damaged_files_are_findings(checkpoint: Path, file: str, content: bytes, said: str) -> None:
+def test_damaged_files_are_findings(
+    checkpoint: Path, file: str, content: bytes, said: str
+) -> None:
     (checkpoint / file).unlink()
     if content is not None:
         (checkpoint / file).write_bytes(content)
@@ -118,14 +137,18 @@ def test_damaged_files_are_findings(checkpoint: Path, file: str, content: bytes,
 
 
 @pytest.mark.engine
-def test_the_exit_code_tells(tiny_llama_plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_tells(
+    tiny_llama_plain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", str(tiny_llama_plain)]) == 1
     out = capsys.readouterr().out
     for section in ("packages", "machine", "engine", f"model {tiny_llama_plain}"):
         assert section in out.replace("\n", "")
     assert "broken  reflection tokens" in out
     (fault,) = broken(check_model(str(tiny_llama_plain)))
-    assert "neither reflection tokens nor a chat template" in f"{fault.detail} {fault.fix}"
+    assert (
+        "neither reflection tokens nor a chat template" in f"{fault.detail} {fault.fix}"
+    )
 
 
 def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
@@ -142,7 +165,9 @@ def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 550.54, 81559, 81000'\necho 'NVIDIA A30, 550.54, [N/A], [N/A]'\n"
 
 
-def test_gpus_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_read_from_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
@@ -155,9 +180,13 @@ def test_gpus_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.Monke
     assert read_gpus() == []
 
 
-def test_the_size_of_a_checkpoint_is_that_of_its_number_format(tiny_llama: Path) -> None:
+def test_the_size_of_a_checkpoint_is_that_of_its_number_format(
+    tiny_llama: Path,
+) -> None:
     tensors = sum(file.stat().st_size for file in tiny_llama.glob("*.safetensors"))
-    float32, bfloat16 = (model_size(tiny_llama, name) for name in ("float32", "bfloat16"))
+    float32, bfloat16 = (
+        model_size(tiny_llama, name) for name in ("float32", "bfloat16")
+    )
     assert float32.weights == 2 * bfloat16.weights
     assert float32.token == 2 * bfloat16.token
     assert 0 <= tensors - float32.weights < 8192  # the heads of the files
@@ -175,7 +204,9 @@ def test_the_size_of_a_checkpoint_is_that_of_its_number_format(tiny_llama: Path)
         ((4, 0.001, 4000), [], None, "4.0 GB of weights"),
     ],
 )
-def test_what_fits_and_what_to_set(size: tuple[float, ...], gpus: list[int], free: int | None, said: str) -> None:
+def test_what_fits_and_what_to_set(
+    size: tuple[float, ...], gpus: list[int], free: int | None, said: str
+) -> None:
     model = ModelSize(int(size[0] * GB), int(size[1] * GB), int(size[2]))
     cards = [GPU("card", "1", gigabytes * GB, gigabytes * GB) for gigabytes in gpus]
     fit = check_fit(model, cards, None if free is None else free * GB)
@@ -184,7 +215,9 @@ def test_what_fits_and_what_to_set(size: tuple[float, ...], gpus: list[int], fre
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-base"])
-def test_a_demo_model_that_is_not_there_is_a_note(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_model_that_is_not_there_is_a_note(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
     assert [finding.status for finding in check_model(name)] == ["note"]
 

@@ -46,12 +46,17 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
 
 
-def test_a_command_gets_the_values_that_were_given_by_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_gets_the_values_that_were_given_by_field(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     program, taken = Commands(), []
 
     @program.command()
     def go(
-        values: Annotated[FieldValues, Fields(Outer, "Some", "mode", "most=--limit", "parts", "inner.depth")],
+        values: Annotated[
+            FieldValues,
+            Fields(Outer, "Some", "mode", "most=--limit", "parts", "inner.depth"),
+        ],
     ) -> None:
         taken.append(values)
 
@@ -59,8 +64,13 @@ def test_a_command_gets_the_values_that_were_given_by_field(capsys: pytest.Captu
         return program(list(arguments), standalone_mode=False)
 
     run()
-    run("--mode", "fast", "--limit", "3", "--parts", "a", "--parts", "b", "--depth", "2")
-    assert taken == [{}, {"mode": "fast", "most": 3, "parts": ["a", "b"], "inner.depth": 2.0}]
+    run(
+        "--mode", "fast", "--limit", "3", "--parts", "a", "--parts", "b", "--depth", "2"
+    )
+    assert taken == [
+        {},
+        {"mode": "fast", "most": 3, "parts": ["a", "b"], "inner.depth": 2.0},
+    ]
     with pytest.raises(Exception, match="'quick' is not one of 'fast', 'slow'"):
         run("--mode", "quick")
     run("--help")
@@ -77,17 +87,27 @@ def commands(command: Any, *path: str) -> Any:
         yield from commands(below, *path, name)
 
 
-@pytest.mark.parametrize(("program", "run"), [(app, main), (critic_app, critic)], ids=["selfrag", "critic"])
-def test_every_command_has_help_and_every_option_says_what_it_does(program: Any, run: Any, capsys: Any) -> None:
+@pytest.mark.parametrize(
+    ("program", "run"), [(app, main), (critic_app, critic)], ids=["selfrag", "critic"]
+)
+def test_every_command_has_help_and_every_option_says_what_it_does(
+    program: Any, run: Any, capsys: Any
+) -> None:
     for path, command in commands(typer.main.get_command(program)):
         if not command.hidden:
             assert run([*path, "-h"]) == 0
-            lacking = [option.name for option in command.params if not option.help and option.name != "help"]
+            lacking = [
+                option.name
+                for option in command.params
+                if not option.help and option.name != "help"
+            ]
             assert lacking == [], path
     assert capsys.readouterr().err == ""
 
 
-def test_the_version_completion_and_commands_that_moved(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_completion_and_commands_that_moved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     import selfrag
 
     for name, run in (("selfrag", main), ("critic", critic)):
@@ -100,11 +120,25 @@ def test_the_version_completion_and_commands_that_moved(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(
     ("line", "position", "offered"),
-    [("selfrag tr", 1, "train"), ("selfrag ask --thr", 2, "--threshold"), ("selfrag index sy", 2, "sync")],
+    [
+        ("selfrag tr", 1, "train"),
+        ("selfrag ask --thr", 2, "--threshold"),
+        ("selfrag index sy", 2, "sync"),
+    ],
 )
-def test_a_shell_completes_commands_and_options(line: str, position: int, offered: str, monkeypatch: Any) -> None:
-    for name, value in {"_SELFRAG_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": position}.items():
+def test_a_shell_completes_commands_and_options(
+    line: str, position: int, offered: str, monkeypatch: Any
+) -> None:
+    for name, value in {
+        "_SELFRAG_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": position,
+    }.items():
         monkeypatch.setenv(name, str(value))
-    program = "import sys; sys.argv = ['selfrag']; from selfrag.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    program = (
+        "import sys; sys.argv = ['selfrag']; from selfrag.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert offered in done.stdout.split(), done.stderr

@@ -21,11 +21,21 @@ from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import GridCell
 from selfrag.experiments.self_interpretation.report import published
 from selfrag.intrinsics.catalog import catalog, codec_of, find, intrinsics
-from selfrag.intrinsics.families import adapter_codecs, checkpoint_codecs, find_published
+from selfrag.intrinsics.families import (
+    adapter_codecs,
+    checkpoint_codecs,
+    find_published,
+)
 from selfrag.reflection.inputs import JudgeInput, Message
 
-FAUST = {"doc_id": "d1", "text": "Faust is a play by Goethe. It has two parts.", "title": "Faust"}
-ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+FAUST = {
+    "doc_id": "d1",
+    "text": "Faust is a play by Goethe. It has two parts.",
+    "title": "Faust",
+}
+ENDLESS = (
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+)
 RESPONSE = "Goethe wrote it. <|im_end|> It is\na play."
 
 
@@ -41,16 +51,30 @@ def run(*arguments: object) -> int:
 @pytest.mark.engine
 @pytest.mark.parametrize("kind", catalog(), ids=lambda kind: kind.name)
 def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
-    talk = turns("Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with))
-    (tmp_path / "talk.json").write_text(json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8")
-    given = ["--conversation", tmp_path / "talk.json", "--model", chat_model, "--engine", "transformers"]
+    talk = turns(
+        "Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with)
+    )
+    (tmp_path / "talk.json").write_text(
+        json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8"
+    )
+    given = [
+        "--conversation",
+        tmp_path / "talk.json",
+        "--model",
+        chat_model,
+        "--engine",
+        "transformers",
+    ]
     for argument in (*kind.needs.arguments, *kind.needs.optional):
         given += ["--argument", f"{argument}=be short"]
     assert run(kind.name, *given, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert "diagnostics" in result
     if kind.name in ("hallucination_detection", "citation_generation"):
-        assert all(RESPONSE[one["begin"] : one["end"]] == one["text"] for one in result["sentences"])
+        assert all(
+            RESPONSE[one["begin"] : one["end"]] == one["text"]
+            for one in result["sentences"]
+        )
         assert all(0 < one["judgment"]["coverage"] <= 1 for one in result["sentences"])
     assert run(kind.name, *given) == 0
     assert capsys.readouterr().out.strip()
@@ -61,18 +85,34 @@ def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
     ("kind", "template"),
     [
         *((kind, None) for kind in catalog()),
-        *((find("query_rewrite"), text) for text in ("", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLESS)),
+        *(
+            (find("query_rewrite"), text)
+            for text in ("", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLESS)
+        ),
     ],
 )
-def test_a_model_without_a_usable_chat_template_is_one_line(kind, template, chat_model, tmp_path, capsys):
+def test_a_model_without_a_usable_chat_template_is_one_line(
+    kind, template, chat_model, tmp_path, capsys
+):
     """Issue 45, section 5: `selfrag judge` exited with 0 and no result."""
     model = shutil.copytree(chat_model, tmp_path / "model")
     (model / "chat_template.jinja").unlink()
     if template is not None:
         (model / "chat_template.jinja").write_text(template)
-    talk = turns("Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with))
-    (tmp_path / "talk.json").write_text(json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8")
-    given = ["--conversation", tmp_path / "talk.json", "--model", model, "--engine", "transformers"]
+    talk = turns(
+        "Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with)
+    )
+    (tmp_path / "talk.json").write_text(
+        json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8"
+    )
+    given = [
+        "--conversation",
+        tmp_path / "talk.json",
+        "--model",
+        model,
+        "--engine",
+        "transformers",
+    ]
     for argument in (*kind.needs.arguments, *kind.needs.optional):
         given += ["--argument", f"{argument}=be short"]
     for extra in ([], ["--json"]):
@@ -88,7 +128,9 @@ def test_without_a_name_they_are_listed(capsys):
     *listed, judges, dialects, published = capsys.readouterr().out.splitlines()
     assert run(*published.split()[-1:]) == 0
     assert [line.split()[0] for line in listed] == [kind.name for kind in catalog()]
-    assert judges.startswith("judges: tokens, combined, adapter, prompt, overlap, bm25, token_isrel, ")
+    assert judges.startswith(
+        "judges: tokens, combined, adapter, prompt, overlap, bm25, token_isrel, "
+    )
     assert dialects.startswith("dialects: chat")
 
 
@@ -159,7 +201,9 @@ def guest(tmp_path, monkeypatch):
 def test_other_packages_add_intrinsics_and_dialects(chat_model, capsys):
     """By entry points in the groups `selfrag.intrinsics` and `selfrag.dialects`."""
     assert intrinsics()[-3:] == ("broken", "other", "politeness")
-    asked = codec_of(find("Politeness"), "shouted").encode(JudgeInput((Message("user", "Q?"),)))
+    asked = codec_of(find("Politeness"), "shouted").encode(
+        JudgeInput((Message("user", "Q?"),))
+    )
     assert asked.prompt.messages[0].content.endswith("SAY IT IN SHOUTED")
     given = ["Q?", "--passage", "x", "--model", chat_model, "--engine", "transformers"]
     for name in ("politeness", "answerability"):
@@ -177,13 +221,24 @@ def test_other_packages_add_intrinsics_and_dialects(chat_model, capsys):
 def test_other_packages_add_families_of_adapters(guest, tmp_path, capsys):
     assert run("published") == 0
     assert "somebody/adapters: answerability" in capsys.readouterr().out.splitlines()
-    assert find_published("answerability", "owner/base") == ("somebody/adapters", "shouted")
-    assert adapter_codecs({"answerability": str(tmp_path)}) == checkpoint_codecs(tmp_path) == {}
+    assert find_published("answerability", "owner/base") == (
+        "somebody/adapters",
+        "shouted",
+    )
+    assert (
+        adapter_codecs({"answerability": str(tmp_path)})
+        == checkpoint_codecs(tmp_path)
+        == {}
+    )
     for name in ("shout.txt", "shouts.txt"):
         (tmp_path / name).touch()
-    assert adapter_codecs({"answerability": str(tmp_path)})["answerability"].task.startswith("SAY IT IN TEST_OTHER")
+    assert adapter_codecs({"answerability": str(tmp_path)})[
+        "answerability"
+    ].task.startswith("SAY IT IN TEST_OTHER")
     assert checkpoint_codecs(tmp_path)["answerability"].task == "SAY IT IN INSIDE"
-    (tmp_path / "intrinsic.json").touch()  # trained here, so its card says what it understands
+    (
+        tmp_path / "intrinsic.json"
+    ).touch()  # trained here, so its card says what it understands
     assert adapter_codecs({"answerability": str(tmp_path)}) == {}
     for named, message in {
         "LOST": r"'shouting' of selfrag\.adapter_families cannot be loaded: AttributeError",
@@ -192,8 +247,14 @@ def test_other_packages_add_families_of_adapters(guest, tmp_path, capsys):
         guest.write_text(POINTS.replace("intrinsics:FAMILY", f"intrinsics:{named}"))
         with pytest.raises(UserError, match=message):
             find_published("answerability", "owner/base")
-    guest.write_text(POINTS.replace("shouted = guest_intrinsics:shouted", "shouted = guest_intrinsics:FAMILY"))
-    with pytest.raises(UserError, match=r"'shouted' of selfrag\.dialects names no function, but <guest"):
+    guest.write_text(
+        POINTS.replace(
+            "shouted = guest_intrinsics:shouted", "shouted = guest_intrinsics:FAMILY"
+        )
+    )
+    with pytest.raises(
+        UserError, match=r"'shouted' of selfrag\.dialects names no function, but <guest"
+    ):
         codec_of(find("answerability"), "shouted")
 
 
@@ -219,8 +280,16 @@ def rivers(tmp_path: Path) -> Path:
     """Six questions with several answers, in the schema of `eval` files."""
     rows = [
         {
-            **{"id": one.id, "task": "list_qa", "instruction": one.query, "question": one.query},
-            **{"type": "simple" if number % 2 else "composition", "split": "train" if number < 2 else "dev"},
+            **{
+                "id": one.id,
+                "task": "list_qa",
+                "instruction": one.query,
+                "question": one.query,
+            },
+            **{
+                "type": "simple" if number % 2 else "composition",
+                "split": "train" if number < 2 else "dev",
+            },
             "answers": [list(forms) for forms in one.answer_sets],
             "passages": [passage.as_dict() for passage in one.passages],
             "gold_passage_ids": sorted(one.gold),
@@ -232,16 +301,43 @@ def rivers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.engine
-def test_a_model_in_process_is_run_tested_and_judged(rivers, tmp_path, capsys, monkeypatch):
-    model = tiny.save_llama(tmp_path / "interpreted", context=4096)  # a chat model with reflection tokens
+def test_a_model_in_process_is_run_tested_and_judged(
+    rivers, tmp_path, capsys, monkeypatch
+):
+    model = tiny.save_llama(
+        tmp_path / "interpreted", context=4096
+    )  # a chat model with reflection tokens
     (model / "chat_template.jinja").write_text(CHAT)
     answering = ["--model", str(model), "--engine", "transformers"]
     run = tmp_path / "run"
-    begin = ["interpret", "run", str(rivers), "-o", str(run), *answering, "--cutoff", "2", "--order", "ranked"]
+    begin = [
+        "interpret",
+        "run",
+        str(rivers),
+        "-o",
+        str(run),
+        *answering,
+        "--cutoff",
+        "2",
+        "--order",
+        "ranked",
+    ]
     begin += ["--limit", "2", "--max-tokens", "8"]
-    grid = [*begin, "--examples", "0", "--examples", "1", "--prompt", "basic", "--prompt", "counterfactual"]
+    grid = [
+        *begin,
+        "--examples",
+        "0",
+        "--examples",
+        "1",
+        "--prompt",
+        "basic",
+        "--prompt",
+        "counterfactual",
+    ]
     assert main([*grid, "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("4 cells of 2 questions: 8 replies of at most ")
+    assert capsys.readouterr().out.startswith(
+        "4 cells of 2 questions: 8 replies of at most "
+    )
     assert not run.exists()
     assert main(grid) == 0
     shown, told = capsys.readouterr()
@@ -252,23 +348,39 @@ def test_a_model_in_process_is_run_tested_and_judged(rivers, tmp_path, capsys, m
     assert manifest["identity"]["generator"]["layout"] == "selfrag"
     assert len(manifest["files"]) == 4
     records = read_records(run / "k2-ranked-1-counterfactual.jsonl")
-    assert {record["id"] for record in records} < {"q2", "q3", "q4", "q5"}  # the first two are set aside
-    assert all(record["error"] is None and record["usage"]["generated_tokens"] > 0 for record in records)
+    assert {record["id"] for record in records} < {
+        "q2",
+        "q3",
+        "q4",
+        "q5",
+    }  # the first two are set aside
+    assert all(
+        record["error"] is None and record["usage"]["generated_tokens"] > 0
+        for record in records
+    )
 
     before = {path.name: path.read_bytes() for path in run.glob("k2*.jsonl")}
     assert main(["interpret", "faithfulness", str(run), *answering]) == 0
     assert "Faithfulness: another order of the contexts" in capsys.readouterr().out
     judged = ["interpret", "agree", str(run), *answering, "--cell", "*-0-basic"]
     assert main(judged) == 0
-    assert "Agreement with reflection tokens and citation intrinsic, prompt basic" in capsys.readouterr().out
+    assert (
+        "Agreement with reflection tokens and citation intrinsic, prompt basic"
+        in capsys.readouterr().out
+    )
     with monkeypatch.context() as patched:  # what is judged needs no model
         patched.setattr("selfrag.engines.load_engine", None)
         assert main(judged) == 0
     capsys.readouterr()
     (name,) = [path for path in run.glob("*.agreement.jsonl") if "log" not in path.name]
     for record in read_records(name):
-        assert [context["id"] for context in record["contexts"]] == [f"p{record['id'][1:]}a", f"p{record['id'][1:]}b"]
-        assert all(0 <= context["isrel"]["score"] <= 1 for context in record["contexts"])
+        assert [context["id"] for context in record["contexts"]] == [
+            f"p{record['id'][1:]}a",
+            f"p{record['id'][1:]}b",
+        ]
+        assert all(
+            0 <= context["isrel"]["score"] <= 1 for context in record["contexts"]
+        )
     assert {path: (run / path).read_bytes() for path in before} == before
 
     page = tmp_path / "page.md"
@@ -279,7 +391,9 @@ def test_a_model_in_process_is_run_tested_and_judged(rivers, tmp_path, capsys, m
     assert "holds a run with other generator" in capsys.readouterr().err
 
 
-def test_an_endpoint_answers_and_one_failure_is_counted(rivers, tmp_path, capsys, monkeypatch):
+def test_an_endpoint_answers_and_one_failure_is_counted(
+    rivers, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
 
     def answer(body):
@@ -289,24 +403,49 @@ def test_an_endpoint_answers_and_one_failure_is_counted(rivers, tmp_path, capsys
         return said(first_context(prompt))
 
     run = tmp_path / "run"
-    grid = ["--examples", "2", "--cutoff", "5", "--order", "top-last", "--prompt", "basic", "--prompt", "direct"]
+    grid = [
+        "--examples",
+        "2",
+        "--cutoff",
+        "5",
+        "--order",
+        "top-last",
+        "--prompt",
+        "basic",
+        "--prompt",
+        "direct",
+    ]
     with ChatServer(answer) as server:
         asked = ["--endpoint", server.url, "--model", "gpt"]
         command = ["interpret", "run", str(rivers), "-o", str(run), *asked, *grid]
         assert main(command) == 0
         assert len(server.bodies) == 8
-        assert all(body["temperature"] == 0 and body["model"] == "gpt" for body in server.bodies)
-        assert all(body["messages"][0]["content"].count("(example)\nQUESTION:") == 2 for body in server.bodies)
+        assert all(
+            body["temperature"] == 0 and body["model"] == "gpt"
+            for body in server.bodies
+        )
+        assert all(
+            body["messages"][0]["content"].count("(example)\nQUESTION:") == 2
+            for body in server.bodies
+        )
         shown, complained = capsys.readouterr()
         assert "2 failed, such as q4 of k5-top-last-2-basic: " in complained
         assert "out of memory" in complained
-        assert shown.startswith("# Self-interpretation: gpt\n\nendpoint, prompt as chat, 200 tokens at most; 4 of 4")
+        assert shown.startswith(
+            "# Self-interpretation: gpt\n\nendpoint, prompt as chat, 200 tokens at most; 4 of 4"
+        )
         assert "Failed, which counts as wrong: k5-top-last-2-basic 1." in shown
         assert "0.375" in shown  # three of four questions, one of two answers each
-        assert f"{published()[GridCell(5, 'top-last', 2, 'direct')]['answer_recall']:.3f}" in shown
+        assert (
+            f"{published()[GridCell(5, 'top-last', 2, 'direct')]['answer_recall']:.3f}"
+            in shown
+        )
         assert main([*command, "--retry-failed"]) == 0
         assert len(server.bodies) == 10
-        assert main(["interpret", "faithfulness", str(run), *asked, "--cell", "*-direct"]) == 0
+        assert (
+            main(["interpret", "faithfulness", str(run), *asked, "--cell", "*-direct"])
+            == 0
+        )
     manifest = (run / "manifest.json").read_text()
     assert "127.0.0.1" not in manifest
     assert "sk-secret" not in manifest

@@ -19,7 +19,9 @@ import typer
 from selfrag.cli.running import run as run_command
 
 
-def process(*arguments: str, through: Sequence[str] = (), **settings: Any) -> subprocess.Popen[bytes]:
+def process(
+    *arguments: str, through: Sequence[str] = (), **settings: Any
+) -> subprocess.Popen[bytes]:
     program = "import sys; from selfrag.cli.main import main; sys.exit(main())"
     command = [*through, sys.executable, "-c", program, *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, **settings)
@@ -35,7 +37,10 @@ def test_a_full_output_is_one_line(arguments: list[str]) -> None:
         run = process(*arguments, stdout=full)
         _, err = run.communicate(timeout=60)
     assert run.returncode == 2
-    assert err == b"selfrag: the standard output cannot be written: No space left on device\n"
+    assert (
+        err
+        == b"selfrag: the standard output cannot be written: No space left on device\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", WRITERS[:2], ids=" ".join)
@@ -48,10 +53,15 @@ def test_an_output_that_nobody_reads_is_no_error_line(arguments: list[str]) -> N
     assert (run.returncode, err) == (141, b"")
 
 
-@pytest.mark.parametrize(("closing", "line"), [(">&-", b"output is closed; open it\n"), ("<&-", b"question is empty")])
+@pytest.mark.parametrize(
+    ("closing", "line"),
+    [(">&-", b"output is closed; open it\n"), ("<&-", b"question is empty")],
+)
 def test_closed_streams_are_one_line(closing: str, line: bytes) -> None:
     # By a shell: in a fork of this process, gRPC would write lines of its own.
-    _, err = (run := process("ask", "-", through=["sh", "-c", f'exec "$@" {closing}', "sh"])).communicate(timeout=60)
+    _, err = (
+        run := process("ask", "-", through=["sh", "-c", f'exec "$@" {closing}', "sh"])
+    ).communicate(timeout=60)
     assert (run.returncode, err.count(b"\n")) == (2, 1)
     assert line in err
 
@@ -65,9 +75,30 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.engine
-def test_a_full_disk_costs_the_trace_and_not_the_answer(tiny_llama: Path, tmp_path: Path) -> None:
-    options = ["--model", tiny_llama, "--engine", "transformers", "--mode", "never", "--segments", "1", "--json"]
-    command = [sys.executable, "-c", FULL, "ask", "hi", *options, "--trace", tmp_path / "trace.json"]
+def test_a_full_disk_costs_the_trace_and_not_the_answer(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    options = [
+        "--model",
+        tiny_llama,
+        "--engine",
+        "transformers",
+        "--mode",
+        "never",
+        "--segments",
+        "1",
+        "--json",
+    ]
+    command = [
+        sys.executable,
+        "-c",
+        FULL,
+        "ask",
+        "hi",
+        *options,
+        "--trace",
+        tmp_path / "trace.json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert json.loads(done.stdout)["question"] == "hi"
@@ -81,14 +112,26 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_ctrl_c_in_the_middle_of_the_first_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ctrl_c_in_the_middle_of_the_first_download(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
-        own = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index, "SELFRAG_CACHE": str(tmp_path / "cache")}
-        settings = {"env": os.environ | own, "start_new_session": True, "preexec_fn": interruptible}
-        child = process("ask", "Who was Marie Curie?", stdout=subprocess.PIPE, **settings)
+        own = {
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": index,
+            "SELFRAG_CACHE": str(tmp_path / "cache"),
+        }
+        settings = {
+            "env": os.environ | own,
+            "start_new_session": True,
+            "preexec_fn": interruptible,
+        }
+        child = process(
+            "ask", "Who was Marie Curie?", stdout=subprocess.PIPE, **settings
+        )
         silent.settimeout(300)
         connection, _ = silent.accept()  # pip waits for an answer that never comes
         with connection:
@@ -98,7 +141,9 @@ def test_ctrl_c_in_the_middle_of_the_first_download(monkeypatch: pytest.MonkeyPa
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_control_c_that_compiled_code_turns_into_its_own_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_c_that_compiled_code_turns_into_its_own_error_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """As pybind11 does, while it converts arguments."""
     app = typer.Typer()
 
@@ -122,15 +167,26 @@ TEXT = "### Figures\n\n| name | share |\n| --- | ---: |\n| [a](https://evil.exam
 SHOW = f"from selfrag.cli.options import show_markdown; show_markdown({TEXT!r} + chr(27) + '[31m')"
 
 
-def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_a_pipe() -> None:
-    found = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True, check=True).stdout
+def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_a_pipe() -> (
+    None
+):
+    found = subprocess.run(
+        [sys.executable, "-c", SHOW], capture_output=True, text=True, check=True
+    ).stdout
     assert found == TEXT + "\ufffd[31m"
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    subprocess.run([sys.executable, "-c", SHOW], stdout=theirs, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-c", SHOW], stdout=theirs, env=environment, check=True
+    )
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
     assert "Figures" in shown
-    for absent in ("| --- |", "###", "\x1b]8", "\x1b[31m"):  # the third begins a link that a terminal opens
+    for absent in (
+        "| --- |",
+        "###",
+        "\x1b]8",
+        "\x1b[31m",
+    ):  # the third begins a link that a terminal opens
         assert absent not in shown

@@ -29,28 +29,42 @@ def program(taken: list[dict[str, Any]]) -> Commands:
     program = make_program("tool", "About.")
 
     @program.command(context_settings={"auto_envvar_prefix": "TOOL_SERVE"})
-    def serve(*, port: int = 1, engine: EngineChoice, key: Annotated[list[str] | None, typer.Option()] = None) -> None:
+    def serve(
+        *,
+        port: int = 1,
+        engine: EngineChoice,
+        key: Annotated[list[str] | None, typer.Option()] = None,
+    ) -> None:
         taken.append({"port": port, "engine": engine, "key": key})
         logging.getLogger("tool").info("it runs")
         typer.echo("a note", err=True)
         typer.echo("a result")
 
     @program.command()
-    def ask(question: str, judge: Annotated[list[str] | None, typer.Option()] = None) -> None:
+    def ask(
+        question: str, judge: Annotated[list[str] | None, typer.Option()] = None
+    ) -> None:
         taken.append({"question": question, "judge": judge})
 
     return program
 
 
 def test_a_file_sets_options_below_the_environment_and_the_command_line(
-    program: Commands, taken: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Commands,
+    taken: list[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "selfrag.toml"
     file.write_text(
         'engine = "vllm"\ndeterministic = true\nbeam = 3\njudge = ["nli=issup"]\n'
         'engine-set = {max_model_len = 4096}\n[serve]\nport = 2\nkey = "k"\n[ask]\n'
     )
-    settings = {"name": "vllm", "deterministic": True, "settings": ["max_model_len=4096"]}
+    settings = {
+        "name": "vllm",
+        "deterministic": True,
+        "settings": ["max_model_len=4096"],
+    }
 
     def serve(*arguments: str) -> dict[str, Any]:
         assert run(program, "tool", ["serve", *arguments]) == 0
@@ -75,7 +89,10 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
         ("[srve]\nport = 1", "'srve' is no option of tool serve"),
         ("[serve]\nask = 1", "'ask' is no option of tool serve, see tool serve --help"),
         ("[serve]\nport = true", "--port"),
-        ("[serve]\nport = 2020-01-01", "port=datetime.date(2020, 1, 1): give a text, a number, true or false"),
+        (
+            "[serve]\nport = 2020-01-01",
+            "port=datetime.date(2020, 1, 1): give a text, a number, true or false",
+        ),
         ("[serve]\nport = []", "port=[]: give a text"),
         ("[serve]\nengine = ''", "engine='': give a text"),
         ("[serve]\nconfig = 'x'", "'config' is no option"),
@@ -86,7 +103,11 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(
-    program: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+    program: Commands,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: str | None,
+    said: str,
 ) -> None:
     file = tmp_path / "selfrag.toml"
     if content is not None:
@@ -98,7 +119,9 @@ def test_a_file_that_cannot_be_used_is_one_line(
 
 
 def test_quiet_leaves_the_result_and_errors_and_a_level_shows_the_log(
-    program: Commands, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    program: Commands,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert run(program, "tool", ["serve", "-q"]) == 0
     assert capsys.readouterr() == ("a result\n", "")
@@ -110,29 +133,62 @@ def test_quiet_leaves_the_result_and_errors_and_a_level_shows_the_log(
     assert caplog.messages == ["it runs"]
 
 
-def test_options_of_an_engine_become_fields_of_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"name": "vllm", "dtype": "bfloat16", "deterministic": True, "settings": ["max_num_seqs=4", "seed = 1"]}
-    settings = {"dtype": "bfloat16", "deterministic": True, "max_num_seqs": 4, "seed": 1}
+def test_options_of_an_engine_become_fields_of_its_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = {
+        "name": "vllm",
+        "dtype": "bfloat16",
+        "deterministic": True,
+        "settings": ["max_num_seqs=4", "seed = 1"],
+    }
+    settings = {
+        "dtype": "bfloat16",
+        "deterministic": True,
+        "max_num_seqs": 4,
+        "seed": 1,
+    }
     assert engine_options(values) == ("vllm", settings)
     assert engine_options({}) == (None, {})
     for gpu, name in ((None, "transformers"), ("vllm", "vllm")):
         monkeypatch.setattr(engines, "gpu_engine", lambda gpu=gpu: gpu)
-        assert quick_engine({"dtype": "float32"}, "demo") == {"name": name, "dtype": "float32"}
+        assert quick_engine({"dtype": "float32"}, "demo") == {
+            "name": name,
+            "dtype": "float32",
+        }
         assert quick_engine({"name": "http://x"}, "demo")["name"] == "http://x"
-    assert set(engine_module.EngineOptions.__dataclass_fields__) == {"name", "dtype", "deterministic", "settings"}
+    assert set(engine_module.EngineOptions.__dataclass_fields__) == {
+        "name",
+        "dtype",
+        "deterministic",
+        "settings",
+    }
 
 
-@pytest.mark.parametrize("command", ["ask", "chat", "serve", "demo", "judge", "mcp", "eval run", "sweep", "ablate"])
+@pytest.mark.parametrize(
+    "command",
+    ["ask", "chat", "serve", "demo", "judge", "mcp", "eval run", "sweep", "ablate"],
+)
 def test_every_command_that_loads_a_model_takes_the_same_options(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command.split(), "--help"]) == 0
     shown = capsys.readouterr().out
-    for option in ("--engine", "--dtype", "--deterministic", "--engine-set", "--config", "--quiet", "--log-level"):
+    for option in (
+        "--engine",
+        "--dtype",
+        "--deterministic",
+        "--engine-set",
+        "--config",
+        "--quiet",
+        "--log-level",
+    ):
         assert option in shown
 
 
-def test_shared_names_are_options_of_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shared_names_are_options_of_the_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["serve", "--help"]) == 0
     shown = capsys.readouterr().out
     assert [name for name in SHARED - {"flow"} if f"--{name} " not in shown] == []
@@ -142,7 +198,16 @@ def test_shared_names_are_options_of_the_server(capsys: pytest.CaptureFixture[st
 def test_a_question_is_never_a_path_and_quiet_prints_the_text_alone(
     tiny_llama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    load = ["--model", str(tiny_llama), "--engine", "transformers", "--mode", "never", "--segments", "1"]
+    load = [
+        "--model",
+        str(tiny_llama),
+        "--engine",
+        "transformers",
+        "--mode",
+        "never",
+        "--segments",
+        "1",
+    ]
     settings = ["--dtype", "float32", "--deterministic", "--engine-set", "max_batch=2"]
     for question in ("/dev/null", "In dd, what is of=/dev/zero"):
         assert main(["ask", question, *load, *settings, "--json"]) == 0
@@ -161,5 +226,9 @@ def test_names_are_listed_whole_in_80_columns_and_as_json(
     assert main(["eval", command, "--json"]) == 0
     names = [next(iter(row.values())) for row in json.loads(capsys.readouterr().out)]
     assert main(["eval", command]) == 0
-    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith("  ")}
+    shown = {
+        line.split()[0]
+        for line in capsys.readouterr().out.splitlines()
+        if not line.startswith("  ")
+    }
     assert set(names) < shown

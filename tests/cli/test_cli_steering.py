@@ -17,27 +17,54 @@ from selfrag.evaluation.records import items_of
 from selfrag.evaluation.runner import Model
 from selfrag.experiments.ablations import PUBLISHED
 
-PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(3)]
-SHORT = {"task": "short_qa", "answers": ["Ann", "a"], "passages": PASSAGES, "gold_passage_ids": ["p1"]}
-CLOSED = {"task": "fact_verification", "answers": ["true"], "label": "true", "options": ["true", "false"]}
+PASSAGES = [
+    {"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(3)
+]
+SHORT = {
+    "task": "short_qa",
+    "answers": ["Ann", "a"],
+    "passages": PASSAGES,
+    "gold_passage_ids": ["p1"],
+}
+CLOSED = {
+    "task": "fact_verification",
+    "answers": ["true"],
+    "label": "true",
+    "options": ["true", "false"],
+}
 ASQA = {
     "answer": "Ann wrote it.",
     "qa_pairs": [{"question": "Who?", "short_answers": ["Ann", "A."]}],
-    "docs": [{"id": "d1", "title": "Book", "text": "Ann wrote it."}, {"id": "d2", "title": "", "text": "Or Bo."}],
+    "docs": [
+        {"id": "d1", "title": "Book", "text": "Ann wrote it."},
+        {"id": "d2", "title": "", "text": "Or Bo."},
+    ],
 }
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     """Short questions, claims, and rows of ASQA."""
-    short = ({"id": f"q{i}", "instruction": f"Who wrote book {i}?", **SHORT} for i in range(6))
+    short = (
+        {"id": f"q{i}", "instruction": f"Who wrote book {i}?", **SHORT}
+        for i in range(6)
+    )
     write_jsonl(tmp_path / "short.jsonl", short)
     claims = (f"Is it so?\n\n## Input:\n\nClaim {i}" for i in range(4))
     closed = {**CLOSED, "passages": PASSAGES[:2]}
-    write_jsonl(tmp_path / "closed.jsonl", ({"id": one[-1], "instruction": one, **closed} for one in claims))
-    asked = ({"sample_id": f"a{i}", "question": f"Who wrote book {i}?", **ASQA} for i in range(2))
+    write_jsonl(
+        tmp_path / "closed.jsonl",
+        ({"id": one[-1], "instruction": one, **closed} for one in claims),
+    )
+    asked = (
+        {"sample_id": f"a{i}", "question": f"Who wrote book {i}?", **ASQA}
+        for i in range(2)
+    )
     write_jsonl(tmp_path / "any name.json", asked)
-    return [str(tmp_path / name) for name in ("short.jsonl", "closed.jsonl", "any name.json")]
+    return [
+        str(tmp_path / name)
+        for name in ("short.jsonl", "closed.jsonl", "any name.json")
+    ]
 
 
 def values(path: Path) -> Any:
@@ -46,11 +73,19 @@ def values(path: Path) -> Any:
 
 @pytest.mark.engine
 def test_files_and_published_tasks_in_one_run(
-    tiny_llama: Path, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_llama: Path,
+    files: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     out = tmp_path / "runs"
-    options = [f"--model={tiny_llama}", "--engine=transformers", f"--out={out}", "--set=segment_tokens=12"]
+    options = [
+        f"--model={tiny_llama}",
+        "--engine=transformers",
+        f"--out={out}",
+        "--set=segment_tokens=12",
+    ]
     options += ["--system=selfrag", "--system=selfrag-never", "--against=selfrag"]
     command = ["eval", "run", files[0], f"asqa/official={files[2]}", *options]
     assert main(command) == 0
@@ -63,10 +98,19 @@ def test_files_and_published_tasks_in_one_run(
     published = said["files"]["asqa"]["settings"]
     assert published["task"]["preset"] == "asqa/official"
     decoding = published["system"]["decoding"]
-    assert (decoding["mode"], decoding["accumulate"], decoding["segment_tokens"]) == ("always", "product", 12)
+    assert (decoding["mode"], decoding["accumulate"], decoding["segment_tokens"]) == (
+        "always",
+        "product",
+        12,
+    )
     assert "system" not in said["files"]["short"]["settings"]
-    never = values(out / "selfrag-never" / "manifest.json")["files"]["asqa"]["settings"]["system"]["decoding"]
-    assert (never["mode"], never["accumulate"]) == ("never", "product")  # the mode is in its name
+    never = values(out / "selfrag-never" / "manifest.json")["files"]["asqa"][
+        "settings"
+    ]["system"]["decoding"]
+    assert (never["mode"], never["accumulate"]) == (
+        "never",
+        "product",
+    )  # the mode is in its name
     asked = [item.query for item in items_of(out / "selfrag", "asqa").values()]
     assert asked == [f"Who wrote book {i}?" for i in range(2)]
 
@@ -79,11 +123,31 @@ def test_files_and_published_tasks_in_one_run(
 
 
 def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
-    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)  # as where it is not installed
-    assert main(["eval", "run", f"asqa={files[2]}", "--model", str(tmp_path / "none"), f"-o={tmp_path / 'runs'}"]) == 2
-    assert re.search(r"rouge_score.rouge_scorer is not installed; run: .*eval", capsys.readouterr().err)
+    monkeypatch.setitem(
+        sys.modules, "rouge_score.rouge_scorer", None
+    )  # as where it is not installed
+    assert (
+        main(
+            [
+                "eval",
+                "run",
+                f"asqa={files[2]}",
+                "--model",
+                str(tmp_path / "none"),
+                f"-o={tmp_path / 'runs'}",
+            ]
+        )
+        == 2
+    )
+    assert re.search(
+        r"rouge_score.rouge_scorer is not installed; run: .*eval",
+        capsys.readouterr().err,
+    )
 
 
 @pytest.mark.engine
@@ -96,7 +160,12 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     out = tmp_path / "study"
-    model = [f"--out={out}", f"--model={tiny_llama}", "--engine=transformers", "--set=passages=2"]
+    model = [
+        f"--out={out}",
+        f"--model={tiny_llama}",
+        "--engine=transformers",
+        "--set=passages=2",
+    ]
     options = ["--axis=threshold=0,0.5,1", "--best=headline,retrieval_rate<=0.5"]
     assert main(["sweep", *files[:2], *model, *options]) == 0
     shown = capsys.readouterr().out
@@ -104,13 +173,23 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
     assert "goal contains,retrieval_rate<=0.5: " in shown
     page = (out / "sweep.md").read_text()
     for said in (
-        *("base policy weights isrel=1,issup=1,isuse=0.5, passages=2.", "40 answers: 40 replayed", "| threshold=1 |"),
-        *("goal contains,retrieval_rate<=0.5: ", "![short-threshold](plots/short-threshold.svg)"),
+        *(
+            "base policy weights isrel=1,issup=1,isuse=0.5, passages=2.",
+            "40 answers: 40 replayed",
+            "| threshold=1 |",
+        ),
+        *(
+            "goal contains,retrieval_rate<=0.5: ",
+            "![short-threshold](plots/short-threshold.svg)",
+        ),
     ):
         assert said in page
     for name in ("short-threshold.svg", "closed-threshold.png"):
         assert (out / "plots" / name).is_file()
-    rows = {row["system"]: row for row in csv.DictReader((out / "sweep.csv").read_text().splitlines())}
+    rows = {
+        row["system"]: row
+        for row in csv.DictReader((out / "sweep.csv").read_text().splitlines())
+    }
     assert set(rows) == {"base", "threshold=0", "threshold=0.5", "threshold=1"}
     found = values(out / "sweep.json")
     assert {"commit", "versions", "time", "choices", "saved", "settings"} <= set(found)
@@ -118,7 +197,9 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
     assert found["saved"]["answers"] == {"replayed": 40, "decoded": 0}
     assert found["files"]["short"]["items"] == 6
     assert found["settings"]["closed"]["threshold=1"]["threshold"] == 1
-    assert found["series"]["short"]["threshold"] == [[at, f"threshold={at:g}"] for at in (0, 0.5, 1)]
+    assert found["series"]["short"]["threshold"] == [
+        [at, f"threshold={at:g}"] for at in (0, 0.5, 1)
+    ]
     manifest = values(out / "settings" / "threshold=1" / "manifest.json")
     assert manifest["identity"]["system"]["decoding"]["threshold"] == 1
 
@@ -126,26 +207,54 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
         raise AssertionError("everything is recorded")
 
     monkeypatch.setattr(Model, "load", load)
-    assert main(["sweep", files[1], *model, "--axis=threshold=0,1", "--axis=isrel=0,2", "--best=none"]) == 0
+    assert (
+        main(
+            [
+                "sweep",
+                files[1],
+                *model,
+                "--axis=threshold=0,1",
+                "--axis=isrel=0,2",
+                "--best=none",
+            ]
+        )
+        == 0
+    )
     assert "20 replayed" in capsys.readouterr().out
 
 
 @pytest.mark.engine
 def test_an_ablation_prints_the_published_rows_beside_ours(
-    tiny_llama: Path, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_llama: Path,
+    files: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "study"
-    command = ["ablate", *files[:2], f"--out={out}", f"--model={tiny_llama}", "--engine=transformers"]
+    command = [
+        "ablate",
+        *files[:2],
+        f"--out={out}",
+        f"--model={tiny_llama}",
+        "--engine=transformers",
+    ]
     command += ["--set=passages=2", "--limit=3"]
     assert main([*command, "--no-critic=/nowhere"]) == 2
     assert not out.exists()
-    assert main([*command, f"--no-retriever={tiny_llama}", f"--no-critic={tiny_llama}"]) == 0
+    assert (
+        main([*command, f"--no-retriever={tiny_llama}", f"--no-critic={tiny_llama}"])
+        == 0
+    )
     shown = capsys.readouterr().out
-    assert re.search(r"^no-critic, short, \N{EN DASH}, .*, \N{EN DASH}$", shown, re.M)  # no file of the paper
+    assert re.search(
+        r"^no-critic, short, \N{EN DASH}, .*, \N{EN DASH}$", shown, re.M
+    )  # no file of the paper
     assert "right answers that no passage holds" in shown
     assert re.search(r"^no-retrieval, short, \d of 3, .*, \N{EN DASH}$", shown, re.M)
     page = (out / "ablation.md").read_text()
-    assert f"Model {tiny_llama.name}, base policy weights" in page  # no folder of this machine on a page
+    assert (
+        f"Model {tiny_llama.name}, base policy weights" in page
+    )  # no folder of this machine on a page
     for name in (*PUBLISHED, "official", "always", "forbid-unsupported"):
         assert f"| {name} |" in page
     for said in (
@@ -154,7 +263,12 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
         "smaller the surer",
     ):
         assert said in page
-    rows = [json.loads(line) for line in (out / "rows" / "no-retrieval" / "short.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (out / "rows" / "no-retrieval" / "short.jsonl")
+        .read_text()
+        .splitlines()
+    ]
     assert [row["read"] for row in rows] == [[], [], []]
     found = values(out / "ablation.json")
     assert found["settings"]["short"]["official"]["retrieve_test"] == "log_ratio"

@@ -60,46 +60,143 @@ RIGHT: dict[str, list[str]] = {
     "selfrag serve": ["--port", "0", *MODEL],
     "selfrag show": ["{w}/trace.json", "--out", "{w}/out/trace.html"],
     "selfrag doctor": ["{w}/no-model"],
-    "selfrag judge": ["answerability", "Who?", *MODEL, "--passage", "Ann did.", "--adapter", "none"],
+    "selfrag judge": [
+        "answerability",
+        "Who?",
+        *MODEL,
+        "--passage",
+        "Ann did.",
+        "--adapter",
+        "none",
+    ],
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
-    "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
-    "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
-    "selfrag index sync": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
+    "selfrag index build": [
+        "{w}/passages.jsonl",
+        "--out",
+        "{w}/out/index",
+        "--encoder",
+        "{w}/encoder",
+    ],
+    "selfrag index add": [
+        "{w}/index",
+        "{w}/passages.jsonl",
+        "--encoder",
+        "{w}/encoder",
+    ],
+    "selfrag index sync": [
+        "{w}/index",
+        "{w}/passages.jsonl",
+        "--encoder",
+        "{w}/encoder",
+    ],
     "selfrag index remove": ["{w}/index", "p2"],
     "selfrag index compact": ["{w}/index"],
     "selfrag index info": ["{w}/index"],
     "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
-    "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],
-    "selfrag train generator": [
-        *("{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/generator", "--recipe", "cpu")
+    "selfrag train adapter": [
+        "{w}/train.jsonl",
+        "--base",
+        "{w}/model",
+        "--out",
+        "{w}/out/adapter",
     ],
-    "selfrag train merge": ["{w}/adapter", "--base", "{w}/model", "--out", "{w}/out/merged"],
+    "selfrag train generator": [
+        *(
+            "{w}/train.jsonl",
+            "--base",
+            "{w}/model",
+            "--out",
+            "{w}/out/generator",
+            "--recipe",
+            "cpu",
+        )
+    ],
+    "selfrag train merge": [
+        "{w}/adapter",
+        "--base",
+        "{w}/model",
+        "--out",
+        "{w}/out/merged",
+    ],
     "selfrag train track": ["{w}/adapter"],
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
-    **dict.fromkeys(("selfrag eval tasks", "selfrag eval metrics", "selfrag eval systems", "selfrag data list"), ()),
+    **dict.fromkeys(
+        (
+            "selfrag eval tasks",
+            "selfrag eval metrics",
+            "selfrag eval systems",
+            "selfrag data list",
+        ),
+        (),
+    ),
     "selfrag eval report": ["{w}/run"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
     "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
     "selfrag eval rows": ["squad2={w}/rows.jsonl", "--out", "{w}/out/rows"],
-    "selfrag eval calibration": ["{w}/train.jsonl", "--out", "{w}/out/calibration", *MODEL],
+    "selfrag eval calibration": [
+        "{w}/train.jsonl",
+        "--out",
+        "{w}/out/calibration",
+        *MODEL,
+    ],
     "selfrag eval intrinsics": [
-        *("--data", "{w}/intrinsics", "--only", "answerability", *MODEL, "--out", "{w}/out/measured")
+        *(
+            "--data",
+            "{w}/intrinsics",
+            "--only",
+            "answerability",
+            *MODEL,
+            "--out",
+            "{w}/out/measured",
+        )
     ],
     "selfrag data make": ["arc_c", "--out", "{w}/out/dev", "--from", "{w}/folder"],
-    "selfrag interpret run": ["{w}/lists.jsonl", "--out", "{w}/out/grid", "--cutoff", "1", *MODEL],
+    "selfrag interpret run": [
+        "{w}/lists.jsonl",
+        "--out",
+        "{w}/out/grid",
+        "--cutoff",
+        "1",
+        *MODEL,
+    ],
     "selfrag interpret faithfulness": ["{w}/grid", *MODEL],
     "selfrag interpret agree": ["{w}/grid", *MODEL],
     "selfrag interpret table": ["{w}/grid"],
-    "critic sample": ["{w}/pairs.jsonl", "--out", "{w}/out/cases.jsonl", "--target", "IsUse=2"],
+    "critic sample": [
+        "{w}/pairs.jsonl",
+        "--out",
+        "{w}/out/cases.jsonl",
+        "--target",
+        "IsUse=2",
+    ],
     "critic label": ["{w}/cases.jsonl", "--out", "{w}/out/labels", *NOBODY],
     "critic adopt": ["{w}/cases.jsonl", "{w}/model"],
     "critic split": ["{w}/cases.jsonl", "--out", "{w}/out/split"],
     "critic agree": ["{w}/cases.jsonl", "again={w}/cases.jsonl"],
-    "critic train": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
-    "critic eval": ["{w}/cases.jsonl", "--base", "{w}/model", "--engine", "transformers"],
+    "critic train": [
+        "{w}/cases.jsonl",
+        "--base",
+        "{w}/model",
+        "--out",
+        "{w}/out/critic",
+    ],
+    "critic eval": [
+        "{w}/cases.jsonl",
+        "--base",
+        "{w}/model",
+        "--engine",
+        "transformers",
+    ],
     "critic augment": [
-        *("{w}/pairs.jsonl", "--critic=lexical", "--out", "{w}/out/data", "--gold=only", "--balance=none")
+        *(
+            "{w}/pairs.jsonl",
+            "--critic=lexical",
+            "--out",
+            "{w}/out/data",
+            "--gold=only",
+            "--balance=none",
+        )
     ],
     "critic pairs": ["gpt4_alpaca={w}/alpaca.json", "--out", "{w}/out/pairs.jsonl"],
     "critic inspect": ["{w}/train.jsonl", "--out", "{w}/out/page.html"],
@@ -145,27 +242,77 @@ READ = {
     "gzip": "{w}/broken.jsonl.gz",
     "nothing": "",
 }
-WRITTEN = {key: value for key, value in PATHS.items() if key not in ("missing", "nobody's home")} | {
-    "pipe": "{w}/fifo.jsonl"
+WRITTEN = {
+    key: value
+    for key, value in PATHS.items()
+    if key not in ("missing", "nobody's home")
+} | {"pipe": "{w}/fifo.jsonl"}
+WHOLE = {
+    "word": "x",
+    "fraction": "1.5",
+    "nan": "nan",
+    "huge": "1e400",
+    "negative": "-5",
+    "digits": "9" * 30,
+    "": "",
 }
-WHOLE = {"word": "x", "fraction": "1.5", "nan": "nan", "huge": "1e400", "negative": "-5", "digits": "9" * 30, "": ""}
-NUMBERS = {"word": "x", "nan": "nan", "inf": "inf", "huge": "1e400", "minus": "-inf", "": ""}
+NUMBERS = {
+    "word": "x",
+    "nan": "nan",
+    "inf": "inf",
+    "huge": "1e400",
+    "minus": "-inf",
+    "": "",
+}
 NAMES = {
-    **{"up": "../../x", "below": "a/b", "here": ".", "parent": "..", "": "", "long": LONG, "hidden": ".x"},
+    **{
+        "up": "../../x",
+        "below": "a/b",
+        "here": ".",
+        "parent": "..",
+        "": "",
+        "long": LONG,
+        "hidden": ".x",
+    },
     **{"nul": NUL, "line": "a\nb", "absolute": "/tmp/x", "blank": " "},
 }
 ADDRESSES = {
-    **{"port": "http://127.0.0.1:99999", "nul": "http://a\0b", "bracket": "http://[::1", "no host": "http://"},
+    **{
+        "port": "http://127.0.0.1:99999",
+        "nul": "http://a\0b",
+        "bracket": "http://[::1",
+        "no host": "http://",
+    },
     **{"scheme": "ftp://x", "space": "http://a b", "not utf-8": "http://\udce9"},
 }
-WEIGHTS = {**PATHS, "": "", "file": "{w}/rows.jsonl", "folder": "{w}/folder", "three": "a/b/c"}
+WEIGHTS = {
+    **PATHS,
+    "": "",
+    "file": "{w}/rows.jsonl",
+    "folder": "{w}/folder",
+    "three": "a/b/c",
+}
 NAMED = {"unknown": "x", "path": "../x"}
 LABELS = {"word": "x", "label": "issup=x", "group": "x=5"}
 ASKED = {"": "", "blank": " \n\t", "nul": NUL}
 WRONG: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("--model", "--base", "--critic", "--encoder", "--index", "--knowledge"), WEIGHTS),
+    **dict.fromkeys(
+        ("--model", "--base", "--critic", "--encoder", "--index", "--knowledge"),
+        WEIGHTS,
+    ),
     **dict.fromkeys(("--endpoint", "--url"), ADDRESSES),
-    **dict.fromkeys(("--system", "--against", "--dialect", "--only", "--cell", "--order", "--prompt"), NAMED),
+    **dict.fromkeys(
+        (
+            "--system",
+            "--against",
+            "--dialect",
+            "--only",
+            "--cell",
+            "--order",
+            "--prompt",
+        ),
+        NAMED,
+    ),
     **dict.fromkeys(("--metric", "--device"), NAMED),
     **dict.fromkeys(("--require", "--forbid"), LABELS),
     **dict.fromkeys(("QUESTION", "QUERY"), ASKED),
@@ -173,27 +320,69 @@ WRONG: dict[str, dict[str, str]] = {
     "--name": NAMES,
     "--recipe": {**READ, "unknown": "best"},
     "--sentences": {"unknown": "no_such_model", "nul": NUL, "path": "../x"},
-    "--axis": {"word": "x", "empty": "issup=", "nan": "issup=nan", "many": "issup=0:1e9:1e-9", "name": "x=1,2"},
-    "--set": {"word": "x", "field": "x=1", "nan": "threshold=nan", "deep": "threshold=" + "(" * 5000},
-    "--best": {"word": "x", "nan": "headline,retrieval_rate<=nan", "sign": "headline,x<1"},
+    "--axis": {
+        "word": "x",
+        "empty": "issup=",
+        "nan": "issup=nan",
+        "many": "issup=0:1e9:1e-9",
+        "name": "x=1,2",
+    },
+    "--set": {
+        "word": "x",
+        "field": "x=1",
+        "nan": "threshold=nan",
+        "deep": "threshold=" + "(" * 5000,
+    },
+    "--best": {
+        "word": "x",
+        "nan": "headline,retrieval_rate<=nan",
+        "sign": "headline,x<1",
+    },
     "--w-judge": {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"},
-    "--guardrail": {"word": "x", "nan": "answerability<nan:abstain", "action": "answerability<0.5:x"},
+    "--guardrail": {
+        "word": "x",
+        "nan": "answerability<nan:abstain",
+        "action": "answerability<0.5:x",
+    },
     "--argument": {"word": "x", "unknown": "x=1", "nothing": "="},
-    "--per-label": {"word": "x", "group": "x=5", "zero": "IsSup=0", "digits": "IsSup=" + "9" * 5000},
-    "--target": {"word": "x", "group": "x=5", "negative": "IsSup=-1", "label": "IsSup/x=1"},
+    "--per-label": {
+        "word": "x",
+        "group": "x=5",
+        "zero": "IsSup=0",
+        "digits": "IsSup=" + "9" * 5000,
+    },
+    "--target": {
+        "word": "x",
+        "group": "x=5",
+        "negative": "IsSup=-1",
+        "label": "IsSup/x=1",
+    },
     "--column": {"word": "x", "nothing": "="},
     "--judge": {
         **{"unknown": "x", "path": "../x", "role": "answerability=x"},
         **{"missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
     },
-    "--load-judge": {"unknown": "x=y", "missing": "x=nli:{w}/none", "nul": f"nli:{NUL}", "nothing": "="},
+    "--load-judge": {
+        "unknown": "x=y",
+        "missing": "x=nli:{w}/none",
+        "nul": f"nli:{NUL}",
+        "nothing": "=",
+    },
 }
 """What is wrong for options and arguments of these names, whatever their type."""
 FOLDERS = ("--data", "--adapters", "--corpus")
 """Options that take a folder, of whatever kind."""
 ODD = {
-    *(("critic label", name, what) for name in ("--model", "--name") for what in (*WEIGHTS, *NAMES)),
-    *((command, name, "empty") for command in RIGHT for name in ("--recipe", "--config")),  # leaves all at defaults
+    *(
+        ("critic label", name, what)
+        for name in ("--model", "--name")
+        for what in (*WEIGHTS, *NAMES)
+    ),
+    *(
+        (command, name, "empty")
+        for command in RIGHT
+        for name in ("--recipe", "--config")
+    ),  # leaves all at defaults
     ("critic inspect", "--provenance", "empty"),
     ("selfrag data make", "--from", "folder"),  # is what the right line gives
 }
@@ -206,7 +395,8 @@ _TEACH = ["answerability", "--base", "{w}/model", "--out", "{w}/out/taught", "--
 _CASES = "{w}/cases.jsonl"
 FREE: dict[str, dict[str, list[str]]] = {
     "selfrag judge": {
-        f"conversation {what}": ["answerability", "--conversation", value, *MODEL] for what, value in READ.items()
+        f"conversation {what}": ["answerability", "--conversation", value, *MODEL]
+        for what, value in READ.items()
     },
     "selfrag train adapter": {
         "no rows": _TEACH[:-1],
@@ -215,42 +405,102 @@ FREE: dict[str, dict[str, list[str]]] = {
         **{f"rows {what}": [*_TEACH, value] for what, value in READ.items()},
     },
     "selfrag eval run": {
-        **{f"task {what}": [f"popqa={value}", "--out", "{w}/out/r", *MODEL] for what, value in READ.items() if value},
+        **{
+            f"task {what}": [f"popqa={value}", "--out", "{w}/out/r", *MODEL]
+            for what, value in READ.items()
+            if value
+        },
         "twice": [*["{w}/rows.jsonl"] * 2, "--out", "{w}/out/r", *MODEL],
     },
     "selfrag eval tasks": {"unknown": ["x"], "path": ["../x"]},
-    "selfrag eval report": {"ending": ["{w}/run", "--out", "{w}/out/x.exe"], "twice": ["{w}/run", "{w}/run"]},
+    "selfrag eval report": {
+        "ending": ["{w}/run", "--out", "{w}/out/x.exe"],
+        "twice": ["{w}/run", "{w}/run"],
+    },
     "selfrag eval facts": {"file": ["{w}/run", "../rows", "--write", "{w}/out/x"]},
     "selfrag index build": {
         "no files": ["--out", "{w}/out/i"],
-        "ending": ["{w}/model/model.safetensors", "--out", "{w}/out/i", "--encoder", "{w}/encoder"],
-        "twice": [*["{w}/passages.jsonl"] * 2, "--out", "{w}/out/i", "--encoder", "{w}/encoder"],
+        "ending": [
+            "{w}/model/model.safetensors",
+            "--out",
+            "{w}/out/i",
+            "--encoder",
+            "{w}/encoder",
+        ],
+        "twice": [
+            *["{w}/passages.jsonl"] * 2,
+            "--out",
+            "{w}/out/i",
+            "--encoder",
+            "{w}/encoder",
+        ],
         **{
-            f"{ending} {what}": [f"{{w}}/{what}.{ending}", "--out", "{w}/out/i", "--encoder", "{w}/encoder"]
+            f"{ending} {what}": [
+                f"{{w}}/{what}.{ending}",
+                "--out",
+                "{w}/out/i",
+                "--encoder",
+                "{w}/encoder",
+            ]
             for ending in ("csv", "tsv", "parquet", "txt", "md")
             for what in ("empty", "binary", "folder")
         },
     },
     "selfrag index compact": {
-        **{f"kind {kind!r}": ["{w}/index", "--kind", kind] for kind in ("", "x", "hnsw", "Nonsense,Flat")},
-        **{f"{name} x": ["{w}/index", f"--{name}", "x"] for name in ("storage", "language")},
+        **{
+            f"kind {kind!r}": ["{w}/index", "--kind", kind]
+            for kind in ("", "x", "hnsw", "Nonsense,Flat")
+        },
+        **{
+            f"{name} x": ["{w}/index", f"--{name}", "x"]
+            for name in ("storage", "language")
+        },
     },
     "selfrag index search": {"mode x": ["{w}/index", "Who?", "--mode", "x"]},
     "critic label": {
         "no teacher": [_CASES, "--out", "{w}/out/l"],
-        "two teachers": [_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--url", "http://127.0.0.1:9"],
-        "one price": [*(_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--price-in", "1")],
+        "two teachers": [
+            _CASES,
+            "--out",
+            "{w}/out/l",
+            "--gold",
+            _CASES,
+            "--url",
+            "http://127.0.0.1:9",
+        ],
+        "one price": [
+            *(_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--price-in", "1")
+        ],
     },
     "critic agree": {"one": [_CASES], "one name": [_CASES, _CASES]},
     "critic eval": {
         "nothing": [_CASES],
         **{
-            f"out to {place}": [_CASES, "--base", "{w}/model", "--engine", "transformers", "--out", place]
+            f"out to {place}": [
+                _CASES,
+                "--base",
+                "{w}/model",
+                "--engine",
+                "transformers",
+                "--out",
+                place,
+            ]
             for place in (".", "/", "{w}/folder")
         },
     },
-    "critic sample": {"encoder alone": ["{w}/pairs.jsonl", "--out", "{w}/out/c", "--encoder", "{w}/encoder"]},
-    "critic pairs": {"no file": ["asqa=", "--out", "{w}/out/p"], "count": ["asqa:x={w}/alpaca.json", "--out", "{w}/o"]},
+    "critic sample": {
+        "encoder alone": [
+            "{w}/pairs.jsonl",
+            "--out",
+            "{w}/out/c",
+            "--encoder",
+            "{w}/encoder",
+        ]
+    },
+    "critic pairs": {
+        "no file": ["asqa=", "--out", "{w}/out/p"],
+        "count": ["asqa:x={w}/alpaca.json", "--out", "{w}/o"],
+    },
 }
 """Command lines that are wrong as a whole."""
 
@@ -351,7 +601,9 @@ class Line:
     command: str  # program and command
     arguments: tuple[str, ...]  # after it; `{w}` is the folder of the files
     what: str  # option or argument, and what is wrong with it
-    wrong: bool = True  # the command must end with an error that is not the one of its right line
+    wrong: bool = (
+        True  # the command must end with an error that is not the one of its right line
+    )
     value: str = "-"  # what was put in
     said: str = ""  # a part of the error
 
@@ -364,7 +616,10 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
             if command.hidden:  # says where a command went
                 continue
             assert command.callback is not None
-            yield f"{path} {command.name or command.callback.__name__}", command.callback
+            yield (
+                f"{path} {command.name or command.callback.__name__}",
+                command.callback,
+            )
         for group in app.registered_groups:
             assert group.typer_instance is not None
             yield from of(group.typer_instance, f"{path} {group.name}")
@@ -386,8 +641,16 @@ def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
         while get_origin(kind) is list or type(None) in get_args(kind):
             kind = get_args(kind)[0]
         option = isinstance(info, typer.models.OptionInfo)
-        spoken = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
-        yield (([*spoken, "--" + name.replace("_", "-")][0]) if option else name.upper()), kind, option
+        spoken = [
+            name
+            for name in (info.default, *(info.param_decls or ()))
+            if isinstance(name, str)
+        ]
+        yield (
+            (([*spoken, "--" + name.replace("_", "-")][0]) if option else name.upper()),
+            kind,
+            option,
+        )
 
 
 def values(name: str, kind: Any) -> dict[str, str]:
@@ -419,21 +682,34 @@ def lines() -> list[Line]:
                 continue
             at = len(right) if option else next(positions)
             for what, value in values(name, kind).items():
-                arguments = (*right, name, value) if option else (*right[:at], value, *right[at + 1 :])
+                arguments = (
+                    (*right, name, value)
+                    if option
+                    else (*right[:at], value, *right[at + 1 :])
+                )
                 if (command, name, what) == BUILT:
                     continue
                 odd = (command, name, what) in ODD
-                table.append(Line(command, arguments, f"{name} {what}", not odd, value or "-"))
+                table.append(
+                    Line(command, arguments, f"{name} {what}", not odd, value or "-")
+                )
         table.append(Line(command, (*right, "--no-such-option"), "unknown option"))
-        table.append(Line(command, (*right, *["more"] * 9, "--no-such-option", NUL), "nul"))
-    table += [Line(command, tuple(given), what) for command, some in FREE.items() for what, given in some.items()]
+        table.append(
+            Line(command, (*right, *["more"] * 9, "--no-such-option", NUL), "nul")
+        )
+    table += [
+        Line(command, tuple(given), what)
+        for command, some in FREE.items()
+        for what, given in some.items()
+    ]
     return table
 
 
 ALL = lines()
 CHOSEN = random.Random(SEED).sample(ALL, min(CASES, len(ALL)))
 CHOSEN += [
-    Line("selfrag", tuple(shlex.split(line)), line[:60], value=line, said=said) for line, said in REFUSED.items()
+    Line("selfrag", tuple(shlex.split(line)), line[:60], value=line, said=said)
+    for line, said in REFUSED.items()
 ]
 
 
@@ -443,7 +719,9 @@ class Letters:
     card = EncoderCard(name="letters", fingerprint="letters", dim=26)
 
     def encode(self, texts: Sequence[str]) -> Any:
-        counts = [[text.lower().count(chr(97 + n)) for n in range(26)] for text in texts]
+        counts = [
+            [text.lower().count(chr(97 + n)) for n in range(26)] for text in texts
+        ]
         vectors = np.asarray(counts, np.float32) + 0.01
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -467,24 +745,97 @@ def files(w: Path) -> None:
         "passages": [passage.as_dict()],
     }
     write_jsonl(w / "rows.jsonl", ({**row, "id": f"u{n}"} for n in range(4)))
-    (w / "passages.jsonl").write_text(json.dumps({"id": "p1", "title": "Book", "text": "Ann wrote it."}) + "\n")
-    many = {**row, "task": "list_qa", "type": "simple", "answers": [["Ann"]], "gold_passage_ids": ["p1"]}
-    asked = [{**many, "id": f"q{n}", "split": "train" if n < 2 else "dev", "question": "Who?"} for n in range(6)]
+    (w / "passages.jsonl").write_text(
+        json.dumps({"id": "p1", "title": "Book", "text": "Ann wrote it."}) + "\n"
+    )
+    many = {
+        **row,
+        "task": "list_qa",
+        "type": "simple",
+        "answers": [["Ann"]],
+        "gold_passage_ids": ["p1"],
+    }
+    asked = [
+        {
+            **many,
+            "id": f"q{n}",
+            "split": "train" if n < 2 else "dev",
+            "question": "Who?",
+        }
+        for n in range(6)
+    ]
     write_jsonl(w / "lists.jsonl", asked)
     write_rows(
         w / "train.jsonl",
-        [TrainingRow(f"r{n}", "made", "Hi.", (TargetToken("[No Retrieval]"), TargetText("Hello."))) for n in range(4)],
+        [
+            TrainingRow(
+                f"r{n}",
+                "made",
+                "Hi.",
+                (TargetToken("[No Retrieval]"), TargetText("Hello.")),
+            )
+            for n in range(4)
+        ],
     )
-    cases = [LabelledCase(f"c{n}", Case("IsUse", "Who?", output="Ann."), "5", "made", "human") for n in range(4)]
+    cases = [
+        LabelledCase(
+            f"c{n}", Case("IsUse", "Who?", output="Ann."), "5", "made", "human"
+        )
+        for n in range(4)
+    ]
     write_jsonl(w / "cases.jsonl", (case.as_dict() for case in cases))
     gold = [{"title": "Book", "text": "Ann wrote it."}]
-    pair = {"dataset": "made", "kind": "short_qa", "instruction": "Who?", "output": "Ann.", "gold_passages": gold}
+    pair = {
+        "dataset": "made",
+        "kind": "short_qa",
+        "instruction": "Who?",
+        "output": "Ann.",
+        "gold_passages": gold,
+    }
     write_jsonl(w / "pairs.jsonl", ({"id": f"p{n}", **pair} for n in range(4)))
     build_index([w / "passages.jsonl"], w / "index", encoder=Letters())
     small = ["--model", str(w / "model"), "--engine", "transformers", "--limit", "1"]
-    assert selfrag(["eval", "run", str(w / "rows.jsonl"), "--out", str(w), "--name", "run", *small]) == 0
-    one = ["--cutoff", "1", "--order", "ranked", "--examples", "0", "--prompt", "basic", "--max-tokens", "4"]
-    assert selfrag(["interpret", "run", str(w / "lists.jsonl"), "--out", str(w / "grid"), *small, *one]) == 0
+    assert (
+        selfrag(
+            [
+                "eval",
+                "run",
+                str(w / "rows.jsonl"),
+                "--out",
+                str(w),
+                "--name",
+                "run",
+                *small,
+            ]
+        )
+        == 0
+    )
+    one = [
+        "--cutoff",
+        "1",
+        "--order",
+        "ranked",
+        "--examples",
+        "0",
+        "--prompt",
+        "basic",
+        "--max-tokens",
+        "4",
+    ]
+    assert (
+        selfrag(
+            [
+                "interpret",
+                "run",
+                str(w / "lists.jsonl"),
+                "--out",
+                str(w / "grid"),
+                *small,
+                *one,
+            ]
+        )
+        == 0
+    )
     for name in ("tiny", "damaged"):
         shutil.copytree(w / "model", w / name)
     (w / "damaged" / "config.json").write_text("[]")
@@ -492,11 +843,16 @@ def files(w: Path) -> None:
     shutil.copytree(w / "index", w / "half-index")
     (w / "half-index" / "manifest.json").unlink()
     (w / "talk.json").write_text('[{"role": "\\u001b[2Jx", "content": "Q?"}]')
-    write_jsonl(w / "torn.jsonl", [one | {"answers": [[" "]]} if one["id"] == "q3" else one for one in asked])
+    write_jsonl(
+        w / "torn.jsonl",
+        [one | {"answers": [[" "]]} if one["id"] == "q3" else one for one in asked],
+    )
     (w / "model" / "model.safetensors").write_bytes(b"\xff" * 64)
     intrinsic_rows.write_data(w / "intrinsics", count=4)
     tiny.save_bert(w / "encoder")
-    (w / "alpaca.json").write_text('[{"instruction": "Say hello.", "input": "", "output": "Hello."}]')
+    (w / "alpaca.json").write_text(
+        '[{"instruction": "Say hello.", "input": "", "output": "Hello."}]'
+    )
     (w / "loop").symlink_to("loop")
     (w / "empty.jsonl").touch()
     (w / "latin.jsonl").write_bytes('{"id": "é"}\n'.encode("latin-1"))
@@ -504,7 +860,9 @@ def files(w: Path) -> None:
     (w / "deep.jsonl").write_text("[" * 100_000)
     (w / "half.jsonl").write_text('{"id": "a", "text')
     (w / "list.jsonl").write_text("[]\n1\nnull\n")
-    (w / "types.jsonl").write_text('{"id": {"a": 1}, "text": 3, "task": [], "instruction": null, "answers": 5}\n')
+    (w / "types.jsonl").write_text(
+        '{"id": {"a": 1}, "text": 3, "task": [], "instruction": null, "answers": 5}\n'
+    )
     (w / "number.jsonl").write_text('{"id": ' + "9" * 5000 + ', "text": "a"}\n')
     (w / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
     for ending in ("csv", "tsv", "parquet", "txt", "md"):
@@ -532,7 +890,12 @@ def state(world: Path) -> dict[str, Any]:
             path = Path(folder) / name
             about = path.lstat()
             link = path.readlink() if path.is_symlink() else None
-            entries[str(path)] = (about.st_mode, about.st_ino, about.st_size if path.is_file() else 0, link)
+            entries[str(path)] = (
+                about.st_mode,
+                about.st_ino,
+                about.st_size if path.is_file() else 0,
+                link,
+            )
     return entries
 
 
@@ -541,14 +904,19 @@ def _late(_signal: int, _frame: FrameType | None) -> None:
 
 
 def given(line: Line, world: Path) -> list[str]:
-    return [*line.command.split()[1:], *(text.replace("{w}", str(world)) for text in line.arguments)]
+    return [
+        *line.command.split()[1:],
+        *(text.replace("{w}", str(world)) for text in line.arguments),
+    ]
 
 
 def ran(line: Line, world: Path) -> tuple[int, str, str]:
     """Exit code, output and errors of a command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     main = critic if line.command.startswith("critic") else selfrag
-    shutil.rmtree(world / "out", ignore_errors=True)  # a server of Milvus may have written once more after the last
+    shutil.rmtree(
+        world / "out", ignore_errors=True
+    )  # a server of Milvus may have written once more after the last
     (world / "out").mkdir(exist_ok=True)
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
@@ -571,7 +939,11 @@ def at_best(world: Path) -> dict[str, str]:
     return {}
 
 
-@pytest.mark.parametrize("line", CHOSEN, ids=[f"{n}-{one.command} {one.what}" for n, one in enumerate(CHOSEN)])
+@pytest.mark.parametrize(
+    "line",
+    CHOSEN,
+    ids=[f"{n}-{one.command} {one.what}" for n, one in enumerate(CHOSEN)],
+)
 def test_a_bad_value_is_one_line(
     line: Line, world: Path, at_best: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -579,11 +951,15 @@ def test_a_bad_value_is_one_line(
     monkeypatch.setenv("HOME", str(world / "home"))
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     if line.command not in at_best and not line.said:
-        at_best[line.command] = ran(Line(line.command, tuple(RIGHT[line.command]), "right"), world)[2]
+        at_best[line.command] = ran(
+            Line(line.command, tuple(RIGHT[line.command]), "right"), world
+        )[2]
     before = state(world)
     code, out, err = ran(line, world)
     assert state(world) == before
-    err = "".join(one for one in err.splitlines(keepends=True) if "Loading weights" not in one)  # transformers' own bar
+    err = "".join(
+        one for one in err.splitlines(keepends=True) if "Loading weights" not in one
+    )  # transformers' own bar
     if line.said:
         assert (code, out) == (2, "")
         assert line.said in err
@@ -593,5 +969,10 @@ def test_a_bad_value_is_one_line(
     if code == 2:
         assert err.count("\n") == 1
         assert err.startswith(f"{line.command.split()[0]}: ")
-        assert not any(unicodedata.category(character) in ("Cc", "Cs") for character in err[:-1])
-        assert len(err.replace(str(world), "").replace(line.value.replace("{w}", ""), "")) <= LONGEST
+        assert not any(
+            unicodedata.category(character) in ("Cc", "Cs") for character in err[:-1]
+        )
+        assert (
+            len(err.replace(str(world), "").replace(line.value.replace("{w}", ""), ""))
+            <= LONGEST
+        )

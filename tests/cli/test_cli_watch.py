@@ -28,7 +28,11 @@ PATIENCE = 180  # seconds for each step; a busy machine takes long to load an en
 def running(folder: Path, *arguments: str) -> Iterator[queue.Queue[str]]:
     """Run a command in a folder, and give the lines that it writes."""
     command = [sys.executable, "-m", "selfrag", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONUNBUFFERED": "1",
+    }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     lines: queue.Queue[str] = queue.Queue()
     with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
@@ -74,7 +78,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_watching_sync_follows_new_changed_and_removed_files(folder: Path) -> None:
     index, docs = folder / "index", folder / "docs"
-    with running(folder, "index", "sync", "index", "docs", "--encoder", "bert", "--watch"):
+    with running(
+        folder, "index", "sync", "index", "docs", "--encoder", "bert", "--watch"
+    ):
         wait_for(lambda: texts(index) == {"Bees make honey."})
         (docs / "owl.txt").write_text("Owls hunt mice.")
         wait_for(lambda: texts(index) == {"Bees make honey.", "Owls hunt mice."})
@@ -85,7 +91,9 @@ def test_a_watching_sync_follows_new_changed_and_removed_files(folder: Path) -> 
 
 def test_a_watching_server_answers_from_the_new_state(folder: Path) -> None:
     tiny.save_llama(folder / "model")
-    command = "serve --model model --engine transformers --index index --watch docs --port 0"
+    command = (
+        "serve --model model --engine transformers --index index --watch docs --port 0"
+    )
     with running(folder, "index", "sync", "index", "docs", "--encoder", "bert"):
         wait_for(lambda: bool(texts(folder / "index")))
     with running(folder, *command.split()) as lines:
@@ -95,7 +103,9 @@ def test_a_watching_server_answers_from_the_new_state(folder: Path) -> None:
         with httpx.Client(base_url=line.split()[-1], timeout=PATIENCE) as client:
 
             def found() -> str:
-                return client.post("/retrieve", json={"queries": ["owls"], "topk": 2}).text
+                return client.post(
+                    "/retrieve", json={"queries": ["owls"], "topk": 2}
+                ).text
 
             assert client.get("/health").json()["index"]["generation"] == 1
             assert "Owls" not in found()

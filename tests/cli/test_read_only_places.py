@@ -25,8 +25,13 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes"),
 ]
 SELFRAG = [sys.executable, "-m", "selfrag"]
-PASSAGES = [Passage("a", "Alpha is the first letter.", "Alpha"), Passage("b", "Beta is the second.", "Beta")]
-WRITE = "import sys, pathlib; [pathlib.Path(p, 'x').write_text('x') for p in sys.argv[1:]]"
+PASSAGES = [
+    Passage("a", "Alpha is the first letter.", "Alpha"),
+    Passage("b", "Beta is the second.", "Beta"),
+]
+WRITE = (
+    "import sys, pathlib; [pathlib.Path(p, 'x').write_text('x') for p in sys.argv[1:]]"
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,53 +54,116 @@ def places(tiny_llama: Path, unprivileged: list[str]) -> Iterator[dict[str, str]
         for file in model.iterdir():
             file.chmod(0o644)
         index_passages(PASSAGES, index, encoder=model)
-        files = [file for place in (model, index) for file in (*place.rglob("*"), place)]
+        files = [
+            file for place in (model, index) for file in (*place.rglob("*"), place)
+        ]
         for file in files:
             if os.geteuid() == 0:
                 os.chown(file, 65534, 65534)
             file.chmod(stat.S_IMODE(file.stat().st_mode) & 0o555)
-        refused = subprocess.run([*unprivileged, sys.executable, "-c", WRITE, model], check=False, capture_output=True)
+        refused = subprocess.run(
+            [*unprivileged, sys.executable, "-c", WRITE, model],
+            check=False,
+            capture_output=True,
+        )
         assert b"PermissionError" in refused.stderr
         before = sorted((str(file), file.stat().st_mtime_ns) for file in files)
         yield {"model": str(model), "index": str(index)}
         assert before == sorted(
-            (str(file), file.stat().st_mtime_ns) for place in (model, index) for file in (*place.rglob("*"), place)
+            (str(file), file.stat().st_mtime_ns)
+            for place in (model, index)
+            for file in (*place.rglob("*"), place)
         )
         for file in reversed(files):
             file.chmod(0o755)
 
 
 def ask_options(places: dict[str, str]) -> list[str]:
-    return ["--model", places["model"], "--index", places["index"], "--engine", "transformers", "--segments", "1"]
+    return [
+        "--model",
+        places["model"],
+        "--index",
+        places["index"],
+        "--engine",
+        "transformers",
+        "--segments",
+        "1",
+    ]
 
 
-def test_issue_45_ask_and_doctor_read_from_read_only_places(places: dict[str, str], unprivileged: list[str]) -> None:
-    command = [*unprivileged, *SELFRAG, "ask", "What is alpha?", *ask_options(places), "--mode", "always", "--json"]
+def test_issue_45_ask_and_doctor_read_from_read_only_places(
+    places: dict[str, str], unprivileged: list[str]
+) -> None:
+    command = [
+        *unprivileged,
+        *SELFRAG,
+        "ask",
+        "What is alpha?",
+        *ask_options(places),
+        "--mode",
+        "always",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {hit["id"] for hit in json.loads(done.stdout)["retrieved"]} == {"a", "b"}
     for place in (places["model"], places["index"]):
-        done = subprocess.run([*unprivileged, *SELFRAG, "doctor", place], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*unprivileged, *SELFRAG, "doctor", place],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert "Traceback" not in done.stderr
-        assert done.returncode in (0, 1), done.stderr  # 1: a random model fails the checks of what it writes
+        assert done.returncode in (0, 1), (
+            done.stderr
+        )  # 1: a random model fails the checks of what it writes
         assert "PermissionError" not in done.stdout + done.stderr
 
 
 def test_issue_45_eval_reads_from_read_only_places(
     places: dict[str, str], unprivileged: list[str], tmp_path: Path
 ) -> None:
-    row = {"id": "q", "instruction": "What is alpha?", "answers": ["a letter"], "task": "short_qa"}
+    row = {
+        "id": "q",
+        "instruction": "What is alpha?",
+        "answers": ["a letter"],
+        "task": "short_qa",
+    }
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
-    command = [*unprivileged, *SELFRAG, "eval", "run", "set.jsonl", "--model", places["model"], "--index"]
-    command += [places["index"], "--engine", "transformers", "--system", "selfrag", "--out", "out"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = [
+        *unprivileged,
+        *SELFRAG,
+        "eval",
+        "run",
+        "set.jsonl",
+        "--model",
+        places["model"],
+        "--index",
+    ]
+    command += [
+        places["index"],
+        "--engine",
+        "transformers",
+        "--system",
+        "selfrag",
+        "--out",
+        "out",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "out").rglob("set.jsonl"))
 
 
-def test_issue_45_serve_answers_from_read_only_places(places: dict[str, str], unprivileged: list[str]) -> None:
+def test_issue_45_serve_answers_from_read_only_places(
+    places: dict[str, str], unprivileged: list[str]
+) -> None:
     command = [*unprivileged, *SELFRAG, "serve", *ask_options(places), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as server:
         assert server.stdout is not None
         shown = ""
         for line in server.stdout:
@@ -104,7 +172,10 @@ def test_issue_45_serve_answers_from_read_only_places(places: dict[str, str], un
             if address:
                 break
         assert address, shown
-        body = {"model": "model", "messages": [{"role": "user", "content": "What is alpha?"}]}
+        body = {
+            "model": "model",
+            "messages": [{"role": "user", "content": "What is alpha?"}],
+        }
         reply = httpx.post(f"{address[0]}/v1/chat/completions", json=body, timeout=120)
         server.send_signal(signal.SIGINT)
         rest = server.communicate(timeout=60)[0]

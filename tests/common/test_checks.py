@@ -26,10 +26,15 @@ from selfrag.common.errors import UserError, installing
         (lambda: check_float("x", 1.5, most=1), "x=1.5: give a number from 0 to 1"),
         (lambda: check_float("x", math.nan), "x=nan: give a number of at least 0"),
         (lambda: check_float("x", False), "x=False: give a number of at least 0"),
-        (lambda: check_choice("mode", "Add", ("add", "swap")), "mode='Add': choose one of add, swap"),
+        (
+            lambda: check_choice("mode", "Add", ("add", "swap")),
+            "mode='Add': choose one of add, swap",
+        ),
     ],
 )
-def test_a_wrong_setting_is_named_with_what_would_do(check: Callable[[], None], said: str) -> None:
+def test_a_wrong_setting_is_named_with_what_would_do(
+    check: Callable[[], None], said: str
+) -> None:
     with pytest.raises(UserError) as caught:
         check()
     assert str(caught.value) == said
@@ -37,8 +42,20 @@ def test_a_wrong_setting_is_named_with_what_would_do(check: Callable[[], None], 
 
 def test_web_addresses() -> None:
     assert check_url("https://example.org:8000/v1").port == 8000
-    for bad in ("", "example.org", "ftp://x", "http://", "http://[::1", 3, None, b"http://x", ["http://x"]):
-        with pytest.raises(UserError, match="is not a web address; give one like http://127"):
+    for bad in (
+        "",
+        "example.org",
+        "ftp://x",
+        "http://",
+        "http://[::1",
+        3,
+        None,
+        b"http://x",
+        ["http://x"],
+    ):
+        with pytest.raises(
+            UserError, match="is not a web address; give one like http://127"
+        ):
             check_url(bad)
     with pytest.raises(UserError, match=r"^url 'host' is not"):
         check_url("htps://user:secret@host")
@@ -47,7 +64,9 @@ def test_web_addresses() -> None:
 ROOT = Path(selfrag.common.errors.__file__).parents[2]
 
 
-def test_issue_19_the_advice_in_a_checkout_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_issue_19_the_advice_in_a_checkout_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = shlex.split(installing("train"))
     assert Path(words[0]).exists()
@@ -57,6 +76,12 @@ def test_issue_19_the_advice_in_a_checkout_installs_it(monkeypatch: pytest.Monke
     assert str(ROOT) not in " ".join(shlex.split(installing("train"))[1:2])
 
 
-def test_issue_19_elsewhere_it_asks_an_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(selfrag.common.errors, "__file__", str(tmp_path / "selfrag" / "common" / "errors.py"))
+def test_issue_19_elsewhere_it_asks_an_index(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        selfrag.common.errors,
+        "__file__",
+        str(tmp_path / "selfrag" / "common" / "errors.py"),
+    )
     assert installing("train") == "pip install 'selfrag[train]'"

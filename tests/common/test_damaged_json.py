@@ -45,25 +45,43 @@ def said_by(found: object, expected: object) -> None:
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run": ("manifest.json", read_manifest),
     "training": ("manifest.json", journal.recorded),
-    "labelling": ("manifest.json", lambda folder: _finished(folder / "manifest.json", {"command": "augment"}, [], 1)),
+    "labelling": (
+        "manifest.json",
+        lambda folder: _finished(
+            folder / "manifest.json", {"command": "augment"}, [], 1
+        ),
+    ),
     "judged": ("rows.judged.x.json", lambda folder: read_judged(folder, "rows")),
-    "factscore": ("factscore.json", lambda folder: read_output(folder / "factscore.json", [])),
+    "factscore": (
+        "factscore.json",
+        lambda folder: read_output(folder / "factscore.json", []),
+    ),
     "adapter": ("adapter_config.json", lambda folder: read_adapter("a", folder)),
-    "activated adapter": ("adapter_config.json", lambda folder: said_by(is_activated(folder), False)),
+    "activated adapter": (
+        "adapter_config.json",
+        lambda folder: said_by(is_activated(folder), False),
+    ),
     "intrinsic": (AdapterCard.FILE, AdapterCard.read),
     "critic": (CRITIC_CARD, lambda folder: read_card(folder, None)),
     "reflection": ("reflection.json", _read_reflection),
     "model of a server": (
         "config.json",
-        lambda folder: _vocab_size(HTTPConfig("http://127.0.0.1:9", model_dir=str(folder)), "m"),
+        lambda folder: _vocab_size(
+            HTTPConfig("http://127.0.0.1:9", model_dir=str(folder)), "m"
+        ),
     ),
-    "trace": ("trace.json", lambda folder: Trace.from_json((folder / "trace.json").read_text())),
+    "trace": (
+        "trace.json",
+        lambda folder: Trace.from_json((folder / "trace.json").read_text()),
+    ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_damaged_json_file_is_one_line(reader: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_json_file_is_one_line(
+    reader: str, damage: str, tmp_path: Path
+) -> None:
     name, read = READERS[reader]
     (tmp_path / name).write_text(DAMAGED[damage])
     (tmp_path / "study.md").write_text("# Study")
@@ -72,10 +90,16 @@ def test_a_damaged_json_file_is_one_line(reader: str, damage: str, tmp_path: Pat
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02c__main__\nNone\nq\x00."])
-def test_a_damaged_state_of_a_training_is_one_line(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", b"\x80\x02c__main__\nNone\nq\x00."]
+)
+def test_a_damaged_state_of_a_training_is_one_line(
+    content: bytes, tmp_path: Path
+) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged .*; remove .* and train again"):
+    with pytest.raises(
+        UserError, match=r"checkpoint\.pt is damaged .*; remove .* and train again"
+    ):
         journal.read_state(tmp_path / "checkpoint.pt")
 
 
@@ -83,13 +107,18 @@ def test_a_damaged_state_of_a_training_is_one_line(content: bytes, tmp_path: Pat
     ("written", "read"),
     [
         (r'"\ud800"', "\ufffd"),
-        (r'{"\uDFFF": ["\ud83d", {"a": "x\uDe00y"}]}', {"\ufffd": ["\ufffd", {"a": "x\ufffdy"}]}),
+        (
+            r'{"\uDFFF": ["\ud83d", {"a": "x\uDe00y"}]}',
+            {"\ufffd": ["\ufffd", {"a": "x\ufffdy"}]},
+        ),
         (r'"\ud83d\ude00 \uD83D\uDE00"', "\U0001f600 \U0001f600"),
         (r'"\ud83d\ud83d\ude00\ude00"', "\ufffd\U0001f600\ufffd"),
         (r'"\\ud800 \\\ud800 \\\\ud800"', "\\ud800 \\\ufffd \\\\ud800"),
     ],
 )
-def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(written: str, read: Any) -> None:
+def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(
+    written: str, read: Any
+) -> None:
     assert parse_json(written, "here", mended=True) == read
 
 

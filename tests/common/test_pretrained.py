@@ -9,10 +9,21 @@ from pathlib import Path
 import pytest
 
 from selfrag.cli.doctor import check_model
-from selfrag.common.pretrained import cpu_instructions, fast_format, number_format, saved_format
+from selfrag.common.pretrained import (
+    cpu_instructions,
+    fast_format,
+    number_format,
+    saved_format,
+)
 from selfrag.engines import load_engine
 
-SKYLAKE = {"avx2": True, "avx512_f": True, "avx512_vnni": True, "avx512_bf16": False, "architecture": "x86_64"}
+SKYLAKE = {
+    "avx2": True,
+    "avx512_f": True,
+    "avx512_vnni": True,
+    "avx512_bf16": False,
+    "architecture": "x86_64",
+}
 
 
 ZEN4 = SKYLAKE | {"avx512_bf16": True}
@@ -32,7 +43,12 @@ HASWELL = {"avx2": True, "avx512_f": False, "architecture": "x86_64"}
         (SAPPHIRE, {}, True, True),
         ({}, {}, False, False),  # an older torch does not tell
         (SAPPHIRE, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, False, False),
-        (ZEN4, {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "ATEN_CPU_CAPABILITY": "avx512"}, True, False),
+        (
+            ZEN4,
+            {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "ATEN_CPU_CAPABILITY": "avx512"},
+            True,
+            False,
+        ),
     ],
 )
 def test_formats_go_by_flags_and_by_what_holds_the_cpu_back(
@@ -58,15 +74,22 @@ def saved(folder: Path, **config: object) -> Path:
         ({}, None),
     ],
 )
-def test_the_saved_format_is_what_the_configuration_says(tmp_path: Path, config: dict, own: str | None) -> None:
+def test_the_saved_format_is_what_the_configuration_says(
+    tmp_path: Path, config: dict, own: str | None
+) -> None:
     assert saved_format(saved(tmp_path, **config)) == own
 
 
-def test_a_configuration_that_says_nothing_leaves_it_to_the_weights(tmp_path: Path) -> None:
+def test_a_configuration_that_says_nothing_leaves_it_to_the_weights(
+    tmp_path: Path,
+) -> None:
     import torch
     from safetensors.torch import save_file
 
-    save_file({"a": torch.zeros(2, dtype=torch.bfloat16)}, saved(tmp_path) / "model.safetensors")
+    save_file(
+        {"a": torch.zeros(2, dtype=torch.bfloat16)},
+        saved(tmp_path) / "model.safetensors",
+    )
     assert saved_format(tmp_path) == "bfloat16"
 
 
@@ -82,7 +105,9 @@ def test_auto_rounds_float32_on_a_gpu_alone_and_an_option_wins(
     assert number_format("auto", tmp_path, "cuda").name == "bfloat16"
     assert number_format("bfloat16", tmp_path, "cpu").name == "bfloat16"
     saved(tmp_path, dtype="bfloat16")
-    assert number_format("auto", tmp_path, "cpu").name == ("float32" if held_back else fast_format("cpu").name)
+    assert number_format("auto", tmp_path, "cpu").name == (
+        "float32" if held_back else fast_format("cpu").name
+    )
     assert number_format("auto", tmp_path, "cuda:1").name == "bfloat16"
     assert number_format("float32", tmp_path, "cuda").name == "float32"
 
@@ -95,23 +120,36 @@ def test_an_engine_loads_in_what_the_cpu_is_fast_in(
     """A checkpoint in bfloat16 was loaded as it was, which on such a CPU is several times slower than float32."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    AutoModelForCausalLM.from_pretrained(tiny_llama, dtype="bfloat16").save_pretrained(tmp_path)
+    AutoModelForCausalLM.from_pretrained(tiny_llama, dtype="bfloat16").save_pretrained(
+        tmp_path
+    )
     AutoTokenizer.from_pretrained(tiny_llama).save_pretrained(tmp_path)
     if held_back:
         monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     with closing(load_engine("transformers", tmp_path, max_model_len=128)) as engine:
-        assert str(engine._model.module.dtype) == f"torch.{'float32' if held_back else fast_format('cpu').name}"
-    said = {one.subject: one.detail for one in check_model(str(tmp_path))}["number format"]
-    assert not held_back or said.endswith("ATEN_CPU_CAPABILITY=avx2 allows no bfloat16 instructions)")
+        assert (
+            str(engine._model.module.dtype)
+            == f"torch.{'float32' if held_back else fast_format('cpu').name}"
+        )
+    said = {one.subject: one.detail for one in check_model(str(tmp_path))}[
+        "number format"
+    ]
+    assert not held_back or said.endswith(
+        "ATEN_CPU_CAPABILITY=avx2 allows no bfloat16 instructions)"
+    )
 
 
-def test_cudnn_is_left_out_of_attention_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_is_left_out_of_attention_on_a_gpu_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import torch
 
     from selfrag.training.model import device_of
 
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda: torch.device("cuda")
+    )
     before = torch.backends.cuda.cudnn_sdp_enabled()
     try:
         torch.backends.cuda.enable_cudnn_sdp(True)

@@ -20,10 +20,16 @@ def test_lines_come_at_the_first_unit_every_half_minute_and_at_the_end(clock, ca
             run.advance(note="loss 1.5, 400 tokens/s")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "training: step 5 of 104, loss 1.5, 400 tokens/s, 3 minutes left"
-    assert lines[1] == "training: step 20 of 104, loss 1.5, 400 tokens/s, 3 minutes left"
+    assert (
+        lines[1] == "training: step 20 of 104, loss 1.5, 400 tokens/s, 3 minutes left"
+    )
     assert lines[-1] == "training: step 104 of 104, loss 1.5, 400 tokens/s, 0 s left"
     assert len(lines) == 8
-    assert [progress.duration(seconds) for seconds in (0.2, 75, 9000)] == ["0 s", "75 s", "2.5 hours"]
+    assert [progress.duration(seconds) for seconds in (0.2, 75, 9000)] == [
+        "0 s",
+        "75 s",
+        "2.5 hours",
+    ]
 
 
 def test_what_was_done_before_does_not_count_for_the_time_left(clock, capsys):

@@ -14,10 +14,20 @@ HIDDEN = "\u2028\u2029\u200b\u200e\u200f\u061c\ufeff\u00ad\u2066\U000e0041\U000e
 
 
 def test_hidden_characters_are_replaced_but_scripts_that_need_joiners_and_emoji_survive_but_rows_of_them_do_not():
-    assert [printable(f"a{character}b") for character in HIDDEN] == ["a\ufffdb"] * len(HIDDEN)
-    for text in ("\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937", "\u2764\ufe0f", "tab\tand\nline"):
+    assert [printable(f"a{character}b") for character in HIDDEN] == ["a\ufffdb"] * len(
+        HIDDEN
+    )
+    for text in (
+        "\u0645\u06cc\u200c\u062e",
+        "\u0915\u094d\u200d\u0937",
+        "\u2764\ufe0f",
+        "tab\tand\nline",
+    ):
         assert printable(text) == text
-    assert printable("a\ufe0f\ufe0f\ufe0fb\u200d\u200c\u200d") == "a\ufe0f\ufffd\ufffdb\u200d\ufffd\ufffd"
+    assert (
+        printable("a\ufe0f\ufe0f\ufe0fb\u200d\u200c\u200d")
+        == "a\ufe0f\ufffd\ufffdb\u200d\ufffd\ufffd"
+    )
 
 
 @given(st.text(st.characters(codec=None)))
@@ -40,11 +50,19 @@ def test_the_brackets_are_all_that_unicode_folds_into_them():
         for code in range(0x110000):
             if plain in unicodedata.normalize("NFKD", chr(code)):
                 wide = f"<|a|>{'>>x<<'}[y]".replace(plain, chr(code))
-                assert unmarked(wide).count(" ") == unmarked("<|a|>>>x<<[y]").count(" "), hex(code)
+                assert unmarked(wide).count(" ") == unmarked("<|a|>>>x<<[y]").count(
+                    " "
+                ), hex(code)
 
 
 def test_ordinary_text_and_own_wording_stay_and_a_bracket_that_is_not_closed_is_broken():
-    for text in ("a < b > c", "See [1], [2, 3] and [4-6].", "<c0> One. <r12> Two.", '[{"r": 0}]', "a || b; x[0] = -1"):
+    for text in (
+        "a < b > c",
+        "See [1], [2, 3] and [4-6].",
+        "<c0> One. <r12> Two.",
+        '[{"r": 0}]',
+        "a || b; x[0] = -1",
+    ):
         assert unmarked(text) == text
     assert (unmarked("a<|im_"), unmarked("[IN")) == ("a< |im_", "[ IN")
     own = "Judge as <guardian>: [yes/no]"
@@ -53,7 +71,22 @@ def test_ordinary_text_and_own_wording_stay_and_a_bracket_that_is_not_closed_is_
 
 
 @pytest.mark.parametrize(
-    "unit", ["<", "[", "|", ">", "<|", "[1", "~]", "|a", "\u200b>", "<c1", "\ufe0f", "a", "[Document "]
+    "unit",
+    [
+        "<",
+        "[",
+        "|",
+        ">",
+        "<|",
+        "[1",
+        "~]",
+        "|a",
+        "\u200b>",
+        "<c1",
+        "\ufe0f",
+        "a",
+        "[Document ",
+    ],
 )
 @pytest.mark.parametrize("function", [unmarked, printable])
 def test_the_time_is_linear(growth, function, unit):

@@ -17,9 +17,22 @@ from student_cases import PASSAGE, labelled
 
 from critic import evaluation
 from critic.agreement import compare
-from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
+from critic.baselines import (
+    GeneratorCodec,
+    PromptedCodec,
+    majority_critic,
+    tfidf_critic,
+)
 from critic.cases import GROUPS, Case, LabelledCase
-from critic.evaluation import MAJORITY, PROMPTED, TFIDF, EvaluationSubjects, figures, report, run_evaluation
+from critic.evaluation import (
+    MAJORITY,
+    PROMPTED,
+    TFIDF,
+    EvaluationSubjects,
+    figures,
+    report,
+    run_evaluation,
+)
 from critic.student.judge import StudentCritic
 from critic.student.prompt import CriticPrompt
 from critic.teacher.forms import OWN
@@ -31,7 +44,10 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
 
 ISREL_CASE = Case("IsRel", "Q?", evidence=PASSAGE)
-GOLD = [LabelledCase(str(n), ISREL_CASE, "Relevant" if n < 2 else "Irrelevant") for n in range(4)]
+GOLD = [
+    LabelledCase(str(n), ISREL_CASE, "Relevant" if n < 2 else "Irrelevant")
+    for n in range(4)
+]
 
 
 def judged(*distribution, labels=ISREL):
@@ -67,23 +83,35 @@ def test_a_case_without_a_judgment_is_wrong_and_has_no_calibration():
 
 def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
     case = Case("IsSup", "Q?", "", "y", PASSAGE)
-    rows = [LabelledCase("0", case, "Fully supported"), LabelledCase("1", case, "Partially supported")]
+    rows = [
+        LabelledCase("0", case, "Fully supported"),
+        LabelledCase("1", case, "Partially supported"),
+    ]
     right = [judged(0.8, 0.1, 0.1, labels=ISSUP), judged(0.1, 0.8, 0.1, labels=ISSUP)]
     assert figures(rows, right).macro_f1.value == 1.0
 
 
 def agreement(one, two, group="IsUse", **options):
-    left, right = ({f"c{n}": value for n, value in enumerate(values) if value} for values in (one, two))
+    left, right = (
+        {f"c{n}": value for n, value in enumerate(values) if value}
+        for values in (one, two)
+    )
     return compare("a", "b", group, left, right, **options)
 
 
 def test_kappa_by_hand() -> None:
     """20 both Yes, 15 both No, 5 and 10 apart: observed 0.7, by chance 0.5, kappa 0.4."""
     one = ["Relevant"] * 25 + ["Irrelevant"] * 25
-    two = ["Relevant"] * 20 + ["Irrelevant"] * 5 + ["Relevant"] * 10 + ["Irrelevant"] * 15
+    two = (
+        ["Relevant"] * 20 + ["Irrelevant"] * 5 + ["Relevant"] * 10 + ["Irrelevant"] * 15
+    )
     found = agreement(one, two, "IsRel")
     assert found.confusion == ((20, 5), (10, 15))
-    assert (found.agreement.value, found.kappa.n, found.weighted) == (pytest.approx(0.7), 50, None)
+    assert (found.agreement.value, found.kappa.n, found.weighted) == (
+        pytest.approx(0.7),
+        50,
+        None,
+    )
     assert found.kappa.value == pytest.approx(0.4)
     assert found.kappa.low < 0.4 < found.kappa.high
 
@@ -92,7 +120,13 @@ GRADES = list(GROUPS["IsUse"].names)
 
 
 @settings(max_examples=25)
-@given(st.lists(st.tuples(st.sampled_from(GRADES), st.sampled_from(GRADES)), min_size=2, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(GRADES), st.sampled_from(GRADES)),
+        min_size=2,
+        max_size=40,
+    )
+)
 def test_kappa_is_that_of_scikit_learn(pairs) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     one, two = zip(*pairs, strict=True)
@@ -101,41 +135,76 @@ def test_kappa_is_that_of_scikit_learn(pairs) -> None:
         if len({*one, *two}) == 1:
             assert math.isnan(ours.value)
         else:
-            assert ours.value == pytest.approx(metrics.cohen_kappa_score(one, two, labels=GRADES, weights=weights))
+            assert ours.value == pytest.approx(
+                metrics.cohen_kappa_score(one, two, labels=GRADES, weights=weights)
+            )
 
 
-def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero() -> None:
+def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero() -> (
+    None
+):
     found = agreement(["5", "5", "1", None, None], [None, "5", "1", "5", "5"])
-    assert (found.agreement.value, found.agreement.n, found.only_first, found.only_second) == (1.0, 2, 1, 2)
+    assert (
+        found.agreement.value,
+        found.agreement.n,
+        found.only_first,
+        found.only_second,
+    ) == (1.0, 2, 1, 2)
     found = agreement(["5", None], [None, "5"])
     assert found.agreement.n == 0
     assert math.isnan(found.kappa.value)
-    assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["kappa"]["value"] is None
+    assert (
+        json.loads(json.dumps(found.as_dict(), allow_nan=False))["kappa"]["value"]
+        is None
+    )
 
 
 def test_majority_gives_the_most_frequent_label_and_its_share():
-    rows = [LabelledCase(str(i), ISREL_CASE, "Irrelevant" if i < 3 else "Relevant") for i in range(4)]
-    [judgment, other] = majority_critic(rows).judge([ISREL_CASE, Case("IsUse", "Q?", "", "y")])
-    assert (judgment.label, judgment.distribution, other) == ("Irrelevant", (0.25, 0.75), None)
+    rows = [
+        LabelledCase(str(i), ISREL_CASE, "Irrelevant" if i < 3 else "Relevant")
+        for i in range(4)
+    ]
+    [judgment, other] = majority_critic(rows).judge(
+        [ISREL_CASE, Case("IsUse", "Q?", "", "y")]
+    )
+    assert (judgment.label, judgment.distribution, other) == (
+        "Irrelevant",
+        (0.25, 0.75),
+        None,
+    )
 
 
 def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
     told = [
-        replace(row, case=replace(row.case, instruction=f"label{row.case.labels.names.index(row.label)} please"))
+        replace(
+            row,
+            case=replace(
+                row.case,
+                instruction=f"label{row.case.labels.names.index(row.label)} please",
+            ),
+        )
         for row in labelled(each=3)
     ]
     found = tfidf_critic(told).judge([row.case for row in told])
     assert [judgment.label for judgment in found] == [row.label for row in told]
     assert all(sum(judgment.distribution) == pytest.approx(1) for judgment in found)
-    rows = [row for row in told if row.case.group == "IsSup" and row.label != "Partially supported"]
-    [support, use] = tfidf_critic(rows).judge([rows[0].case, Case("IsUse", "Q?", "", "y")])
+    rows = [
+        row
+        for row in told
+        if row.case.group == "IsSup" and row.label != "Partially supported"
+    ]
+    [support, use] = tfidf_critic(rows).judge(
+        [rows[0].case, Case("IsUse", "Q?", "", "y")]
+    )
     assert support.probability("Partially supported") == 0
     assert use is None
 
 
 def test_a_prompt_that_is_too_long_loses_its_passage_then_its_beginning_and_tells_the_tokens():
     case = Case("IsRel", "Q?", evidence=Passage("p", "word " * 300))
-    codec = PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), 20_000)
+    codec = PromptedCodec.from_tokenizer(
+        tiny.byte_level_tokenizer(reflection=False), 20_000
+    )
     whole = codec.prompt(case)
     room = len(whole.ids) + max(map(len, whole.options)) + 1  # and EOS
     for less, parts in ((0, set()), (100, {"evidence"}), (1_000, {"evidence", "task"})):
@@ -145,9 +214,18 @@ def test_a_prompt_that_is_too_long_loses_its_passage_then_its_beginning_and_tell
 
 
 def test_a_label_that_the_form_does_not_offer_is_not_asked_for():
-    codec = PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), 9_000)
-    for case, offered in ((Case("Retrieve", "Add 1 and 1."), 2), (Case("Retrieve", "Q?", "", "It is.", PASSAGE), 3)):
-        assert [bool(option) for option in codec.prompt(case).options] == [True, True, offered == 3]
+    codec = PromptedCodec.from_tokenizer(
+        tiny.byte_level_tokenizer(reflection=False), 9_000
+    )
+    for case, offered in (
+        (Case("Retrieve", "Add 1 and 1."), 2),
+        (Case("Retrieve", "Q?", "", "It is.", PASSAGE), 3),
+    ):
+        assert [bool(option) for option in codec.prompt(case).options] == [
+            True,
+            True,
+            offered == 3,
+        ]
 
 
 SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
@@ -161,9 +239,15 @@ SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
         (Case("Retrieve", "Q?", "One.", "Two.", PASSAGE), f"{SHOWN}[Relevant]One."),
         (Case("IsRel", "Q?", evidence=PASSAGE), SHOWN),
         (Case("IsSup", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is."),
-        (Case("IsSup", "Q?", "One.", "Two.", PASSAGE), f"[No Retrieval]One.{SHOWN}[Relevant]Two."),
+        (
+            Case("IsSup", "Q?", "One.", "Two.", PASSAGE),
+            f"[No Retrieval]One.{SHOWN}[Relevant]Two.",
+        ),
         (Case("IsUse", "Q?", "", "It is."), "[No Retrieval]It is."),
-        (Case("IsUse", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is.[Fully supported]"),
+        (
+            Case("IsUse", "Q?", "", "It is.", PASSAGE),
+            f"{SHOWN}[Relevant]It is.[Fully supported]",
+        ),
     ],
 )
 def test_a_generator_is_asked_where_its_token_is_due(case, asked):
@@ -171,8 +255,12 @@ def test_a_generator_is_asked_where_its_token_is_due(case, asked):
     tokenizer = tiny.byte_level_tokenizer()
     codec = GeneratorCodec.from_tokenizer(tokenizer)
     made = codec.prompt(case)
-    assert tokenizer.decode(made.ids) == f"### Instruction:\nQ?\n\n### Response:\n{asked}"
-    assert [tokenizer.decode(option) for option in made.options] == list(case.labels.tokens)
+    assert (
+        tokenizer.decode(made.ids) == f"### Instruction:\nQ?\n\n### Response:\n{asked}"
+    )
+    assert [tokenizer.decode(option) for option in made.options] == list(
+        case.labels.tokens
+    )
     words = "word " * 3000
     cut = codec.prompt(Case("IsUse", words, words, words, Passage("p", words)))
     assert len(cut.ids) + 1 <= codec.max_length
@@ -186,11 +274,15 @@ def rows(tmp_path_factory):
     return path
 
 
-def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_beside_the_paper(tmp_path, rows):
+def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_beside_the_paper(
+    tmp_path, rows
+):
     out, seen = tmp_path / "new" / "folder" / "figures.json", []
 
     def say(text):
-        seen.append(list(json.loads(out.read_text())["critics"]) if out.exists() else [])
+        seen.append(
+            list(json.loads(out.read_text())["critics"]) if out.exists() else []
+        )
 
     found = run_evaluation(rows, EvaluationSubjects(train=rows), out=out, say=say)
     assert seen == [[], [TFIDF]]
@@ -200,7 +292,11 @@ def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_
     assert len(written["judgments"][TFIDF]) == 4 * 13
     assert written["critics"][MAJORITY]["groups"]["IsRel"]["accuracy"]["n"] == 8
     text = report(found, TFIDF)
-    for line in ("| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |", f"| {MAJORITY} |", "| set1/rule |"):
+    for line in (
+        "| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |",
+        f"| {MAJORITY} |",
+        "| set1/rule |",
+    ):
         assert line in text
     parts = found[TFIDF].parts["IsRel"]
     assert set(parts) == {"human", "derived", "set0/rule", "set1/rule"}
@@ -212,24 +308,44 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
     at = next(n for n, row in enumerate(bad, 1) if row["group"] == "IsRel")
     bad[at - 1]["evidence"] = {"title": "T", "text": ""}
     write_jsonl(tmp_path / "bad.jsonl", bad)
-    write_jsonl(tmp_path / "one.jsonl", [row.as_dict() for row in labelled(each=2) if row.label != "Irrelevant"])
+    write_jsonl(
+        tmp_path / "one.jsonl",
+        [row.as_dict() for row in labelled(each=2) if row.label != "Irrelevant"],
+    )
     (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "config.json").write_text("{}")  # a folder that is taken for a model, until it is loaded
+    (tmp_path / "config.json").write_text(
+        "{}"
+    )  # a folder that is taken for a model, until it is loaded
     for file, train, out, said in (
-        (tmp_path / "bad.jsonl", rows, None, rf"bad\.jsonl:{at}: the text of 'evidence' is empty"),
+        (
+            tmp_path / "bad.jsonl",
+            rows,
+            None,
+            rf"bad\.jsonl:{at}: the text of 'evidence' is empty",
+        ),
         (rows, tmp_path / "one.jsonl", None, "IsRel has rows of one label only"),
         (tmp_path / "empty.jsonl", rows, None, "holds no rows"),
         (rows, rows, rows / "x.json", "cannot write"),
     ):
         with pytest.raises(UserError, match=said):
-            run_evaluation(file, EvaluationSubjects(tmp_path, train=train), out=out, say=pytest.fail)
+            run_evaluation(
+                file,
+                EvaluationSubjects(tmp_path, train=train),
+                out=out,
+                say=pytest.fail,
+            )
     with pytest.raises(UserError, match="nothing to evaluate"):
         EvaluationSubjects()
 
 
 SIX = [
     LabelledCase(
-        f"r{i}", Case("IsRel", f"Question {i}?", evidence=Passage("p", "Text.")), label, "set", "human", "rule"
+        f"r{i}",
+        Case("IsRel", f"Question {i}?", evidence=Passage("p", "Text.")),
+        label,
+        "set",
+        "human",
+        "rule",
     )
     for i, label in enumerate(("Relevant", "Irrelevant") * 3)
 ]
@@ -243,7 +359,11 @@ class Kept:
 
     def prompt(self, case: Case) -> CriticPrompt:
         return CriticPrompt(
-            (1,), ((2,), (3,)), {"evidence": 5} if case.instruction in ("Question 1?", "Question 5?") else {}
+            (1,),
+            ((2,), (3,)),
+            {"evidence": 5}
+            if case.instruction in ("Question 1?", "Question 5?")
+            else {},
         )
 
 
@@ -257,7 +377,9 @@ class World:
         for name in ("critic", "base"):
             (folder / name).mkdir()
             (folder / name / "config.json").write_text("{}")
-        self.subjects = EvaluationSubjects(folder / "critic", folder / "base", self.rows, "transformers")
+        self.subjects = EvaluationSubjects(
+            folder / "critic", folder / "base", self.rows, "transformers"
+        )
 
     def load(self, model, *_):
         self.opened.append(Path(model).name)
@@ -270,8 +392,14 @@ class World:
             raise KeyboardInterrupt
         start = 0.6 if len(cases) == 4 else 0.3
         shares = [start + int(case.instruction.split()[1][:-1]) / 100 for case in cases]
-        found = [Judgment(case.labels, "case", (p, 1 - p), 0.5) for case, p in zip(cases, shares, strict=True)]
-        return [None if case.instruction == "Question 3?" else one for case, one in zip(cases, found, strict=True)]
+        found = [
+            Judgment(case.labels, "case", (p, 1 - p), 0.5)
+            for case, p in zip(cases, shares, strict=True)
+        ]
+        return [
+            None if case.instruction == "Question 3?" else one
+            for case, one in zip(cases, found, strict=True)
+        ]
 
     def run(self, killed=0):
         """Until the call of this number, from 1, which does not come back."""
@@ -288,11 +416,15 @@ def world(tmp_path, monkeypatch):
     world = World(tmp_path)
     made = evaluation._manifest
     monkeypatch.setattr(evaluation, "CHUNK", 4)
-    monkeypatch.setattr(evaluation, "_manifest", lambda *args: made(*args) | {"time": "noon"})
+    monkeypatch.setattr(
+        evaluation, "_manifest", lambda *args: made(*args) | {"time": "noon"}
+    )
     monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
     monkeypatch.setattr(evaluation, "load_critic", world.load)
     monkeypatch.setattr(evaluation, "_load_model", world.load)
-    monkeypatch.setattr(StudentCritic, "judge", lambda critic, cases: world.judge(cases))
+    monkeypatch.setattr(
+        StudentCritic, "judge", lambda critic, cases: world.judge(cases)
+    )
     return world
 
 
@@ -307,11 +439,17 @@ def whole(world):
     return content
 
 
-def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(world, whole):
+def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(
+    world, whole
+):
     written = json.loads(whole)
-    assert written["judgments"]["critic"]["r2"] == pytest.approx({"Relevant": 0.62, "Irrelevant": 0.38})
+    assert written["judgments"]["critic"]["r2"] == pytest.approx(
+        {"Relevant": 0.62, "Irrelevant": 0.38}
+    )
     assert written["judgments"]["critic"]["r3"] is None
-    assert written["judgments"]["critic"]["r4"] == pytest.approx({"Relevant": 0.34, "Irrelevant": 0.66})
+    assert written["judgments"]["critic"]["r4"] == pytest.approx(
+        {"Relevant": 0.34, "Irrelevant": 0.66}
+    )
     # r0 and r2 are called Relevant and are, r5 Irrelevant; r1 is wrong, r3 has no judgment, r4 is wrong.
     assert written["critics"]["critic"]["groups"]["IsRel"]["accuracy"]["value"] == 0.5
     assert written["critics"]["critic"]["seconds"] == 2.0  # one tick a chunk
@@ -324,7 +462,12 @@ def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(worl
 
 @pytest.mark.parametrize(
     ("killed", "opened", "asked"),
-    [(1, ["critic", "base"], [4, 2, 4, 2]), (2, ["critic", "base"], [2, 4, 2]), (4, ["base"], [2]), ("last", [], [])],
+    [
+        (1, ["critic", "base"], [4, 2, 4, 2]),
+        (2, ["critic", "base"], [2, 4, 2]),
+        (4, ["base"], [2]),
+        ("last", [], []),
+    ],
 )
 def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
     world, whole, killed, opened, asked, monkeypatch
@@ -349,13 +492,30 @@ def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda world, patch: write_jsonl(world.rows, [row.as_dict() for row in SIX[:5]]), "rows"),
-        (lambda world, patch: (world.subjects.critic / "critic.json").write_text("{}"), "critic"),
-        (lambda world, patch: patch.setattr("critic.teacher.forms.OWN", replace(OWN, forms={})), "prompt"),
+        (
+            lambda world, patch: write_jsonl(
+                world.rows, [row.as_dict() for row in SIX[:5]]
+            ),
+            "rows",
+        ),
+        (
+            lambda world, patch: (world.subjects.critic / "critic.json").write_text(
+                "{}"
+            ),
+            "critic",
+        ),
+        (
+            lambda world, patch: patch.setattr(
+                "critic.teacher.forms.OWN", replace(OWN, forms={})
+            ),
+            "prompt",
+        ),
         (lambda world, patch: patch.setattr(evaluation, "CHUNK", 3), "chunk"),
     ],
 )
-def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change, named):
+def test_the_journal_of_another_evaluation_is_refused(
+    world, monkeypatch, change, named
+):
     world.kill(2)
     before = world.journal.read_bytes()
     change(world, monkeypatch)

@@ -9,38 +9,87 @@ from hostile import HOSTILE
 from structure import Structure
 
 from critic.cli.main import main
-from critic.inspect import MOST_PARTS, Inspection, Statistics, departure, inspect_rows, render
+from critic.inspect import (
+    MOST_PARTS,
+    Inspection,
+    Statistics,
+    departure,
+    inspect_rows,
+    render,
+)
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import MOST_VISIBLE
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
-from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
+from selfrag.training.rows import (
+    TargetEvidence,
+    TargetText,
+    TargetToken,
+    TrainingRow,
+    write_rows,
+)
 
 HALL = TargetEvidence(
-    Passage("wiki-1", "The ceiling was painted by Ann Example in 1720. It shows a hunt.", "Great Hall")
+    Passage(
+        "wiki-1",
+        "The ceiling was painted by Ann Example in 1720. It shows a hunt.",
+        "Great Hall",
+    )
 )
 OTHER = TargetEvidence(Passage("wiki-2", "A hall is a large room.", "Hall"))
-TOKENS = dict(zip("RNCrifpn12345", (*RETRIEVE.tokens, *ISREL.tokens, *ISSUP.tokens, *ISUSE.tokens), strict=True))
+TOKENS = dict(
+    zip(
+        "RNCrifpn12345",
+        (*RETRIEVE.tokens, *ISREL.tokens, *ISSUP.tokens, *ISUSE.tokens),
+        strict=True,
+    )
+)
 
 
 def target(*parts):
     """Letters of `TOKENS`, E for a passage, and texts."""
     made = [TOKENS.get(part, part) for part in parts]
-    return tuple(TargetToken(one) if one.startswith("[") else HALL if one == "E" else TargetText(one) for one in made)
+    return tuple(
+        TargetToken(one)
+        if one.startswith("[")
+        else HALL
+        if one == "E"
+        else TargetText(one)
+        for one in made
+    )
 
 
 def short(key="nq-1"):
-    return TrainingRow(key, "nq/short_qa", "who painted the ceiling", target("R", "E", "r", "Ann Example", "f", "5"))
+    return TrainingRow(
+        key,
+        "nq/short_qa",
+        "who painted the ceiling",
+        target("R", "E", "r", "Ann Example", "f", "5"),
+    )
 
 
 def unaided(key="alpaca-1"):
-    return TrainingRow(key, "alpaca/instruction", "Name two fruits.", target("N", "Apple, pear.", "4"))
+    return TrainingRow(
+        key, "alpaca/instruction", "Name two fruits.", target("N", "Apple, pear.", "4")
+    )
 
 
 def long(key="asqa-1"):
-    parts = target("R", "E", "r", "Ann Example painted it.", "p", "C", " It shows a hunt.", "f", "R")
+    parts = target(
+        "R",
+        "E",
+        "r",
+        "Ann Example painted it.",
+        "p",
+        "C",
+        " It shows a hunt.",
+        "f",
+        "R",
+    )
     parts += (OTHER, *target("i", " It is famous.", "3"))
-    return TrainingRow(key, "asqa/long_form", "Tell me about the ceiling.", parts, weight=2.0)
+    return TrainingRow(
+        key, "asqa/long_form", "Tell me about the ceiling.", parts, weight=2.0
+    )
 
 
 def hostile(text):
@@ -52,22 +101,54 @@ def hostile(text):
 
 def provenance(row, text=""):
     """A record as `critic augment` writes it, with `text` in every place for text."""
-    judged = {"label": f"Relevant{text}", "p": {f"Relevant{text}": 0.9}, "coverage": 0.99, "source": "token"}
-    candidate = {"rank": 1, "id": f"wiki-1{text}", "title": f"Great Hall{text}", "score": 12.5, "isrel": judged}
+    judged = {
+        "label": f"Relevant{text}",
+        "p": {f"Relevant{text}": 0.9},
+        "coverage": 0.99,
+        "source": "token",
+    }
+    candidate = {
+        "rank": 1,
+        "id": f"wiki-1{text}",
+        "title": f"Great Hall{text}",
+        "score": 12.5,
+        "isrel": judged,
+    }
     segment = {
-        **{"start": 0, "end": 9, "token": f"[Retrieval]{text}", "why": f"asked for{text}", "chosen": f"wiki-1{text}"},
-        **{"query": f"who painted{text}", "rule": f"relevant and fully supported{text}, best of 3"},
-        "candidates": [candidate, candidate | {"rank": 2, "id": f"wiki-9{text}", "issup": None}],
+        **{
+            "start": 0,
+            "end": 9,
+            "token": f"[Retrieval]{text}",
+            "why": f"asked for{text}",
+            "chosen": f"wiki-1{text}",
+        },
+        **{
+            "query": f"who painted{text}",
+            "rule": f"relevant and fully supported{text}, best of 3",
+        },
+        "candidates": [
+            candidate,
+            candidate | {"rank": 2, "id": f"wiki-9{text}", "issup": None},
+        ],
     }
     return {
-        **{"id": row.id, "why": f"as it came{text}", "query": f"who painted the ceiling{text}", "segments": [segment]},
+        **{
+            "id": row.id,
+            "why": f"as it came{text}",
+            "query": f"who painted the ceiling{text}",
+            "segments": [segment],
+        },
         "retrieve": {"label": "Retrieval", "p": {"Retrieval": 0.75}, "ratio": 0.8},
         "isuse": {"label": "5", "p": {"5": 0.5}},
         "a key of tomorrow": [text],
     }
 
 
-ROWS = [made(f"{made.__name__}-{n}") for made, count in ((short, 60), (unaided, 40), (long, 3)) for n in range(count)]
+ROWS = [
+    made(f"{made.__name__}-{n}")
+    for made, count in ((short, 60), (unaided, 40), (long, 3))
+    for n in range(count)
+]
 
 
 @pytest.fixture
@@ -85,21 +166,37 @@ def test_table_3_counts_rows_that_retrieve_at_least_once(file):
         "asqa/long_form": (3, 3),
     }
     long = statistics.sources["asqa/long_form"]
-    assert (long.labels(RETRIEVE), long.labels(ISREL), long.labels(ISSUP)) == ([6, 0, 3], [3, 3], [3, 3, 0])
-    assert (long.labels(ISUSE), long.words) == ([0, 0, 3, 0, 0], {11: 3})  # 4 + 4 + 3 words, passages left out
+    assert (long.labels(RETRIEVE), long.labels(ISREL), long.labels(ISSUP)) == (
+        [6, 0, 3],
+        [3, 3],
+        [3, 3, 0],
+    )
+    assert (long.labels(ISUSE), long.words) == (
+        [0, 0, 3, 0, 0],
+        {11: 3},
+    )  # 4 + 4 + 3 words, passages left out
     total = statistics.total
     assert (total.rows, total.retrieving) == (103, 63)
     assert (total.passages, total.segments) == ({0: 40, 1: 60, 2: 3}, {1: 100, 3: 3})
 
 
-def test_the_sample_is_seeded_and_takes_from_every_source_whatever_the_shards(file, tmp_path):
+def test_the_sample_is_seeded_and_takes_from_every_source_whatever_the_shards(
+    file, tmp_path
+):
     first = inspect_rows([file], count=13, seed=1).sample
-    assert {row.id for row in first} != {row.id for row in inspect_rows([file], count=13, seed=2).sample}
+    assert {row.id for row in first} != {
+        row.id for row in inspect_rows([file], count=13, seed=2).sample
+    }
     by_source = [row.source for row in first]
-    assert [by_source.count(s) for s in ("nq/short_qa", "alpaca/instruction", "asqa/long_form")] == [5, 5, 3]
+    assert [
+        by_source.count(s)
+        for s in ("nq/short_qa", "alpaca/instruction", "asqa/long_form")
+    ] == [5, 5, 3]
     assert inspect_rows([file], count=0).sample == ()
     assert len(inspect_rows([file], count=1_000).sample) == 103
-    assert {row.id for row in inspect_rows([file], count=9, seed=1).sample} <= {row.id for row in first}
+    assert {row.id for row in inspect_rows([file], count=9, seed=1).sample} <= {
+        row.id for row in first
+    }
     shards = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     write_rows(shards[0], ROWS[:70])
     write_rows(shards[1], ROWS[70:])
@@ -114,14 +211,19 @@ def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
     records.write_text("".join(json.dumps(provenance(row)) + "\n" for row in ROWS[:50]))
     found = inspect_rows([file], count=10, provenance=[records])
     assert (found.recorded, found.rules) == (50, {"relevant and fully supported": 50})
-    assert set(found.provenance) == {row.id for row in found.sample} & {row.id for row in ROWS[:50]}
+    assert set(found.provenance) == {row.id for row in found.sample} & {
+        row.id for row in ROWS[:50]
+    }
 
 
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
         (("R", "E", "r", "a", "f", "5"), ""),
-        (("N", "a", "R", "E", "i", "b", "C", "c", "p", "R", "E", "r", "d", "f", "5"), ""),
+        (
+            ("N", "a", "R", "E", "i", "b", "C", "c", "p", "R", "E", "r", "d", "f", "5"),
+            "",
+        ),
         (("a", "5"), "text, [Utility:5]"),
         (("N", "a"), "nothing"),
         (("5",), "[Utility:5]"),
@@ -129,7 +231,10 @@ def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
         (("N", "E", "r", "a", "5"), "passage, [Relevant], text, [Utility:5]"),
         (("R", "E", "a", "5"), "[Retrieval], passage, text, [Utility:5]"),
         (("N", "a", "R", "b", "5"), "[Retrieval], text, [Utility:5]"),
-        (("C", "a", "f", "5"), "[Continue to Use Evidence], text, [Fully supported], [Utility:5]"),
+        (
+            ("C", "a", "f", "5"),
+            "[Continue to Use Evidence], text, [Fully supported], [Utility:5]",
+        ),
         (("R", "E", "i", "a", "p", "5"), "[Partially supported], [Utility:5]"),
     ],
 )
@@ -141,9 +246,14 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
     records, out = tmp_path / "provenance.jsonl", tmp_path / "page.html"
     records.write_text(json.dumps(provenance(ROWS[0])) + "\n")
     pages = []
-    for files in ([str(file), "--provenance", str(records)], [str(tmp_path)]):  # a folder of critic augment
+    for files in (
+        [str(file), "--provenance", str(records)],
+        [str(tmp_path)],
+    ):  # a folder of critic augment
         assert main(["inspect", *files, "-o", str(out), "-n", "103"]) == 0
-        assert capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"
+        assert (
+            capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"
+        )
         pages.append(out.read_text(encoding="utf-8"))
     assert pages[0].count("<article ") == 103
     assert pages[0] == pages[1]
@@ -172,7 +282,11 @@ def rendered(rows, records=None, files=(("rows", "0"),)):
     statistics, records = Statistics(), records or {}
     for row in rows:
         statistics.add(row)
-    return render(Inspection(tuple(files), 7, statistics, tuple(rows), records, recorded=len(records)))
+    return render(
+        Inspection(
+            tuple(files), 7, statistics, tuple(rows), records, recorded=len(records)
+        )
+    )
 
 
 def page(*args, **rest):
@@ -197,7 +311,12 @@ def test_hostile_text_is_text(name):
 
 
 def test_huge_rows_are_cut_and_say_so():
-    row = TrainingRow("big", "s", "a" * 1_000_000, (*target("N"), *[TargetText("word ")] * 5_000, *target("5")))
+    row = TrainingRow(
+        "big",
+        "s",
+        "a" * 1_000_000,
+        (*target("N"), *[TargetText("word ")] * 5_000, *target("5")),
+    )
     text = rendered([row])
     assert len(text) < 80_000
     assert f"({1_000_000 - MOST_VISIBLE:,} more characters)" in text
@@ -208,20 +327,44 @@ def test_a_row_shows_its_tokens_text_folded_passages_and_provenance_for_the_ear_
     rows = [short(), unaided(), long()]
     found = page(rows, {row.id: provenance(row) for row in rows[:1]})
     text, tags = found.text(), found.tags
-    said = ("[Continue to Use Evidence]", "Ann Example painted it.", "asqa-1", "weight 2", "Tell me about the ceiling.")
+    said = (
+        "[Continue to Use Evidence]",
+        "Ann Example painted it.",
+        "asqa-1",
+        "weight 2",
+        "Tell me about the ceiling.",
+    )
     assert [part for part in said if part not in text] == []
-    folded = [attrs for tag, attrs in tags if tag == "details" and ("class", "passage") in attrs]
+    folded = [
+        attrs
+        for tag, attrs in tags
+        if tag == "details" and ("class", "passage") in attrs
+    ]
     assert len(folded) == 3
     assert all("open" not in dict(attrs) for attrs in folded)
     assert HALL.passage.text in found.text("div")
     assert found.text("summary").count("why these tokens") == 1
-    said = ("who painted the ceiling", "relevant and fully supported, best of 3", "Retrieval 0.75", "12.5", "a key of")
+    said = (
+        "who painted the ceiling",
+        "relevant and fully supported, best of 3",
+        "Retrieval 0.75",
+        "12.5",
+        "a key of",
+    )
     assert [part for part in said if part not in text] == []
     assert ("html", (("lang", "en"),)) in tags
     assert all(dict(attrs).get("aria-label") for tag, attrs in tags if tag == "svg")
-    assert all(dict(attrs).get("scope") in ("row", "col") for tag, attrs in tags if tag == "th")
-    for one, other in (("table", "caption"), ("details", "summary"), ("input", "label")):
-        assert sum(tag == one for tag, _ in tags) == sum(tag == other for tag, _ in tags)
+    assert all(
+        dict(attrs).get("scope") in ("row", "col") for tag, attrs in tags if tag == "th"
+    )
+    for one, other in (
+        ("table", "caption"),
+        ("details", "summary"),
+        ("input", "label"),
+    ):
+        assert sum(tag == one for tag, _ in tags) == sum(
+            tag == other for tag, _ in tags
+        )
     levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -229,6 +372,18 @@ def test_a_row_shows_its_tokens_text_folded_passages_and_provenance_for_the_ear_
 
 def test_provenance_of_another_making_is_tolerated():
     odd = {"isrel": {"label": ["x"], "p": {"x": 1}}, "score": "high"}
-    segments = [1, None, "x", {}, {"candidates": [2, {}, odd], "retrieve": {"p": {"a": None}}}]
-    for record in ({}, {"segments": None, "retrieve": 3, "isuse": [], "why": {"a": 1}}, {"segments": segments * 20}):
-        assert "why these tokens" in page([short()], {short().id: record}).text("summary")
+    segments = [
+        1,
+        None,
+        "x",
+        {},
+        {"candidates": [2, {}, odd], "retrieve": {"p": {"a": None}}},
+    ]
+    for record in (
+        {},
+        {"segments": None, "retrieve": 3, "isuse": [], "why": {"a": 1}},
+        {"segments": segments * 20},
+    ):
+        assert "why these tokens" in page([short()], {short().id: record}).text(
+            "summary"
+        )

@@ -17,7 +17,12 @@ from selfrag.common.errors import UserError
 
 TOLD = {form: f"You judge {form}." for form in FORMS}
 HALL = "Great Hall\nAnn painted it in 1720."
-OBJECT = {"instruction": "Who?", "output": "Ann. In 1720.", "target_output": "In 1720.", "preceding_sentences": "Ann."}
+OBJECT = {
+    "instruction": "Who?",
+    "output": "Ann. In 1720.",
+    "target_output": "In 1720.",
+    "preceding_sentences": "Ann.",
+}
 OBJECT |= {"evidence": HALL, "q_id": "q1", "sent_idx": 1}
 
 
@@ -32,10 +37,24 @@ def reply(**fields: object) -> dict[str, object]:
 RETRIEVE = f"Task instruction: Who?\nPreceding sentences: Ann.\nEvidence: {HALL}\nOutput: In 1720."
 COMBINED = [
     combined("retrieval", "Retrieve", "Task instruction: Who?", "[Retrieval]"),
-    combined("multi_retrieval", "Retrieve/evidence", RETRIEVE, "[Continue to Use Evidence]"),
-    combined("relevance", "IsRel", f"Task instruction: Who?\nEvidence: {HALL}", "[Relevant]"),
-    combined("groudness", "IsSup", f"Task instruction: Who?\nOutput: Ann.\nEvidence: {HALL}", "[Fully supported]"),
-    combined("utility", "IsUse", "Task instruction: Who?\nOutput: Ann. In 1720.", "[Utility:4]"),
+    combined(
+        "multi_retrieval", "Retrieve/evidence", RETRIEVE, "[Continue to Use Evidence]"
+    ),
+    combined(
+        "relevance", "IsRel", f"Task instruction: Who?\nEvidence: {HALL}", "[Relevant]"
+    ),
+    combined(
+        "groudness",
+        "IsSup",
+        f"Task instruction: Who?\nOutput: Ann.\nEvidence: {HALL}",
+        "[Fully supported]",
+    ),
+    combined(
+        "utility",
+        "IsUse",
+        "Task instruction: Who?\nOutput: Ann. In 1720.",
+        "[Utility:4]",
+    ),
 ]
 """A row of each form."""
 
@@ -44,7 +63,11 @@ COMBINED = [
     ("record", "case", "label"),
     [
         (COMBINED[0], ("Retrieve", "Who?", "", "", ""), "Retrieval"),
-        (COMBINED[1], ("Retrieve", "Who?", "Ann.", "In 1720.", HALL), "Continue to Use Evidence"),
+        (
+            COMBINED[1],
+            ("Retrieve", "Who?", "Ann.", "In 1720.", HALL),
+            "Continue to Use Evidence",
+        ),
         (
             COMBINED[1] | {"input": RETRIEVE.replace("Ann.", "None", 1)},
             ("Retrieve", "Who?", "", "In 1720.", HALL),
@@ -53,19 +76,43 @@ COMBINED = [
         (COMBINED[2], ("IsRel", "Who?", "", "", HALL), "Relevant"),
         (COMBINED[3], ("IsSup", "Who?", "", "Ann.", HALL), "Fully supported"),
         (COMBINED[4], ("IsUse", "Who?", "", "Ann. In 1720.", ""), "4"),
-        (COMBINED[4] | {"output": "[Relevant]"}, ("IsUse", "Who?", "", "Ann. In 1720.", ""), ""),
-        (reply(score="[Partially supported] "), ("IsSup", "Who?", "Ann.", "In 1720.", HALL), "Partially supported"),
-        (reply(score="", raw_output="[Irrelevant]\nExplanation: no"), ("IsRel", "Who?", "", "", HALL), "Irrelevant"),
+        (
+            COMBINED[4] | {"output": "[Relevant]"},
+            ("IsUse", "Who?", "", "Ann. In 1720.", ""),
+            "",
+        ),
+        (
+            reply(score="[Partially supported] "),
+            ("IsSup", "Who?", "Ann.", "In 1720.", HALL),
+            "Partially supported",
+        ),
+        (
+            reply(score="", raw_output="[Irrelevant]\nExplanation: no"),
+            ("IsRel", "Who?", "", "", HALL),
+            "Irrelevant",
+        ),
         (reply(score=3), ("IsUse", "Who?", "", "Ann. In 1720.", ""), "3"),
         (reply(score=7), ("IsSup", "Who?", "Ann.", "In 1720.", HALL), ""),
-        (reply(decision_token="[No Retrieval]"), ("Retrieve", "Who?", "Ann.", "In 1720.", HALL), "No Retrieval"),
-        ({"input": "##\nTask instruction: Who?", "output": "Yes"}, ("Retrieve", "Who?", "", "", ""), "Retrieval"),
+        (
+            reply(decision_token="[No Retrieval]"),
+            ("Retrieve", "Who?", "Ann.", "In 1720.", HALL),
+            "No Retrieval",
+        ),
+        (
+            {"input": "##\nTask instruction: Who?", "output": "Yes"},
+            ("Retrieve", "Who?", "", "", ""),
+            "Retrieval",
+        ),
     ],
 )
 def test_a_published_row_is_a_case_with_its_label(record, case, label):
     row = parse_released(record, "k")
     group, instruction, preceding, output, evidence = case
-    passage = None if not evidence else Passage("k/evidence", *reversed(evidence.split("\n", 1)))
+    passage = (
+        None
+        if not evidence
+        else Passage("k/evidence", *reversed(evidence.split("\n", 1)))
+    )
     assert row.case == Case(group, instruction, preceding, output, passage)
     assert row.label == label
     assert row.label_source == "gpt-4"
@@ -75,10 +122,19 @@ def test_a_published_row_is_a_case_with_its_label(record, case, label):
     ("record", "said"),
     [
         (COMBINED[0] | {"task": "mood"}, "unknown task 'mood'"),
-        (COMBINED[0] | {"input": "Who?"}, "'input' must begin with 'Task instruction: ', not 'Who\\?'"),
+        (
+            COMBINED[0] | {"input": "Who?"},
+            "'input' must begin with 'Task instruction: ', not 'Who\\?'",
+        ),
         (COMBINED[0] | {"input": 7}, "'input' must be text or an object, not 7"),
-        ({"input": [1], "output": "x"}, r"'input' must be text or an object, not \[1\]"),
-        (COMBINED[0] | {"input": "Task instruction: "}, "the instruction of the case is empty"),
+        (
+            {"input": [1], "output": "x"},
+            r"'input' must be text or an object, not \[1\]",
+        ),
+        (
+            COMBINED[0] | {"input": "Task instruction: "},
+            "the instruction of the case is empty",
+        ),
         (COMBINED[2] | {"output": "[Mostly]"}, "the teacher gave no label"),
         (COMBINED[2] | {"input": "Task instruction: Who?"}, "IsRel needs 'evidence'"),
         ({"input": {}}, "no 'score' or 'decision_token' or 'output' in a row"),
@@ -91,9 +147,19 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path, record, said):
         list(read_labelled(path, judgeable=True))
 
 
-def test_published_labels_label_their_own_rows_and_those_without_one_are_set_aside(tmp_path, capsys):
+def test_published_labels_label_their_own_rows_and_those_without_one_are_set_aside(
+    tmp_path, capsys
+):
     path, out = tmp_path / "train.json", tmp_path / "out"
-    path.write_text(json.dumps([*COMBINED, COMBINED[2] | {"output": "[Mostly]", "input": COMBINED[2]["input"] + "!"}]))
+    path.write_text(
+        json.dumps(
+            [
+                *COMBINED,
+                COMBINED[2]
+                | {"output": "[Mostly]", "input": COMBINED[2]["input"] + "!"},
+            ]
+        )
+    )
     assert main(["label", str(path), "--gold", str(path), "-o", str(out)]) == 0
     rows = list(read_labelled(out / "labelled.jsonl"))
     assert [row.id for row in rows] == [f"train-{number}" for number in range(1, 6)]
@@ -105,11 +171,17 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
 
 @pytest.mark.engine
 def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, capsys):
-    critic, rows = tiny.save_llama(tmp_path / "critic", reflection=False), tmp_path / "train.json"
+    critic, rows = (
+        tiny.save_llama(tmp_path / "critic", reflection=False),
+        tmp_path / "train.json",
+    )
     rows.write_text(json.dumps(COMBINED[:4]))
     command = ["adopt", str(rows), str(critic)]
     assert main(command) == 2
-    assert "has no rows of IsUse; give the published training file" in capsys.readouterr().err
+    assert (
+        "has no rows of IsUse; give the published training file"
+        in capsys.readouterr().err
+    )
     rows.write_text(json.dumps(COMBINED))
     assert main(command) == 0
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
@@ -124,7 +196,10 @@ def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, capsys):
             assert tokenizer.decode([*prompt.ids, *option]) == text + token
     long = Case("IsSup", "Who?", "", "Ann.", Passage("p", "word " * 900))
     assert codec.prompt(long).dropped.keys() == {"evidence"}
-    assert main(["eval", str(rows), "--critic", str(critic), "--engine", "transformers"]) == 2
+    assert (
+        main(["eval", str(rows), "--critic", str(critic), "--engine", "transformers"])
+        == 2
+    )
     assert "do not fit the engine's max_model_len=1024" in capsys.readouterr().err
     assert main(command) == 2
     assert "without critic.json" in capsys.readouterr().err

@@ -20,19 +20,29 @@ from selfrag.common.jsonl import write_jsonl
 
 
 def searching(hits=4):
-    return CountingRetriever(lambda query: [Passage(f"{query}/{n}", f"found {n} for {query}") for n in range(hits)])
+    return CountingRetriever(
+        lambda query: [
+            Passage(f"{query}/{n}", f"found {n} for {query}") for n in range(hits)
+        ]
+    )
 
 
 def pair(number, *, passages=1, sentences=3):
-    gold = tuple(Passage(f"g{number}-{n}", f"gold text {number} {n}") for n in range(passages))
+    gold = tuple(
+        Passage(f"g{number}-{n}", f"gold text {number} {n}") for n in range(passages)
+    )
     output = " ".join(f"Sentence {n} of output {number}." for n in range(sentences))
-    return Pair(f"p{number}", f"set{number % 3}", f"Instruction {number}", output, passages=gold)
+    return Pair(
+        f"p{number}", f"set{number % 3}", f"Instruction {number}", output, passages=gold
+    )
 
 
 ALL = {"Retrieve": 24, "IsRel": 24, "IsSup": 24, "IsUse": 24}
 
 
-def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(tmp_path) -> None:
+def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(
+    tmp_path,
+) -> None:
     sample = draw([pair(n) for n in range(40)], ALL, find, retriever=searching())
     assert Counter(question.case.group for question in sample.questions) == ALL
     assert sample.short() == {}
@@ -40,14 +50,23 @@ def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(tmp_pat
     for question in sample.questions:
         case, output = question.case, outputs[question.id.partition("/")[0]]
         check(case)
-        assert question.rule == "isuse_of_other_output" or f"{case.preceding} {case.output}".strip() in output
-        assert (case.output == "") == (case.group == "IsRel" or question.rule == "retrieve_for_instruction")
-    assert Counter(question.rule for question in sample.questions) == {rule.name: 8 for rule in RULES}
+        assert (
+            question.rule == "isuse_of_other_output"
+            or f"{case.preceding} {case.output}".strip() in output
+        )
+        assert (case.output == "") == (
+            case.group == "IsRel" or question.rule == "retrieve_for_instruction"
+        )
+    assert Counter(question.rule for question in sample.questions) == {
+        rule.name: 8 for rule in RULES
+    }
     assert len({question.id for question in sample.questions}) == 96
     assert len({digest(question.case) for question in sample.questions}) == 96
     written = [question.as_dict() for question in sample.questions]
     write_jsonl(tmp_path / "cases.jsonl", written)
-    assert [question.as_dict() for question in read_questions(tmp_path / "cases.jsonl")] == written
+    assert [
+        question.as_dict() for question in read_questions(tmp_path / "cases.jsonl")
+    ] == written
 
 
 def test_what_one_rule_cannot_give_comes_from_others() -> None:
@@ -58,33 +77,56 @@ def test_what_one_rule_cannot_give_comes_from_others() -> None:
     assert counts["isuse_of_output"] + counts["isuse_of_other_output"] == 30
     assert (counts["isrel_of_gold_passage"], counts["isrel_of_other_passage"]) == (2, 8)
     assert sample.left_out["isuse_of_beginning"] == 30
-    none = draw([pair(n, passages=0) for n in range(9)], {"IsSup": 5}, find, retriever=searching(hits=0))
+    none = draw(
+        [pair(n, passages=0) for n in range(9)],
+        {"IsSup": 5},
+        find,
+        retriever=searching(hits=0),
+    )
     assert (none.questions, none.short()) == ([], {"IsSup": 5})
     with pytest.raises(UserError, match="no pairs to draw from"):
         draw([], ALL, find)
 
 
-def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work() -> None:
+def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work() -> (
+    None
+):
     """Official code: unseeded, and it crashes where a data set that it knows by name is missing."""
     first, second, other = (
-        draw([pair(n) for n in range(30)], ALL, find, seed=seed, retriever=searching()).questions for seed in (1, 1, 2)
+        draw(
+            [pair(n) for n in range(30)], ALL, find, seed=seed, retriever=searching()
+        ).questions
+        for seed in (1, 1, 2)
     )
     assert first == second != other
 
 
 def test_defect_32_a_passage_is_drawn_from_its_own_list() -> None:
     """Official code draws positions below the length of a list instead of members of it."""
-    sample = draw([pair(n, passages=3) for n in range(60)], {"IsRel": 60, "IsSup": 60}, find, retriever=searching())
+    sample = draw(
+        [pair(n, passages=3) for n in range(60)],
+        {"IsRel": 60, "IsSup": 60},
+        find,
+        retriever=searching(),
+    )
     drawn = Counter()
     for question in sample.questions:
-        owner, text = question.id.partition("/")[0].removeprefix("p"), question.case.evidence.text
+        owner, text = (
+            question.id.partition("/")[0].removeprefix("p"),
+            question.case.evidence.text,
+        )
         if question.rule.endswith("found_passage"):
             assert f"Instruction {owner} " in text
             drawn["found", text.split()[1]] += 1
         else:
-            assert text.startswith(f"gold text {owner} ") is question.rule.endswith("gold_passage")
+            assert text.startswith(f"gold text {owner} ") is question.rule.endswith(
+                "gold_passage"
+            )
             drawn["gold", text[-1]] += 1
-    assert set(drawn) == {*(("gold", n) for n in "012"), *(("found", n) for n in "0123")}
+    assert set(drawn) == {
+        *(("gold", n) for n in "012"),
+        *(("found", n) for n in "0123"),
+    }
 
 
 def test_defect_38_searches_go_out_in_batches_with_instruction_and_text() -> None:
@@ -92,11 +134,17 @@ def test_defect_38_searches_go_out_in_batches_with_instruction_and_text() -> Non
     found = searching()
     draw([pair(n) for n in range(WAVE + 5)], {"IsRel": 2 * WAVE}, find, retriever=found)
     assert [len(batch) for batch in found.calls] == [WAVE, 5][: len(found.calls)]
-    assert all(query.startswith("Instruction ") and "Sentence " in query for query in found.queries)
+    assert all(
+        query.startswith("Instruction ") and "Sentence " in query
+        for query in found.queries
+    )
 
 
 def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -> None:
-    evil = [Pair(f"p{n}", "set|<b>", f"# {n} \x1b[31m<script>|x|\n# Heading", "Out.") for n in range(9)]
+    evil = [
+        Pair(f"p{n}", "set|<b>", f"# {n} \x1b[31m<script>|x|\n# Heading", "Out.")
+        for n in range(9)
+    ]
     text = report(draw(evil, {"Retrieve": 5, "IsUse": 3, "IsRel": 2}, find))
     for shown in ("| Retrieve | 5 | 5 |", "| IsRel | 2 | 0 |", "> \\# Heading"):
         assert shown in text
@@ -104,9 +152,18 @@ def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -
     assert "\x1b" not in text
 
 
-def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(tmp_path, capsys) -> None:
+def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
+    tmp_path, capsys
+) -> None:
     files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
-    command = ["sample", *files, "-o", str(tmp_path / "cases.jsonl"), "--target", "IsUse=2"]
+    command = [
+        "sample",
+        *files,
+        "-o",
+        str(tmp_path / "cases.jsonl"),
+        "--target",
+        "IsUse=2",
+    ]
     write_jsonl(files[0], [pair(1).as_dict()])
     for change, said in (
         ({"id": "p1"}, "id 'p1' occurs twice"),
@@ -149,9 +206,16 @@ def test_a_bad_target_is_one_line(texts, reason) -> None:
 def test_rows_fill_targets_in_order(wanted, text, kept) -> None:
     filling = Filling(parse_targets(wanted))
     labels = {"r": "Relevant", "i": "Irrelevant"}
-    assert [n for n, letter in enumerate(text) if filling.add("IsRel", labels[letter])] == kept
+    assert [
+        n for n, letter in enumerate(text) if filling.add("IsRel", labels[letter])
+    ] == kept
 
 
 def test_the_papers_targets_are_those_of_appendix_a1() -> None:
-    assert PAPER == {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
+    assert PAPER == {
+        "Retrieve": 12_594,
+        "IsSup": 11_181,
+        "IsRel": 19_317,
+        "IsUse": 3_831,
+    }
     assert parse_targets(f"{group}={count}" for group, count in PAPER.items()) == PAPER

@@ -22,7 +22,22 @@ from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 
-TEXTS = ("One.", "Two.", "Three", " four.", "", " ", "- five\n", ", six", "7", "8", "9", "Ten.", "Eleven.", "12%")
+TEXTS = (
+    "One.",
+    "Two.",
+    "Three",
+    " four.",
+    "",
+    " ",
+    "- five\n",
+    ", six",
+    "7",
+    "8",
+    "9",
+    "Ten.",
+    "Eleven.",
+    "12%",
+)
 
 
 def _seed(seed: int, ids: Sequence[int]) -> int:
@@ -42,7 +57,12 @@ def random_model(
         draw = random.Random(_seed(seed, request.prompt_ids))
         if request.max_tokens == 1:
             scale = UNEXPECTED if noise and draw.random() < noise else 1.0
-            rows = {0: {i: scale * draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}}
+            rows = {
+                0: {
+                    i: scale * draw.choice((0.1, 0.2, 0.5, draw.random()))
+                    for i in VOCABULARY.watch
+                }
+            }
             return ScriptedReply((FIRST_CHARACTER,), rows)
         if draw.random() < failures:
             return Failed("no memory")
@@ -54,17 +74,24 @@ def random_model(
                 break
         if not request.stop_ids and ids[-1] != EOS:
             ids.append(EOS)
-        return ScriptedReply(tuple(ids), rows, [draw.choice((-0.125, -0.5, -draw.random())) for _ in ids])
+        return ScriptedReply(
+            tuple(ids), rows, [draw.choice((-0.125, -0.5, -draw.random())) for _ in ids]
+        )
 
     return reply
 
 
-def _segment(draw: random.Random, ids: list[int], rows: dict[int, dict[int, float]], noise: float) -> None:
+def _segment(
+    draw: random.Random, ids: list[int], rows: dict[int, dict[int, float]], noise: float
+) -> None:
     """Add a segment, which a Retrieve token or EOS ends."""
     for labels in CRITIQUES:
         if labels is not ISREL:
             scale = UNEXPECTED if noise and draw.random() < noise else 1.0
-            rows[len(ids)] = {i: scale * draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}
+            rows[len(ids)] = {
+                i: scale * draw.choice((0.1, 0.2, 0.5, draw.random()))
+                for i in VOCABULARY.watch
+            }
         if draw.random() < 0.7:
             rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.7)) for i in VOCABULARY.watch}
             ids.append(draw.choice(VOCABULARY.group(labels)))
@@ -79,9 +106,17 @@ def random_search(seed: int, most: int = 5) -> Callable[[str], list[Passage]]:
 
     def search(query: str) -> list[Passage]:
         draw = random.Random(_seed(seed, query.encode()))
-        names = [f"d{draw.randrange(9)}" for _ in range(draw.choice((0, 1, *range(2, most + 1), *range(2, most + 1))))]
+        names = [
+            f"d{draw.randrange(9)}"
+            for _ in range(
+                draw.choice((0, 1, *range(2, most + 1), *range(2, most + 1)))
+            )
+        ]
         texts = [draw.choice(("Text", "Text", "Other text")) for _ in names]
-        return [Passage(n, f"{text} of {n}.", f"Title of {n}", 1.0) for n, text in zip(names, texts, strict=True)]
+        return [
+            Passage(n, f"{text} of {n}.", f"Title of {n}", 1.0)
+            for n, text in zip(names, texts, strict=True)
+        ]
 
     return search
 
@@ -112,7 +147,9 @@ policies = st.builds(
     undefined=st.sampled_from(["skip", "force", "zero"]),
     aggregate=st.sampled_from(["product", "sum", "vote"]),
     accumulate=st.sampled_from(["mean", "sum", "product"]),
-    require=st.sampled_from([{}, {}, {"issup": ["Fully supported", "Partially supported"]}]),
+    require=st.sampled_from(
+        [{}, {}, {"issup": ["Fully supported", "Partially supported"]}]
+    ),
     forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}, {"isuse": ["1"]}]),
     history=st.sampled_from(["text", "text+passages"]),
 )

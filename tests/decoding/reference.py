@@ -23,17 +23,45 @@ from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 EOS, BOS, FIRST = 0, 40, 100
 LIMITS = EngineLimits(max_model_len=4096, vocab_size=FIRST + 0x110000)
 # The table of the published checkpoints, counted from 1.
-NO, YES, KEEP, IRRELEVANT, RELEVANT, OPEN, CLOSE, U1, U2, U3, U4, U5, FULLY, PARTIALLY, CONTRADICTED = range(1, 16)
+(
+    NO,
+    YES,
+    KEEP,
+    IRRELEVANT,
+    RELEVANT,
+    OPEN,
+    CLOSE,
+    U1,
+    U2,
+    U3,
+    U4,
+    U5,
+    FULLY,
+    PARTIALLY,
+    CONTRADICTED,
+) = range(1, 16)
 RETRIEVE = (YES, NO, KEEP)
-GROUPS = {"isrel": (RELEVANT, IRRELEVANT), "issup": (FULLY, PARTIALLY, CONTRADICTED), "isuse": (U1, U2, U3, U4, U5)}
-VALUES = {"isrel": (1.0, 0.0), "issup": (1.0, 0.5, 0.0), "isuse": (-1.0, -0.5, 0.0, 0.5, 1.0)}
+GROUPS = {
+    "isrel": (RELEVANT, IRRELEVANT),
+    "issup": (FULLY, PARTIALLY, CONTRADICTED),
+    "isuse": (U1, U2, U3, U4, U5),
+}
+VALUES = {
+    "isrel": (1.0, 0.0),
+    "issup": (1.0, 0.5, 0.0),
+    "isuse": (-1.0, -0.5, 0.0, 0.5, 1.0),
+}
 NAMES = {
     "isrel": ("Relevant", "Irrelevant"),
     "issup": ("Fully supported", "Partially supported", "No support / Contradictory"),
     "isuse": ("1", "2", "3", "4", "5"),
 }
 WATCHED = (*RETRIEVE, *(i for ids in GROUPS.values() for i in ids))
-DUE = {"passage": ("isrel", "issup", "isuse"), "continue": ("issup", "isuse"), "none": ("isuse",)}
+DUE = {
+    "passage": ("isrel", "issup", "isuse"),
+    "continue": ("issup", "isuse"),
+    "none": ("isuse",),
+}
 NEAR = 1e-9
 LEAST = 0.01  # probability of a critique group below which what is read there is noise
 
@@ -75,7 +103,9 @@ class Step:
     ids: tuple[int, ...] = ()
     likelihood: float = 0.0
     critiques: dict[str, Distribution | None] = field(default_factory=dict)
-    noise: set[str] = field(default_factory=set)  # critiques that the model did not expect where they were read
+    noise: set[str] = field(
+        default_factory=set
+    )  # critiques that the model did not expect where they were read
     boundary: tuple[float, ...] | None = None  # raw probabilities of Retrieve
     ended_itself: bool = False  # by EOS
     over: bool = False  # nothing may follow
@@ -83,7 +113,10 @@ class Step:
 
     @property
     def path(self) -> list[Step]:
-        return [*(self.before.path if self.before else []), *([self] if self.number >= 0 else [])]
+        return [
+            *(self.before.path if self.before else []),
+            *([self] if self.number >= 0 else []),
+        ]
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -104,7 +137,10 @@ class Step:
 
     @property
     def evidence(self) -> Passage | None:
-        return next((step.passage for step in reversed(self.path) if step.passage is not None), None)
+        return next(
+            (step.passage for step in reversed(self.path) if step.passage is not None),
+            None,
+        )
 
     @property
     def bare(self) -> bool:
@@ -147,8 +183,14 @@ class Asked:
     """A generation: its ids, and the probability of each watched id at each position."""
 
     def __init__(self, result: Generated, watched: Sequence[int]) -> None:
-        self.ids, self.logprobs, self.finish = result.token_ids, result.token_logprobs, result.finish
-        self.rows = [dict(zip(watched, map(float, row), strict=True)) for row in result.watched]
+        self.ids, self.logprobs, self.finish = (
+            result.token_ids,
+            result.token_logprobs,
+            result.finish,
+        )
+        self.rows = [
+            dict(zip(watched, map(float, row), strict=True)) for row in result.watched
+        ]
 
     def raw(self, position: int, ids: Sequence[int]) -> tuple[float, ...]:
         return tuple(math.exp(self.rows[position][i]) for i in ids)
@@ -169,7 +211,11 @@ class Reference:
     """Decodes one question."""
 
     def __init__(
-        self, model: Model, search: Search, policy: Decoding, evidence: Sequence[Passage] | None = None
+        self,
+        model: Model,
+        search: Search,
+        policy: Decoding,
+        evidence: Sequence[Passage] | None = None,
     ) -> None:
         self.engine = ScriptedEngine(model, EOS, limits=LIMITS)
         self.search, self.policy, self.evidence = search, policy, evidence
@@ -178,7 +224,14 @@ class Reference:
         self.forbidden, self.nothing = False, False  # of the first step
         self.reason = ""
 
-    def ask(self, ids: tuple[int, ...], most: int = 1, *, stop: tuple[int, ...] = (), **options: Any) -> Asked:
+    def ask(
+        self,
+        ids: tuple[int, ...],
+        most: int = 1,
+        *,
+        stop: tuple[int, ...] = (),
+        **options: Any,
+    ) -> Asked:
         watched = options.pop("watch_ids", WATCHED)
         self.engine.submit(Generate(ids, most, stop, watch_ids=watched, **options))
         ((_, result),) = self.engine.step()
@@ -194,7 +247,9 @@ class Reference:
             try:
                 root.boundary = self.ask(root.prefix).raw(0, RETRIEVE)
             except Refused as reason:
-                raise Unanswerable(f"the model could not read the question: {reason}") from reason
+                raise Unanswerable(
+                    f"the model could not read the question: {reason}"
+                ) from reason
         return root
 
     def action(self, step: Step) -> str:
@@ -207,7 +262,9 @@ class Reference:
         if step.evidence is not None and policy.segment_end == "retrieval":
             return "retrieve"
         continues = step.evidence is not None and keep > max(yes, no)
-        by_threshold = policy.threshold == 0 or policy.keep_evidence == "below_threshold"
+        by_threshold = (
+            policy.threshold == 0 or policy.keep_evidence == "below_threshold"
+        )
         if continues and (policy.threshold is None or not by_threshold):
             return "continue"
         if policy.threshold is None:
@@ -217,7 +274,9 @@ class Reference:
         elif policy.retrieve_test == "all":
             score = yes / (yes + no + keep)
         else:
-            size = max(1.0, math.fsum(raw))  # the random models' numbers may sum to more than 1
+            size = max(
+                1.0, math.fsum(raw)
+            )  # the random models' numbers may sum to more than 1
             log_yes, log_no = math.log(yes / size), math.log(no / size)
             score = log_yes / (log_yes + log_no)
         if abs(score - policy.threshold) < 1e-6:  # the engine's numbers have 24 bits
@@ -231,12 +290,16 @@ class Reference:
         if found is None:
             last = step.text.strip()
             once = self.policy.retrieve_once or not last
-            found = self.search(question if once else f"{question} {last}")[: self.searched]
+            found = self.search(question if once else f"{question} {last}")[
+                : self.searched
+            ]
             if self.policy.retrieve_once:
                 self.kept = list(found)
         distinct: list[Passage] = []
         for passage in found:
-            known = any((p.title, p.text) == (passage.title, passage.text) for p in distinct)
+            known = any(
+                (p.title, p.text) == (passage.title, passage.text) for p in distinct
+            )
             if passage.text.strip() and not known:
                 distinct.append(passage)
         return self.shortlisted(step, distinct[: self.searched])
@@ -253,7 +316,9 @@ class Reference:
         for passage in passages:
             scores.append(-1.0)
             with suppress(Refused):
-                asked = self.ask((*step.prefix, YES, *shown(passage, self.policy.passage_tokens)))
+                asked = self.ask(
+                    (*step.prefix, YES, *shown(passage, self.policy.passage_tokens))
+                )
                 scores[-1] = asked.share(0, GROUPS["isrel"])[0]
         order = sorted(range(len(passages)), key=lambda i: -scores[i])
         return [passages[i] for i in order[: self.policy.passages]]
@@ -268,7 +333,11 @@ class Reference:
             sources = [("passage", passage) for passage in self.find(question, step)]
         elif action == "continue":
             sources = [("continue", step.evidence)]
-        if action == "retrieve" and not sources and self.policy.without_evidence == "abstain":
+        if (
+            action == "retrieve"
+            and not sources
+            and self.policy.without_evidence == "abstain"
+        ):
             self.nothing |= step.before is None
             return []
         if not sources or (action == "retrieve" and self.policy.no_retrieval_branch):
@@ -286,14 +355,24 @@ class Reference:
         self.count += 1
         most = max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent))
         try:
-            asked = self.ask(step.prefix, most, stop=RETRIEVE if policy.segment_end == "retrieve" else ())
+            asked = self.ask(
+                step.prefix,
+                most,
+                stop=RETRIEVE if policy.segment_end == "retrieve" else (),
+            )
         except Refused as reason:
             self.failed += 1
             self.reason = self.reason or str(reason)
             step.branch = "failed"
             return step
-        whole = asked.ids[:-1] if asked.finish in (Finish.STOP, Finish.EOS) else asked.ids
-        cuts = policy.segment_end == "retrieval" and passage is not None and YES in asked.ids
+        whole = (
+            asked.ids[:-1] if asked.finish in (Finish.STOP, Finish.EOS) else asked.ids
+        )
+        cuts = (
+            policy.segment_end == "retrieval"
+            and passage is not None
+            and YES in asked.ids
+        )
         end = asked.ids.index(YES) if cuts else len(whole)
         step.ids = whole[:end]
         stopped = cuts or asked.finish is Finish.STOP
@@ -302,24 +381,47 @@ class Reference:
         if stopped:
             step.boundary = asked.raw(end, RETRIEVE)
         own = asked.logprobs[: len(whole)]
-        counted = {"segment": own, "product": own, "all": asked.logprobs, "none": ()}[policy.likelihood]
+        counted = {"segment": own, "product": own, "all": asked.logprobs, "none": ()}[
+            policy.likelihood
+        ]
         root = 1 if policy.likelihood == "product" else len(counted)
-        step.likelihood = math.prod(math.exp(p) for p in counted) ** (1 / root) if counted else 0.0
+        step.likelihood = (
+            math.prod(math.exp(p) for p in counted) ** (1 / root) if counted else 0.0
+        )
         last = len(before.path) + 1 == policy.max_segments
-        goes_on = policy.after_cut == "go_on" and asked.finish is Finish.BUDGET and not last
+        goes_on = (
+            policy.after_cut == "go_on" and asked.finish is Finish.BUDGET and not last
+        )
         goes_on = goes_on and not stopped and step.spent < policy.answer_tokens
         self.criticise(step, asked, whole, end, goes_on=goes_on)
         step.over = step.boundary is None or step.spent >= policy.answer_tokens
-        step.prefix = (*before.prefix, *step.written) if again else (*step.prefix, *step.ids)
+        step.prefix = (
+            (*before.prefix, *step.written) if again else (*step.prefix, *step.ids)
+        )
         return step
 
-    def criticise(self, step: Step, asked: Asked, whole: tuple[int, ...], end: int, *, goes_on: bool) -> None:
+    def criticise(
+        self,
+        step: Step,
+        asked: Asked,
+        whole: tuple[int, ...],
+        end: int,
+        *,
+        goes_on: bool,
+    ) -> None:
         """Critiques where they were emitted; else, if the settings need them, where they were due.
 
         `whole` was written and may be longer than the segment, which ends before position `end`.
         """
-        needed = set(GROUPS) if self.policy.undefined == "force" else {*map(str, self.policy.require)}
-        needed |= {*map(str, self.policy.forbid), *(("isrel",) if self.policy.undefined == "zero" else ())}
+        needed = (
+            set(GROUPS)
+            if self.policy.undefined == "force"
+            else {*map(str, self.policy.require)}
+        )
+        needed |= {
+            *map(str, self.policy.forbid),
+            *(("isrel",) if self.policy.undefined == "zero" else ()),
+        }
         late = []
         for name in DUE[step.branch]:
             ids = GROUPS[name]
@@ -327,15 +429,23 @@ class Reference:
             if name == "isrel":
                 places = [0] if asked.ids and (0 in places or name in needed) else []
             if not places and name in needed and end < len(asked.ids):
-                control = [i for i in range(end + 1) if asked.ids[i] < FIRST and asked.ids[i] not in GROUPS["isrel"]]
+                control = [
+                    i
+                    for i in range(end + 1)
+                    if asked.ids[i] < FIRST and asked.ids[i] not in GROUPS["isrel"]
+                ]
                 places = [control[0] if name == "issup" else end]
-            step.critiques[name] = asked.critique(places[0], name, step.noise) if places else None
+            step.critiques[name] = (
+                asked.critique(places[0], name, step.noise) if places else None
+            )
             if not places and name in needed:
                 late.append(name)
         if late or goes_on:
             with suppress(Refused):
                 more = self.ask((*step.prefix, *step.ids))
-                step.critiques |= {name: more.critique(0, name, step.noise) for name in late}
+                step.critiques |= {
+                    name: more.critique(0, name, step.noise) for name in late
+                }
                 if goes_on:
                     step.boundary = more.raw(0, RETRIEVE)
 
@@ -368,14 +478,24 @@ class Reference:
         """Eq. 3 and 4 with the group scores of A.4."""
         return step.likelihood + self.critique(step.critiques, step.noise)
 
-    def critique(self, critiques: dict[str, Distribution | None], noise: set[str]) -> float:
+    def critique(
+        self, critiques: dict[str, Distribution | None], noise: set[str]
+    ) -> float:
         weights = self.policy.weights
-        weight = {"isrel": weights.isrel, "issup": weights.issup, "isuse": weights.isuse}
+        weight = {
+            "isrel": weights.isrel,
+            "issup": weights.issup,
+            "isuse": weights.isuse,
+        }
         total, present = 0.0, 0.0
         for name, values in VALUES.items():
             found = critiques.get(name)
-            if found is not None and (name not in noise or self.policy.undefined == "zero"):
-                total += weight[name] * math.fsum(p * value for p, value in zip(found, values, strict=True))
+            if found is not None and (
+                name not in noise or self.policy.undefined == "zero"
+            ):
+                total += weight[name] * math.fsum(
+                    p * value for p, value in zip(found, values, strict=True)
+                )
                 present += abs(weight[name])
         if self.policy.undefined != "zero" and present > 0:
             total *= math.fsum(map(abs, weight.values())) / present
@@ -383,15 +503,21 @@ class Reference:
 
     def path_score(self, step: Step) -> float:
         path = step.path
-        scores = [self.segment_score(one) for one in path if not one.bare] or [self.segment_score(path[0])]
+        scores = [self.segment_score(one) for one in path if not one.bare] or [
+            self.segment_score(path[0])
+        ]
         if self.policy.accumulate == "product":
             return math.prod(scores)
-        return math.fsum(scores) / (len(scores) if self.policy.accumulate == "mean" else 1)
+        return math.fsum(scores) / (
+            len(scores) if self.policy.accumulate == "mean" else 1
+        )
 
     def ranked(self, steps: Sequence[Step]) -> list[Step]:
         """Best first; the earlier of equals first."""
         scores = {step: self.path_score(step) for step in steps}
-        return self.sorted_by(sorted(steps, key=lambda step: step.number), scores.__getitem__)
+        return self.sorted_by(
+            sorted(steps, key=lambda step: step.number), scores.__getitem__
+        )
 
     # --- the search
 
@@ -405,7 +531,9 @@ class Reference:
         for depth in range(1, self.policy.max_segments + 1):
             usable: list[Step] = []
             for step in live:
-                following = [one for one in self.candidates(question, step) if self.usable(one)]
+                following = [
+                    one for one in self.candidates(question, step) if self.usable(one)
+                ]
                 if not following and step.before is not None:
                     finished.append(step)  # nothing follows, so the answer ends there
                 usable += following
@@ -436,14 +564,25 @@ class Reference:
         for step in best.path if best is not None else ():
             if step.branch == "passage" and step.passage is not None:
                 relevance = step.critiques.get("isrel")
-                cited = None if relevance is not None and first_best(relevance) == 1 else step.passage
+                cited = (
+                    None
+                    if relevance is not None and first_best(relevance) == 1
+                    else step.passage
+                )
             if step.bare:
                 continue
             body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
-            glued = not text or text[-1].isspace() or body[0].isspace() or body[0] in ".,;:!?)]}%"
+            glued = (
+                not text
+                or text[-1].isspace()
+                or body[0].isspace()
+                or body[0] in ".,;:!?)]}%"
+            )
             text += body if glued else f" {body}"
             segments.append((body, None if step.branch == "none" else cited))
-        return Said(text, segments, None if best is None else self.path_score(best), self.close)
+        return Said(
+            text, segments, None if best is None else self.path_score(best), self.close
+        )
 
     # --- closed sets
 
@@ -457,7 +596,9 @@ class Reference:
         """
         root = self.start(question)
         retrieves = self.action(root) == "retrieve"
-        passages: list[Passage | None] = [*self.find(question, root)] if retrieves else []
+        passages: list[Passage | None] = (
+            [*self.find(question, root)] if retrieves else []
+        )
         if retrieves and not passages and self.policy.without_evidence == "abstain":
             return Said(ABSTENTION, [], None, self.close)
         if not passages or self.policy.no_retrieval_branch:
@@ -474,21 +615,36 @@ class Reference:
             raise Unanswerable(f"no option could be scored: {self.reason}")
         scored = [one for one in found if one.allowed]
         if self.policy.aggregate == "sum":
-            scored = [replace(one, probability=one.probability + one.weight, weight=1.0) for one in scored]
+            scored = [
+                replace(one, probability=one.probability + one.weight, weight=1.0)
+                for one in scored
+            ]
         if not any(one.weight > 0 for one in scored):
             scored = [replace(one, weight=1.0) for one in scored]
         totals: dict[str, float] = {}
         for one in scored:
             totals[one.text] = totals.get(one.text, 0.0) + one.part
-        order = self.sorted_by(sorted(totals, key=options.index), lambda text: totals[text])
+        order = self.sorted_by(
+            sorted(totals, key=options.index), lambda text: totals[text]
+        )
         if not order:
             return Said(ABSTENTION, [], None, self.close)  # no option is allowed
-        best = self.sorted_by([one for one in scored if one.text == order[0]], lambda one: one.part)[0]
-        return Said(best.text.strip(" "), [(best.text, best.cited)], totals[best.text], self.close)
+        best = self.sorted_by(
+            [one for one in scored if one.text == order[0]], lambda one: one.part
+        )[0]
+        return Said(
+            best.text.strip(" "),
+            [(best.text, best.cited)],
+            totals[best.text],
+            self.close,
+        )
 
     def vote(self, root: Step, passages: Sequence[Passage | None]) -> Said:
         """What is written after each passage, by the sum of the scores of equal texts."""
-        steps = [self.candidate(root, "none" if one is None else "passage", one) for one in passages]
+        steps = [
+            self.candidate(root, "none" if one is None else "passage", one)
+            for one in passages
+        ]
         if self.count == self.failed:
             raise Unanswerable(f"no candidate could be generated: {self.reason}")
         totals: dict[str, float] = {}
@@ -497,12 +653,23 @@ class Reference:
             totals[text] = totals.get(text, 0.0) + self.segment_score(step)
         if not totals:
             return Said(ABSTENTION if self.forbidden else "", [], None, self.close)
-        order = {text: i for i, text in enumerate(dict.fromkeys(step.text.strip() for step in steps))}
-        best = self.sorted_by(sorted(totals, key=order.__getitem__), totals.__getitem__)[0]
-        votes = [step for step in steps if self.usable(step) and step.text.strip() == best]
+        order = {
+            text: i
+            for i, text in enumerate(dict.fromkeys(step.text.strip() for step in steps))
+        }
+        best = self.sorted_by(
+            sorted(totals, key=order.__getitem__), totals.__getitem__
+        )[0]
+        votes = [
+            step for step in steps if self.usable(step) and step.text.strip() == best
+        ]
         step = self.sorted_by(votes, self.segment_score)[0]
         relevance = step.critiques.get("isrel")
-        cited = None if relevance is not None and first_best(relevance) == 1 else step.passage
+        cited = (
+            None
+            if relevance is not None and first_best(relevance) == 1
+            else step.passage
+        )
         return Said(best, [(best, cited)], totals[best], self.close)
 
     def sorted_by(self, items: Sequence[T], score: Callable[[T], float]) -> list[T]:
@@ -512,7 +679,9 @@ class Reference:
             self.close |= 0 < abs(one - other) < NEAR * max(1.0, abs(one))
         return found
 
-    def option_row(self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]) -> list[Option]:
+    def option_row(
+        self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]
+    ) -> list[Option]:
         """Every option after one passage, spelt out token by token."""
         relevance, branch, cited, noise = None, "none", None, set[str]()
         if passage is None:
@@ -525,27 +694,50 @@ class Reference:
             cited = passage if first_best(relevance) == 0 else None
         logs = [self.spelt(prefix, option, options) for option in options]
         row = []
-        for option, probability in zip(options, share([math.exp(log - max(logs)) for log in logs]), strict=True):
+        for option, probability in zip(
+            options, share([math.exp(log - max(logs)) for log in logs]), strict=True
+        ):
             critiques: dict[str, Distribution | None] = {"isrel": relevance}
             here = (*prefix, *characters(option))
             for name in DUE[branch]:
                 if name != "isrel":
                     support = critiques.get("issup")
-                    after = () if support is None else (GROUPS["issup"][first_best(support)],)
+                    after = (
+                        ()
+                        if support is None
+                        else (GROUPS["issup"][first_best(support)],)
+                    )
                     with suppress(Refused):
-                        critiques[name] = self.ask((*here, *after)).critique(0, name, noise)
-            row.append(Option(option, cited, probability, self.critique(critiques, noise), self.allowed(critiques)))
+                        critiques[name] = self.ask((*here, *after)).critique(
+                            0, name, noise
+                        )
+            row.append(
+                Option(
+                    option,
+                    cited,
+                    probability,
+                    self.critique(critiques, noise),
+                    self.allowed(critiques),
+                )
+            )
             noise = noise & {"isrel"}
         return row
 
-    def spelt(self, prefix: tuple[int, ...], option: str, options: Sequence[str]) -> float:
+    def spelt(
+        self, prefix: tuple[int, ...], option: str, options: Sequence[str]
+    ) -> float:
         """Log-probability of an option; where another one begins with it, also that it ends there."""
         ids = characters(option)
         asked = [(ids[:i], (token,)) for i, token in enumerate(ids)]
         if any(other != option and other.startswith(option) for other in options):
             asked.append((ids, (EOS, *range(1, 16))))
-        rows = [self.ask((*prefix, *written), watch_ids=watched).rows[0] for written, watched in asked]
-        return math.fsum(math.log(math.fsum(math.exp(log) for log in row.values())) for row in rows)
+        rows = [
+            self.ask((*prefix, *written), watch_ids=watched).rows[0]
+            for written, watched in asked
+        ]
+        return math.fsum(
+            math.log(math.fsum(math.exp(log) for log in row.values())) for row in rows
+        )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,21 @@ Chat = tuple[tuple[str, str], ...]
 WORDING: dict[str, Any] = tomllib.loads(
     (files("selfrag.judges") / "reflection_prompts.toml").read_text(encoding="utf-8")
 )
-WORDS = (" One", " two", " Three", " Dr", " 3", "7", ".", ".", "!", "?", ".5", "\n\n", " one")
+WORDS = (
+    " One",
+    " two",
+    " Three",
+    " Dr",
+    " 3",
+    "7",
+    ".",
+    ".",
+    "!",
+    "?",
+    ".5",
+    "\n\n",
+    " one",
+)
 ENDS = (".", "!", "?")
 
 
@@ -61,10 +75,19 @@ class Talker:
 class TalkingExecutor(Executor):
     """Runs a `Talker` as engines run models: `sentence` ends a text after a token that may end one."""
 
-    def __init__(self, talker: Talker, *, continues: bool = True, logprobs: bool = True) -> None:
-        self.talker, self.continues, self.logprobs, self.count = talker, continues, logprobs, 0
+    def __init__(
+        self, talker: Talker, *, continues: bool = True, logprobs: bool = True
+    ) -> None:
+        self.talker, self.continues, self.logprobs, self.count = (
+            talker,
+            continues,
+            logprobs,
+            0,
+        )
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         self.count += len(requests)
         return [self.complete(request) for request in requests]
         yield []
@@ -75,7 +98,14 @@ class TalkingExecutor(Executor):
             (slot,) = request.slots
             if self.talker.fails(chat, "label"):
                 return Failed("no memory")
-            return Completion(scores=(tuple(math.log(self.talker.probability(chat, w)) for w in slot.surfaces),))
+            return Completion(
+                scores=(
+                    tuple(
+                        math.log(self.talker.probability(chat, w))
+                        for w in slot.surfaces
+                    ),
+                )
+            )
         if self.talker.fails(chat, request.prefill):
             return Failed("no memory")
         text, finish, tokens = "", "length", []
@@ -109,7 +139,11 @@ def first_sentence(text: str) -> int | None:
         word = before.split()[-1] if before.split() and not before[-1].isspace() else ""
         numbered = word.isdigit() and not before.removesuffix(word).strip()
         paragraph = "\n" in after[: len(after) - len(following)]
-        if character == "." and run == 0 and (numbered or (word == "Dr" and not paragraph)):
+        if (
+            character == "."
+            and run == 0
+            and (numbered or (word == "Dr" and not paragraph))
+        ):
             continue
         spaces = after[: len(after) - len(following)]
         return place + 1 + (len(spaces) if "\n" in spaces else 0)
@@ -119,8 +153,15 @@ def first_sentence(text: str) -> int | None:
 class Draft:
     """A segment while it is written, request after request."""
 
-    def __init__(self, talker: Talker, chat: Chat, begun: str, by_sentence: bool) -> None:
-        self.talker, self.chat, self.begun, self.by_sentence = talker, chat, begun, by_sentence
+    def __init__(
+        self, talker: Talker, chat: Chat, begun: str, by_sentence: bool
+    ) -> None:
+        self.talker, self.chat, self.begun, self.by_sentence = (
+            talker,
+            chat,
+            begun,
+            by_sentence,
+        )
         self.text, self.spent, self.ended = "", 0, ""
         self.tokens: list[tuple[str, float]] = []
         self.end: int | None = None  # characters of the segment
@@ -169,9 +210,18 @@ class ChatReference(Reference):
     """Decodes one question with a chat model."""
 
     def __init__(
-        self, talker: Talker, search: Search, policy: Decoding, evidence: Sequence[Passage] | None = None
+        self,
+        talker: Talker,
+        search: Search,
+        policy: Decoding,
+        evidence: Sequence[Passage] | None = None,
     ) -> None:
-        self.talker, self.search, self.policy, self.evidence = talker, search, policy, evidence
+        self.talker, self.search, self.policy, self.evidence = (
+            talker,
+            search,
+            policy,
+            evidence,
+        )
         self.kept: list[Passage] | None = None
         self.count, self.failed, self.close = 0, 0, False
         self.forbidden, self.nothing, self.reason = False, False, ""
@@ -183,14 +233,20 @@ class ChatReference(Reference):
         """Return the one user turn."""
         parts = [f"Question: {self.question}"]
         if passage is not None:
-            title, _, body = f"{passage.title}\n{passage.text}"[: self.policy.passage_tokens].partition("\n")
+            title, _, body = f"{passage.title}\n{passage.text}"[
+                : self.policy.passage_tokens
+            ].partition("\n")
             parts.append(f"Passage: {' '.join(title.split())}\n  {body.strip()}")
         return (("user", "\n\n".join([*parts, task])),)
 
     def writing(self, passage: Passage | None) -> Chat:
-        return self.shown(passage, WORDING["write" if passage is None else "write_from_passage"])
+        return self.shown(
+            passage, WORDING["write" if passage is None else "write_from_passage"]
+        )
 
-    def judged(self, name: str, passage: Passage | None, text: str = "") -> Distribution | None:
+    def judged(
+        self, name: str, passage: Passage | None, text: str = ""
+    ) -> Distribution | None:
         """Return the probability of each label of a group; None where the request fails."""
         entry = WORDING[name]
         reply = entry["replies"][0]
@@ -203,10 +259,16 @@ class ChatReference(Reference):
         masses = []
         for word in reply["words"]:
             spellings = dict.fromkeys((word, word.capitalize()))
-            masses.append(math.fsum(self.talker.probability(chat, spelling) for spelling in spellings))
+            masses.append(
+                math.fsum(
+                    self.talker.probability(chat, spelling) for spelling in spellings
+                )
+            )
         return tuple(masses)
 
-    def critique_of(self, name: str, passage: Passage | None, text: str = "") -> Distribution | None:
+    def critique_of(
+        self, name: str, passage: Passage | None, text: str = ""
+    ) -> Distribution | None:
         masses = self.judged(name, passage, text)
         return None if masses is None else share(masses)
 
@@ -234,7 +296,9 @@ class ChatReference(Reference):
     def action(self, step: Step) -> str:
         if step.before is not None and self.policy.mode == "adaptive":
             if step.boundary is None:
-                step.boundary = self.judged("retrieve_later", step.evidence, self.answer(step).strip())
+                step.boundary = self.judged(
+                    "retrieve_later", step.evidence, self.answer(step).strip()
+                )
             if step.boundary is None:
                 return "write"
         return super().action(step)
@@ -259,8 +323,15 @@ class ChatReference(Reference):
         policy = self.policy
         step = ChatStep(before, self.count, branch, passage)
         self.count += 1
-        draft = Draft(self.talker, self.writing(passage), self.answer(before), policy.segment_end == "retrieve")
-        draft.write(max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent)))
+        draft = Draft(
+            self.talker,
+            self.writing(passage),
+            self.answer(before),
+            policy.segment_end == "retrieve",
+        )
+        draft.write(
+            max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent))
+        )
         if draft.ended == "failed":
             self.failed += 1
             self.reason = self.reason or "no memory"
@@ -277,18 +348,36 @@ class ChatReference(Reference):
             position += len(token)
         if logs and policy.likelihood != "none":
             product = math.prod(map(math.exp, logs))
-            step.likelihood = product if policy.likelihood == "product" else product ** (1 / len(logs))
-        last, spent_all = len(before.path) + 1 == policy.max_segments, step.spent >= policy.answer_tokens
-        goes_on = policy.after_cut == "go_on" and draft.ended == "budget" and not last and not spent_all
+            step.likelihood = (
+                product
+                if policy.likelihood == "product"
+                else product ** (1 / len(logs))
+            )
+        last, spent_all = (
+            len(before.path) + 1 == policy.max_segments,
+            step.spent >= policy.answer_tokens,
+        )
+        goes_on = (
+            policy.after_cut == "go_on"
+            and draft.ended == "budget"
+            and not last
+            and not spent_all
+        )
         step.over = (draft.ended != "stop" and not goes_on) or spent_all
-        if not step.bare and step.written not in [one.written for one in step.path[:-1]]:
+        if not step.bare and step.written not in [
+            one.written for one in step.path[:-1]
+        ]:
             self.criticise_by_prompts(step)
         return step
 
     def criticise_by_prompts(self, step: Step) -> None:
         """IsRel of the passage; IsSup of the segment, IsUse of the answer where weights or constraints ask for them."""
         weights = self.policy.weights
-        weight = {"isrel": weights.isrel, "issup": weights.issup, "isuse": weights.isuse}
+        weight = {
+            "isrel": weights.isrel,
+            "issup": weights.issup,
+            "isuse": weights.isuse,
+        }
         constrained = {*map(str, self.policy.require), *map(str, self.policy.forbid)}
         for name in DUE[step.branch]:
             if name != "isrel" and not weight[name] and name not in constrained:
@@ -297,9 +386,13 @@ class ChatReference(Reference):
                 assert step.passage is not None
                 step.critiques[name] = self.relevance(step.passage)
             elif name == "issup":
-                step.critiques[name] = self.critique_of(name, step.passage, step.text.strip())
+                step.critiques[name] = self.critique_of(
+                    name, step.passage, step.text.strip()
+                )
             else:
-                step.critiques[name] = self.critique_of(name, step.passage, self.so_far(step))
+                step.critiques[name] = self.critique_of(
+                    name, step.passage, self.so_far(step)
+                )
 
     def so_far(self, step: Step) -> str:
         """Return the answer up to a segment, white space around that left out."""
@@ -309,6 +402,10 @@ class ChatReference(Reference):
         return before + text if glued else f"{before} {text}"
 
     def usable(self, step: Step) -> bool:
-        if step.branch != "failed" and step.bare and not (step.ended_itself and len(step.path) > 1):
+        if (
+            step.branch != "failed"
+            and step.bare
+            and not (step.ended_itself and len(step.path) > 1)
+        ):
             return False
         return super().usable(step)

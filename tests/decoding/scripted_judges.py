@@ -18,15 +18,24 @@ from selfrag.reflection.labels import ISSUP, LabelSet
 from selfrag.reflection.requests import Generate, Steps
 
 
-def says(*distribution: float, labels: LabelSet = ISSUP, source: JudgmentSource = JudgmentSource.ADAPTER) -> Judgment:
+def says(
+    *distribution: float,
+    labels: LabelSet = ISSUP,
+    source: JudgmentSource = JudgmentSource.ADAPTER,
+) -> Judgment:
     """A judgment with this distribution."""
     return Judgment(labels, "somewhere", distribution, 1.0, source)
 
 
-def seen(question: str, passages: Sequence = (), text: str = "", history: Sequence = ()) -> JudgeInput:
+def seen(
+    question: str, passages: Sequence = (), text: str = "", history: Sequence = ()
+) -> JudgeInput:
     """What a judge of segments looks at."""
     turns = [Message(turn.role, turn.text) for turn in history]
-    turns += [Message("user", question), *([Message("assistant", text)] if text else [])]
+    turns += [
+        Message("user", question),
+        *([Message("assistant", text)] if text else []),
+    ]
     return JudgeInput(tuple(turns), tuple(passages))
 
 
@@ -59,9 +68,24 @@ class Scripted(Judge):
 
     def _reflection(self, state: JudgeInput) -> Reflection:
         made = self.verdict(state)
-        judgments = () if made is None else (made,) if isinstance(made, Judgment) else tuple(made)
-        site = state.in_message(SiteKind.RESPONSE, -1 % len(state.messages), state.begin) if state.text else None
-        return Reflection(state, tuple(Finding(site or judged_turn(state), judgment) for judgment in judgments))
+        judgments = (
+            ()
+            if made is None
+            else (made,)
+            if isinstance(made, Judgment)
+            else tuple(made)
+        )
+        site = (
+            state.in_message(SiteKind.RESPONSE, -1 % len(state.messages), state.begin)
+            if state.text
+            else None
+        )
+        return Reflection(
+            state,
+            tuple(
+                Finding(site or judged_turn(state), judgment) for judgment in judgments
+            ),
+        )
 
 
 def draw(seed: int, *parts: str) -> random.Random:

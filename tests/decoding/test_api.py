@@ -33,13 +33,18 @@ CITING = {
 
 def rag(*questions: str, tree: Any = CITING, **options: Any) -> SelfRAG:
     engine = scripted(dict.fromkeys(questions, tree))
-    return SelfRAG(PROMPTING, engine, Searches(lambda query: passages("d1", "d2")), **options)
+    return SelfRAG(
+        PROMPTING, engine, Searches(lambda query: passages("d1", "d2")), **options
+    )
 
 
 def test_options_by_name_change_the_defaults() -> None:
     assert rag("Q").generate("Q", mode="never").text == "Own words."
     assert rag("Q", defaults=Decoding(mode="never")).generate("Q").text == "Own words."
-    assert rag("Q", defaults=Decoding(mode="never")).generate("Q", mode="always").text == "Found."
+    assert (
+        rag("Q", defaults=Decoding(mode="never")).generate("Q", mode="always").text
+        == "Found."
+    )
     both = rag("Q").generate("Q", decoding=Decoding(mode="never"), beam=1)
     assert both.trace.decoding == Decoding(mode="never", beam=1)
     assert rag("Q").generate("Q", weights=Weights(isrel=-5)).text == "Other."
@@ -48,7 +53,10 @@ def test_options_by_name_change_the_defaults() -> None:
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
 def test_an_unknown_option_is_refused_at_once_with_those_like_it(call: str) -> None:
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)
-    with pytest.raises(UserError, match=r"unknown setting 'treshold'; did you mean threshold\? All are in"):
+    with pytest.raises(
+        UserError,
+        match=r"unknown setting 'treshold'; did you mean threshold\? All are in",
+    ):
         getattr(rag("Q"), call)(*arguments, treshold=0.1)
     with pytest.raises(UserError, match="decoding='paper'"):
         getattr(rag("Q"), call)(*arguments, decoding="paper")
@@ -57,7 +65,9 @@ def test_an_unknown_option_is_refused_at_once_with_those_like_it(call: str) -> N
 def test_evidence_replaces_the_search() -> None:
     model = rag("a", "b", "c")
     assert model.generate("a", evidence=[]).text == ABSTENTION
-    assert model.generate("a", evidence=[], without_evidence="write").text == "Own words."
+    assert (
+        model.generate("a", evidence=[], without_evidence="write").text == "Own words."
+    )
     assert model.generate("a", evidence=iter(passages("d1"))).text == "Found."
     answers = model.generate(("a", "b", "c"), evidence=[passages("d1"), [], None])
     assert [a.text for a in answers] == ["Found.", ABSTENTION, "Found."]
@@ -86,7 +96,10 @@ def test_wrong_evidence_is_one_line(question: Any, evidence: Any) -> None:
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        *((one, "the question must be text or a list of texts") for one in (None, 7, {"a"})),
+        *(
+            (one, "the question must be text or a list of texts")
+            for one in (None, 7, {"a"})
+        ),
         *((one, "^the question is empty$") for one in ("", "  \n\t", "　")),
     ],
 )
@@ -97,7 +110,12 @@ def test_what_is_no_question_is_one_line(question: Any, message: str) -> None:
 
 def test_errors_stay_with_their_question() -> None:
     answers = rag("a", "c").generate(["a", "", None, "c"])
-    lines = [None, "the question is empty", "the question must be text, not NoneType", None]
+    lines = [
+        None,
+        "the question is empty",
+        "the question must be text, not NoneType",
+        None,
+    ]
     assert [a.error for a in answers] == lines
     assert [a.text for a in answers] == ["Found.", "", "", "Found."]
     assert answers[1].trace.nodes == ()
@@ -114,7 +132,11 @@ def test_a_closed_engine_says_so() -> None:
 def test_stream_gives_segments_and_then_the_answer() -> None:
     *segments, answer = rag("Q").stream("Q", evidence=[], without_evidence="write")
     assert isinstance(answer, selfrag.Answer)
-    assert [s.text for s in segments] == [s.text for s in answer.segments] == ["Own words."]
+    assert (
+        [s.text for s in segments]
+        == [s.text for s in answer.segments]
+        == ["Own words."]
+    )
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfffb"])
@@ -125,9 +147,15 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) ->
     engine = ScriptedEngine(lambda request: Failed("no"), EOS, limits=LIMITS)
     (answer,) = SelfRAG(PROMPTING, engine, search).generate([f"Q {bad}"], mode="always")
     assert answer.error
-    fine = SelfRAG(PROMPTING, scripted({"Q \ufffd": CITING, "Q a\ufffdb": CITING}), search)
+    fine = SelfRAG(
+        PROMPTING, scripted({"Q \ufffd": CITING, "Q a\ufffdb": CITING}), search
+    )
     turn = {"role": "user", "content": f"Q {bad}"}
-    for made in (answer, fine.generate(f"Q {bad}", mode="never"), *fine.generate([[turn]], mode="never")):
+    for made in (
+        answer,
+        fine.generate(f"Q {bad}", mode="never"),
+        *fine.generate([[turn]], mode="never"),
+    ):
         made.text.encode()
         made.trace.to_json().encode()
         json.dumps(made.as_dict(), ensure_ascii=False).encode()
@@ -138,19 +166,42 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) ->
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [(np.float32(0.5), 0.5), (np.int64(3), 3.0), (Decimal("0.125"), 0.125), (10**400, None), (float("nan"), None)],
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3.0),
+        (Decimal("0.125"), 0.125),
+        (10**400, None),
+        (float("nan"), None),
+    ],
 )
-def test_any_number_is_a_score_that_json_can_hold(given: Any, kept: float | None) -> None:
-    (answer,) = rag("Q").generate(["Q"], evidence=[[Passage("d1", "Text of d1.", "Title of d1", given)]])
+def test_any_number_is_a_score_that_json_can_hold(
+    given: Any, kept: float | None
+) -> None:
+    (answer,) = rag("Q").generate(
+        ["Q"], evidence=[[Passage("d1", "Text of d1.", "Title of d1", given)]]
+    )
     text = json.dumps(answer.as_dict(), allow_nan=False)
     assert json.loads(text)["segments"][0]["citation"]["score"] == kept
 
 
-def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_breaks() -> None:
-    first, second = Passage("1", "First text.", "Title"), Passage("1", "Second text.", "Title")
-    seen = [f"[Retrieval]<paragraph>Title\n{one.text}</paragraph>" for one in (first, second)]
-    tree = {seen[0]: "[Relevant]- one\n{retrieve .9 .1 0}", f"- one\n{seen[1]}": "[Relevant]- two\n</s>"}
-    answer = run(tree, search={"Q": [first], "Q - one": [second]}, mode="always", history="text").answer
+def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_breaks() -> (
+    None
+):
+    first, second = (
+        Passage("1", "First text.", "Title"),
+        Passage("1", "Second text.", "Title"),
+    )
+    seen = [
+        f"[Retrieval]<paragraph>Title\n{one.text}</paragraph>"
+        for one in (first, second)
+    ]
+    tree = {
+        seen[0]: "[Relevant]- one\n{retrieve .9 .1 0}",
+        f"- one\n{seen[1]}": "[Relevant]- two\n</s>",
+    }
+    answer = run(
+        tree, search={"Q": [first], "Q - one": [second]}, mode="always", history="text"
+    ).answer
     assert answer.citations == (first, second)
     assert answer.cited_text() == "- one [1]\n- two [2]\n"
 
@@ -178,15 +229,35 @@ class Tags(HTMLParser):
 
 
 def answered(title: str = "Plain", question: str = "Q") -> Answer:
-    tree = {f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>": f"[Relevant]{EVIL}[Fully supported]</s>"}
-    return run(tree, question=question, evidence=[Passage("d1", EVIL, title)], mode="always").answer
+    tree = {
+        f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>": f"[Relevant]{EVIL}[Fully supported]</s>"
+    }
+    return run(
+        tree, question=question, evidence=[Passage("d1", EVIL, title)], mode="always"
+    ).answer
 
 
 def test_html_escapes_everything() -> None:
     page = Tags(answered(title=EVIL, question=EVIL)._repr_html_())
-    assert page.tags <= {"p", "b", "table", "tr", "th", "td", "sup", "small", "details", "summary"}
-    assert page.text.count(EVIL) == 4  # of the question, the segment, and the passage with its title
-    assert Tags(replace(answered(), question=EVIL, error=EVIL)._repr_html_()).tags <= {"p", "b"}
+    assert page.tags <= {
+        "p",
+        "b",
+        "table",
+        "tr",
+        "th",
+        "td",
+        "sup",
+        "small",
+        "details",
+        "summary",
+    }
+    assert (
+        page.text.count(EVIL) == 4
+    )  # of the question, the segment, and the passage with its title
+    assert Tags(replace(answered(), question=EVIL, error=EVIL)._repr_html_()).tags <= {
+        "p",
+        "b",
+    }
 
 
 def test_long_titles_and_texts_are_cut_and_say_so() -> None:
@@ -201,7 +272,11 @@ def test_long_titles_and_texts_are_cut_and_say_so() -> None:
 
 def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
     hostile = answered(title="\x1b]0;title\x07\u202e", question="\x1b[2J")
-    for text in (str(hostile), hostile._repr_html_(), str(replace(hostile, error="\x1b[2J"))):
+    for text in (
+        str(hostile),
+        hostile._repr_html_(),
+        str(replace(hostile, error="\x1b[2J")),
+    ):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 
@@ -218,6 +293,9 @@ def test_issue_50_an_answer_as_a_frame_of_segments() -> None:
         answer.citations[0].title,
     )
     support = answer.segments[0].judgments["issup"]
-    assert (row["issup"], row["issup_p"]) == ("Fully supported", max(support.distribution))
+    assert (row["issup"], row["issup_p"]) == (
+        "Fully supported",
+        max(support.distribution),
+    )
     assert row["score"] == answer.segments[0].score
     assert len(Answer.failed("Q", Decoding(), UserError("x")).frame()) == 0

@@ -17,12 +17,19 @@ WIDE = EngineLimits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
 def stopping(request: Generate) -> ScriptedReply:
     """A model that ends at once; every id that is watched or allowed is as probable."""
     first = request.allowed_ids[0] if request.allowed_ids else EOS
-    row = dict.fromkeys(request.watch_ids, 1 / max(1, len(request.watch_ids))) | {first: 0.5}
+    row = dict.fromkeys(request.watch_ids, 1 / max(1, len(request.watch_ids))) | {
+        first: 0.5
+    }
     return ScriptedReply((first, EOS)[: 1 + (first != EOS)], {0: row})
 
 
 def chosen(size: int) -> Run:
-    return run(stopping, "d1", choices=[f"{n * 7919 % 1_000_003:07d}" for n in range(size)], limits=WIDE)
+    return run(
+        stopping,
+        "d1",
+        choices=[f"{n * 7919 % 1_000_003:07d}" for n in range(size)],
+        limits=WIDE,
+    )
 
 
 def judged(size: int) -> Run:
@@ -37,7 +44,11 @@ def asked(size: int) -> Run:
 def read(size: int) -> Run:
     long = (Passage("d1", "word " * size),)
     return run(
-        stopping, evidence=long, mode="always", passage_tokens=10**9, limits=EngineLimits(10**9, WIDE.vocab_size)
+        stopping,
+        evidence=long,
+        mode="always",
+        passage_tokens=10**9,
+        limits=EngineLimits(10**9, WIDE.vocab_size),
     )
 
 
@@ -46,7 +57,8 @@ def written(size: int) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("work", "size"), [(chosen, 500), (judged, 1000), (asked, 62_500), (read, 200_000), (written, 200)]
+    ("work", "size"),
+    [(chosen, 500), (judged, 1000), (asked, 62_500), (read, 200_000), (written, 200)],
 )
 def test_time_grows_as_the_input_does(growth, work, size) -> None:
     assert growth(int, work, size) < 8  # of 4 for linear and 16 for quadratic work

@@ -33,18 +33,29 @@ ALWAYS = {"mode": "always"}
 
 @pytest.mark.parametrize(
     ("log_yes", "log_no", "right", "action"),
-    [(-0.01, -5, 0.993, "retrieve"), (-2, -0.2, 0.142, "write"), (-1, -1, 0.5, "retrieve")],
+    [
+        (-0.01, -5, 0.993, "retrieve"),
+        (-2, -0.2, 0.142, "write"),
+        (-1, -1, 0.5, "retrieve"),
+    ],
 )
-def test_defect_01_inverted_retrieve_test(log_yes: float, log_no: float, right: float, action: str) -> None:
+def test_defect_01_inverted_retrieve_test(
+    log_yes: float, log_no: float, right: float, action: str
+) -> None:
     """The test compares probabilities, not log-probabilities."""
-    judgment = Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
+    judgment = Judgment.from_logprobs(
+        RETRIEVE, [log_yes, log_no, -math.inf], site="start"
+    )
     assert Decoding().retrieval_score(judgment) == pytest.approx(right, abs=1e-3)
     assert Decoding().action(judgment, has_evidence=False)[0] == action
 
 
 def test_defect_02_literal_token_beside_the_probability() -> None:
     """Only the distribution where the decision is due counts, neither the text nor what greedy decoding emits later."""
-    found = run({"": "{~retrieve .1 .9 0}Sure![Retrieval]", "[No Retrieval]": "No search.</s>"}, "d1")
+    found = run(
+        {"": "{~retrieve .1 .9 0}Sure![Retrieval]", "[No Retrieval]": "No search.</s>"},
+        "d1",
+    )
     assert found.answer.text == "No search."
     found = run({"": "{~retrieve .9 .1 0}Sure!", D1: "[Relevant]Searched.</s>"}, "d1")
     assert found.answer.text == "Searched."
@@ -64,16 +75,27 @@ def test_defect_04_sequence_score_silently_off() -> None:
     tree = {D1: ("[Relevant]Unlikely.</s>", 0.1), D2: ("[Relevant]Likely.</s>", 0.9)}
     found = run(tree, "d1", "d2", **ALWAYS)
     assert found.answer.text == "Likely."
-    assert found.node("Likely.").score - found.node("Unlikely.").score == pytest.approx(0.8)
+    assert found.node("Likely.").score - found.node("Unlikely.").score == pytest.approx(
+        0.8
+    )
 
 
 def test_defect_05_sibling_leak() -> None:
     """The prompt of c's continuation is Q + a passage + c, and holds neither of its siblings a and b."""
-    tree = {f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}" for i, text in enumerate("abc", 1)}
-    tree |= {f"{text}[Retrieval]<d{i}>": f"[Relevant]{text}{i}.</s>" for text in "abc" for i in (1, 2, 3)}
+    tree = {
+        f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}"
+        for i, text in enumerate("abc", 1)
+    }
+    tree |= {
+        f"{text}[Retrieval]<d{i}>": f"[Relevant]{text}{i}.</s>"
+        for text in "abc"
+        for i in (1, 2, 3)
+    }
     found = run(tree, "d1", "d2", "d3", **ALWAYS, beam=3, history="text")
     later = found.prompts[3:]
-    assert sorted(later) == sorted(f"{text}[Retrieval]<d{i}>" for text in "abc" for i in (1, 2, 3))
+    assert sorted(later) == sorted(
+        f"{text}[Retrieval]<d{i}>" for text in "abc" for i in (1, 2, 3)
+    )
     for node in found.answer.trace.nodes[3:]:
         assert node.text[0] == found.answer.trace.nodes[node.parent].text
 
@@ -87,12 +109,21 @@ def test_defect_06_finished_answers_lost() -> None:
         "Part." + D2: ("{isrel 0 1}End.</s>", 0.01),
     }
     for accumulate in ("mean", "product"):
-        assert run(tree, "d1", "d2", **ALWAYS, history="text", accumulate=accumulate).answer.text == "Whole."
+        assert (
+            run(
+                tree, "d1", "d2", **ALWAYS, history="text", accumulate=accumulate
+            ).answer.text
+            == "Whole."
+        )
 
 
 def test_defect_07_product_of_scores() -> None:
     """Under the default rule three equal segments score as one, and two bad segments do not look good."""
-    line = {"[No Retrieval]" + "".join(f"{i}[No Retrieval]" for i in range(n)): f"{n}{NO_MORE}" for n in range(3)}
+    line = {
+        "[No Retrieval]"
+        + "".join(f"{i}[No Retrieval]" for i in range(n)): f"{n}{NO_MORE}"
+        for n in range(3)
+    }
     found = run(line, mode="never", max_segments=3)
     assert found.node("2").path_score == pytest.approx(found.node("0").score)
     bad = {
@@ -109,8 +140,12 @@ def test_defect_07_product_of_scores() -> None:
 def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
     """Every label is watched by its exact id; a group with a value missing is refused."""
     row = np.log(np.arange(1, len(VOCABULARY.watch) + 1, dtype=np.float32) / 100)
-    assert read_critique(VOCABULARY, ISREL, row, "here").distribution == pytest.approx((4 / 9, 5 / 9))
-    assert read_critique(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx([i / 55 for i in range(9, 14)])
+    assert read_critique(VOCABULARY, ISREL, row, "here").distribution == pytest.approx(
+        (4 / 9, 5 / 9)
+    )
+    assert read_critique(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx(
+        [i / 55 for i in range(9, 14)]
+    )
     for request in run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests:
         assert request.watch_ids == VOCABULARY.watch
 
@@ -125,8 +160,13 @@ def test_defect_09_missing_id_floors_with_top_k() -> None:
 
 def test_defect_10_unemitted_critique_scored_zero() -> None:
     """An utility that was not emitted must not beat an honest Utility:2, nor Irrelevant count as contradicted."""
-    tree = {D1: ("[Relevant]Silent.</s>", 0.9), D2: ("[Relevant]Honest.{isuse 0 1 0 0 0}</s>", 0.9)}
-    silent, honest = (run(tree, "d1", "d2", **ALWAYS).node(text) for text in ("Silent.", "Honest."))
+    tree = {
+        D1: ("[Relevant]Silent.</s>", 0.9),
+        D2: ("[Relevant]Honest.{isuse 0 1 0 0 0}</s>", 0.9),
+    }
+    silent, honest = (
+        run(tree, "d1", "d2", **ALWAYS).node(text) for text in ("Silent.", "Honest.")
+    )
     assert silent.judgments["isuse"] is None
     assert silent.score == pytest.approx(0.9 + 2.5)
     assert honest.score == pytest.approx(0.9 + (1 - 0.25) / 1.5 * 2.5)
@@ -144,13 +184,24 @@ class Stripping(Characters):
 def test_defect_11_decisions_from_decoded_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same ids with another text give the same tree."""
     again = D1 + "[Relevant][one].[Continue to Use Evidence]"
-    tree = {"": "{~retrieve .9 .1 0}x", D1: f"[Relevant][one].{KEEP}", D2: "[Irrelevant]zwei.</s>"}
-    tree |= {again: f"two.{GOOD}{NO_MORE}", again + "two.[Utility:5][No Retrieval]": "three.</s>"}
+    tree = {
+        "": "{~retrieve .9 .1 0}x",
+        D1: f"[Relevant][one].{KEEP}",
+        D2: "[Irrelevant]zwei.</s>",
+    }
+    tree |= {
+        again: f"two.{GOOD}{NO_MORE}",
+        again + "two.[Utility:5][No Retrieval]": "three.</s>",
+    }
     plain = run(tree, "d1", "d2")
     monkeypatch.setattr(written, "PROMPTING", Prompting(Stripping(), VOCABULARY))
     found = run(tree, "d1", "d2")
-    assert [r.prompt_ids for r in found.engine.requests] == [r.prompt_ids for r in plain.engine.requests]
-    mine, theirs = ([replace(n, text="") for n in one.answer.trace.nodes] for one in (found, plain))
+    assert [r.prompt_ids for r in found.engine.requests] == [
+        r.prompt_ids for r in plain.engine.requests
+    ]
+    mine, theirs = (
+        [replace(n, text="") for n in one.answer.trace.nodes] for one in (found, plain)
+    )
     assert mine == theirs
     assert found.answer.text == "ONE. TWO. THREE."
 
@@ -163,31 +214,52 @@ def test_defect_12_meaning_flips_with_a_default() -> None:
         f"{D1}[Relevant]A.{D1}": "[Relevant]B.</s>",
     }
     trace = run(tree, "d1", threshold=0.2).answer.trace
-    assert [(d.action, d.reason) for d in trace.decisions] == [("retrieve", "0.300 > 0.2")] * 2
-    tree |= {"[No Retrieval]": "a.{retrieve .3 .7 0}", "[No Retrieval]a.[No Retrieval]": "b.</s>"}
+    assert [(d.action, d.reason) for d in trace.decisions] == [
+        ("retrieve", "0.300 > 0.2")
+    ] * 2
+    tree |= {
+        "[No Retrieval]": "a.{retrieve .3 .7 0}",
+        "[No Retrieval]a.[No Retrieval]": "b.</s>",
+    }
     trace = run(tree, "d1", threshold=0.4).answer.trace
-    assert [(d.action, d.reason) for d in trace.decisions] == [("write", "0.300 <= 0.4")] * 2
+    assert [(d.action, d.reason) for d in trace.decisions] == [
+        ("write", "0.300 <= 0.4")
+    ] * 2
 
 
 def test_defect_13_every_public_entry_point_runs() -> None:
     """Short form, long form, closed set, stream and list, through the public class."""
-    tree = {"": "{~retrieve .9 .1 0}x", D1: "[Relevant]A.[Fully supported][Utility:5]</s>"}
+    tree = {
+        "": "{~retrieve .9 .1 0}x",
+        D1: "[Relevant]A.[Fully supported][Utility:5]</s>",
+    }
     tree |= {D1 + "[Relevant]": "A", D1 + "[Relevant]A": "x", D1 + "[Relevant]B": "x"}
     for option in "AB":
         tree[D1 + f"[Relevant]{option}[Fully supported]"] = "x"
-    rag = SelfRAG(PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages("d1")))
+    rag = SelfRAG(
+        PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages("d1"))
+    )
     assert rag.generate("Q", max_segments=1).text == "A."
     assert rag.generate("Q").text == "A."
     assert rag.generate(["Q", "Q"])[1].text == "A."
     assert rag.choose("Q", ["A", "B"]).text == "A"
     *_, last = rag.stream("Q")
     assert last.text == "A."
-    assert rag.generate("Q", decoding=Decoding.official(max_segments=1, mode="always")).text == "A."
+    assert (
+        rag.generate(
+            "Q", decoding=Decoding.official(max_segments=1, mode="always")
+        ).text
+        == "A."
+    )
 
 
 def test_defect_15_max_depth_off_by_one() -> None:
     """`max_segments = n` gives up to n segments."""
-    tree = {"[No Retrieval]" + "".join(f"{i}.[No Retrieval]" for i in range(1, n)): f"{n}.{NO_MORE}" for n in (1, 2, 3)}
+    tree = {
+        "[No Retrieval]"
+        + "".join(f"{i}.[No Retrieval]" for i in range(1, n)): f"{n}.{NO_MORE}"
+        for n in (1, 2, 3)
+    }
     for wanted, text in ((1, "1."), (2, "1. 2."), (3, "1. 2. 3.")):
         found = run(tree, mode="never", max_segments=wanted)
         assert (found.answer.text, found.answer.usage.requests) == (text, wanted)
@@ -195,14 +267,20 @@ def test_defect_15_max_depth_off_by_one() -> None:
 
 def test_defect_16_ratios_stay_within_bounds() -> None:
     """p = (Yes 0.3, No 0.3, Continue 0.4): 0.5 or 0.3, never 0.7 / 0.6."""
-    judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start")
+    judgment = Judgment.from_logprobs(
+        RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start"
+    )
     assert Decoding().retrieval_score(judgment) == pytest.approx(0.5)
     assert Decoding(retrieve_test="all").retrieval_score(judgment) == pytest.approx(0.3)
 
 
 def test_defect_17_continue_cites_its_own_passage() -> None:
     """Segment 1 from d3, segment 2 continues: both cite d3, not the first of the list."""
-    tree = {"": "{~retrieve 1 0 0}x", D1: "[Irrelevant]No.</s>", "[Retrieval]<d3>": f"[Relevant]One.{KEEP}"}
+    tree = {
+        "": "{~retrieve 1 0 0}x",
+        D1: "[Irrelevant]No.</s>",
+        "[Retrieval]<d3>": f"[Relevant]One.{KEEP}",
+    }
     tree["[Retrieval]<d3>[Relevant]One.[Continue to Use Evidence]"] = "Two.</s>"
     found = run(tree, "d1", "d3")
     assert [s.citation.id for s in found.answer.segments if s.citation] == ["d3", "d3"]
@@ -217,7 +295,10 @@ def test_defect_18_citations_do_not_shift() -> None:
     }
     search = {"Q": passages("d2"), "Q s1.": passages("d1", "d0")}
     found = run(tree, search=search, **ALWAYS, history="text")
-    assert [(s.text, s.citation.id) for s in found.answer.segments if s.citation] == [("s1.", "d2"), ("s2.", "d0")]
+    assert [(s.text, s.citation.id) for s in found.answer.segments if s.citation] == [
+        ("s1.", "d2"),
+        ("s2.", "d0"),
+    ]
     assert found.answer.cited_text() == "s1. [1] s2. [2]"
 
 
@@ -242,14 +323,18 @@ def test_defect_20_constraint_inside_the_search() -> None:
     free = run(tree, "d1", "d2", **settings)
     assert free.answer.text == "Wrong. w."
     assert free.node("Wrong.").score > free.node("Right.").score
-    found = run(tree, "d1", "d2", **settings, forbid={"issup": "No support / Contradictory"})
+    found = run(
+        tree, "d1", "d2", **settings, forbid={"issup": "No support / Contradictory"}
+    )
     assert found.answer.text == "Right. More."
     assert not any("Wrong." in prompt for prompt in found.prompts)
 
 
 def test_defect_21_no_reflection_token_survives_in_the_text() -> None:
     """Clean text contains none of the 15 strings, wherever the model puts them."""
-    everything = "".join(f"{token}x" for token in TOKENS if token not in RETRIEVE.tokens)
+    everything = "".join(
+        f"{token}x" for token in TOKENS if token not in RETRIEVE.tokens
+    )
     tree = {
         "[No Retrieval]": f"a{everything}[Continue to Use Evidence]",
         f"[No Retrieval]a{everything}[No Retrieval]": "b[Utility:5]</s>",
@@ -278,9 +363,13 @@ def test_defect_39_one_eos_does_not_stop_its_siblings() -> None:
 
 def test_trap_empty_generation_is_read() -> None:
     """Nothing generated at all, as for a full context: no index error, nothing judged."""
-    nothing = Generated((), (), np.zeros((0, len(VOCABULARY.watch)), dtype=np.float32), Finish.CONTEXT)
+    nothing = Generated(
+        (), (), np.zeros((0, len(VOCABULARY.watch)), dtype=np.float32), Finish.CONTEXT
+    )
     for forced in ((), tuple(labels.role for labels in GROUPS)):
-        reading = read(nothing, VOCABULARY, branch="passage", site="here", forced=forced)
+        reading = read(
+            nothing, VOCABULARY, branch="passage", site="here", forced=forced
+        )
         assert (reading.text_ids, reading.likelihood, reading.ended) == ((), 0.0, True)
         assert set(reading.judgments.values()) == {None}
 
@@ -288,16 +377,34 @@ def test_trap_empty_generation_is_read() -> None:
 def test_prompts_are_byte_exact() -> None:
     """The layout of the published checkpoints, id for id: what the model wrote stands as it was written."""
     next_ = D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]"
-    tree = {"": "{~retrieve 1 0 0}x", D1: "[Relevant]A.[Fully supported][Utility:5]{retrieve 0 1 0}"}
-    tree |= {next_: "B.{retrieve 0 0 1}", next_ + "B.[Continue to Use Evidence]": "C.</s>"}
+    tree = {
+        "": "{~retrieve 1 0 0}x",
+        D1: "[Relevant]A.[Fully supported][Utility:5]{retrieve 0 1 0}",
+    }
+    tree |= {
+        next_: "B.{retrieve 0 0 1}",
+        next_ + "B.[Continue to Use Evidence]": "C.</s>",
+    }
     engine = run(tree, "d1").engine
 
     def text(request: Generate) -> str:
-        return "".join(chr(i - 100) if i >= 100 else f"<{i}>" for i in request.prompt_ids)
+        return "".join(
+            chr(i - 100) if i >= 100 else f"<{i}>" for i in request.prompt_ids
+        )
 
     prompt = "<40>### Instruction:\nQ\n\n### Response:\n"  # 40 is BOS; the tokens are counted as in TOKENS, from 1
     first = prompt + "<2><6>Title of d1\nText of d1.<7>"
     second = first + "<5>A.<13><12><1>"
-    assert [text(request) for request in engine.requests] == [prompt, first, second, second + "B.<3>"]
-    assert [request.stop_ids for request in engine.requests] == [(), (2, 1, 3), (2, 1, 3), (2, 1, 3)]
+    assert [text(request) for request in engine.requests] == [
+        prompt,
+        first,
+        second,
+        second + "B.<3>",
+    ]
+    assert [request.stop_ids for request in engine.requests] == [
+        (),
+        (2, 1, 3),
+        (2, 1, 3),
+        (2, 1, 3),
+    ]
     assert [request.max_tokens for request in engine.requests] == [1, 100, 100, 100]

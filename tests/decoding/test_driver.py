@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 from pump import at_once
-from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scripted, seen
+from written import (
+    EOS,
+    LIMITS,
+    PROMPTING,
+    Searches,
+    Tree,
+    model,
+    passages,
+    scripted,
+    seen,
+)
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
@@ -24,8 +34,21 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated, Retrieved
-from selfrag.runtime import DriverEvent, QuestionAnswered, QuestionFailed, drive, sessions
+from selfrag.reflection.requests import (
+    External,
+    ExternalResult,
+    Failed,
+    Generate,
+    Generated,
+    Retrieved,
+)
+from selfrag.runtime import (
+    DriverEvent,
+    QuestionAnswered,
+    QuestionFailed,
+    drive,
+    sessions,
+)
 from selfrag.runtime.batching import Batcher, SharedRetriever
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
@@ -54,11 +77,19 @@ def ends(events: Iterator[DriverEvent] | Sequence[DriverEvent]) -> dict[int, str
     return found
 
 
-def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_final() -> None:
+def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_final() -> (
+    None
+):
     """One request a step: the second question ends before the first has got its second segment."""
     engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
-    order = [(e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)]
-    assert order[:3] == [(0, "SegmentFinal"), (1, "SegmentFinal"), (1, "QuestionAnswered")]
+    order = [
+        (e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)
+    ]
+    assert order[:3] == [
+        (0, "SegmentFinal"),
+        (1, "SegmentFinal"),
+        (1, "QuestionAnswered"),
+    ]
     assert order[-1] == (0, "QuestionAnswered")
 
 
@@ -71,7 +102,9 @@ def test_generation_goes_on_while_a_search_runs() -> None:
 
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     seen = []
-    for event in drive(decoders, scripted({"searching": CITING, "writing": LONG}), slow):
+    for event in drive(
+        decoders, scripted({"searching": CITING, "writing": LONG}), slow
+    ):
         if isinstance(event, QuestionAnswered):
             seen.append(event.index)
             release.set()
@@ -105,17 +138,28 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),
         (lambda queries, k: [], "retriever <lambda> returned 0 lists for 1 queries"),
-        (lambda queries, k: "x", "retriever <lambda> returned str, not a list with a list for each query"),
-        (lambda queries, k: ["text"], "passages from retriever <lambda> for query 1 must be a list, not str"),
+        (
+            lambda queries, k: "x",
+            "retriever <lambda> returned str, not a list with a list for each query",
+        ),
+        (
+            lambda queries, k: ["text"],
+            "passages from retriever <lambda> for query 1 must be a list, not str",
+        ),
         (
             lambda queries, k: [["text"]],
             "passage 1 from retriever <lambda> for query 1 is str; a passage is a Passage or a dictionary with id and "
             "text",
         ),
-        (None, "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR"),
+        (
+            None,
+            "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR",
+        ),
     ],
 )
-def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever: Any, reason: str) -> None:
+def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(
+    retriever: Any, reason: str
+) -> None:
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     found = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
     assert found == {0: f"SearchError: search failed: {reason}", 1: "Short."}
@@ -123,7 +167,9 @@ def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever
 
 def test_one_bad_query_fails_one_question() -> None:
     class Careful(Searches):
-        def __call__(self, queries: Sequence[str], k: int, /) -> list[Sequence[Passage]]:
+        def __call__(
+            self, queries: Sequence[str], k: int, /
+        ) -> list[Sequence[Passage]]:
             found = super().__call__(queries, k)
             if "Q1" in queries:
                 raise KeyError("q")
@@ -131,8 +177,16 @@ def test_one_bad_query_fails_one_question() -> None:
 
     names = [f"Q{i}" for i in range(5)]
     searches = Careful(lambda query: passages("d1"))
-    found = ends(drive(asking(*names, policy=ALWAYS), scripted(dict.fromkeys(names, CITING)), searches))
-    assert found == dict.fromkeys((0, 2, 3, 4), "Found.") | {1: "SearchError: search failed: KeyError: 'q'"}
+    found = ends(
+        drive(
+            asking(*names, policy=ALWAYS),
+            scripted(dict.fromkeys(names, CITING)),
+            searches,
+        )
+    )
+    assert found == dict.fromkeys((0, 2, 3, 4), "Found.") | {
+        1: "SearchError: search failed: KeyError: 'q'"
+    }
     assert searches.batches == [names, *([name] for name in names)]
 
 
@@ -161,11 +215,15 @@ class Dying(ScriptedEngine):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_an_engine_that_dies_says_why_in_one_line_and_what_was_answered_before_is_not_lost(steps: int) -> None:
+def test_an_engine_that_dies_says_why_in_one_line_and_what_was_answered_before_is_not_lost(
+    steps: int,
+) -> None:
     engine = Dying(model({"a": SHORT, "b": LONG}), EOS, limits=LIMITS)
     engine.left = steps
     events: list[DriverEvent] = []
-    with pytest.raises(EngineError, match=r"^the engine died: out of memory; lower max_model_len$"):
+    with pytest.raises(
+        EngineError, match=r"^the engine died: out of memory; lower max_model_len$"
+    ):
         events.extend(drive(asking("a", "b"), engine, None))
     assert ends(events) == ({0: "Short."} if steps else {})
 
@@ -183,15 +241,23 @@ def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
 # --- what is asked beside the engine -------------------------------------------------------------------------------
 
 
-def consulting(*payloads: Any, service: Any, name: str = "judge", timeout: float = 5.0) -> Decoder:
+def consulting(
+    *payloads: Any, service: Any, name: str = "judge", timeout: float = 5.0
+) -> Decoder:
     """Asks a service and one token of the engine in one batch, and answers with what came back."""
     asked = [External(service, payload, name, timeout) for payload in payloads]
     results = yield [*asked, Generate(PROMPTING.prompt("Q"), 1)]
-    said = [r.value if isinstance(r, ExternalResult) else r.reason for r in results if not isinstance(r, Generated)]
+    said = [
+        r.value if isinstance(r, ExternalResult) else r.reason
+        for r in results
+        if not isinstance(r, Generated)
+    ]
     return Answer("Q", repr(said), (), Usage(), Trace("Q", Decoding(), (), (), None))
 
 
-def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone() -> None:
+def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone() -> (
+    None
+):
     calls: list[list[int]] = []
 
     def double(payloads: Sequence[int]) -> list[int]:
@@ -200,15 +266,23 @@ def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone(
             raise ZeroDivisionError("three")
         return [2 * payload for payload in payloads]
 
-    decoders = [consulting(*payloads, service=double) for payloads in ((1, 2), (3,), (4,))]
+    decoders = [
+        consulting(*payloads, service=double) for payloads in ((1, 2), (3,), (4,))
+    ]
     found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
     assert found == {0: "[2, 4]", 1: "['ZeroDivisionError: three']", 2: "[8]"}
     assert calls == [[1, 2, 3, 4], [1], [2], [3], [4]]
 
 
 def test_failures_of_a_service_stay_with_their_requests() -> None:
-    services = {"short": lambda payloads: [], "some": lambda payloads: [Failed("no"), 2]}
-    decoders = [consulting(1, 2, service=service, name=name) for name, service in services.items()]
+    services = {
+        "short": lambda payloads: [],
+        "some": lambda payloads: [Failed("no"), 2],
+    }
+    decoders = [
+        consulting(1, 2, service=service, name=name)
+        for name, service in services.items()
+    ]
     found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
     assert [found[i] for i in range(2)] == [
         "['short answered 0 of 1 requests', 'short answered 0 of 1 requests']",
@@ -216,14 +290,19 @@ def test_failures_of_a_service_stay_with_their_requests() -> None:
     ]
 
 
-def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else() -> None:
+def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else() -> (
+    None
+):
     held = threading.Event()
 
     def hang(payloads: Sequence[int]) -> list[int]:
         held.wait(30)
         return [0 for _ in payloads]
 
-    decoders = [consulting(1, service=hang, timeout=0.2), consulting(2, service=lambda given: given)]
+    decoders = [
+        consulting(1, service=hang, timeout=0.2),
+        consulting(2, service=lambda given: given),
+    ]
     found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
     held.set()
     assert found == {0: "['judge gave no answer within 0.2 s']", 1: "[2]"}
@@ -248,7 +327,12 @@ class Watched(ScriptedEngine):
 
     def __init__(self, seconds: float = 0.002) -> None:
         super().__init__(model(TREES), EOS, limits=LIMITS)
-        self.seconds, self.sizes, self.threads, self.inside = seconds, list[int](), set[int](), False
+        self.seconds, self.sizes, self.threads, self.inside = (
+            seconds,
+            list[int](),
+            set[int](),
+            False,
+        )
 
     def step(self) -> Done:
         assert not self.inside
@@ -268,7 +352,9 @@ def ask(rag: SelfRAG, number: int) -> str:
         return str(error)
 
 
-def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches() -> None:
+def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches() -> (
+    None
+):
     engine = Watched()
     rag = SelfRAG(PROMPTING, engine)
     assert at_once(32, lambda number: ask(rag, number)) == [*TEXTS.values()]
@@ -285,10 +371,14 @@ def test_a_stream_that_nobody_reads_does_not_hold_up_the_others() -> None:
     assert [piece.text for piece in paused][-1] == TEXTS["q0"]
 
 
-def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_later_one() -> None:
+def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_later_one() -> (
+    None
+):
     class Falling(Watched):
         def step(self) -> Done:
-            if any("q13" in seen(request.prompt_ids) for request in self._waiting.values()):
+            if any(
+                "q13" in seen(request.prompt_ids) for request in self._waiting.values()
+            ):
                 raise EngineError("fell over")
             return super().step()
 
@@ -296,7 +386,9 @@ def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_lat
     rag = SelfRAG(PROMPTING, engine)
     texts = at_once(32, lambda number: ask(rag, number))
     assert texts[13] == "fell over"
-    assert {text for number, text in enumerate(texts) if text != TEXTS[f"q{number}"]} == {"fell over"}
+    assert {
+        text for number, text in enumerate(texts) if text != TEXTS[f"q{number}"]
+    } == {"fell over"}
     assert not engine._waiting
     assert ask(rag, 7) == TEXTS["q7"]
 
@@ -309,7 +401,9 @@ def test_steps_of_a_single_caller_do_not_depend_on_timing() -> None:
     assert [engine.sizes for engine in engines] == [[2, 2, 2]] * 3
 
 
-def test_the_thread_of_an_engine_ends_with_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_of_an_engine_ends_with_its_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sessions, "IDLE", 0.01)
     engine = Watched()
     rag = SelfRAG(PROMPTING, engine)
@@ -344,8 +438,12 @@ def test_closing_an_engine_waits_for_its_step_and_an_abort_need_not() -> None:
     opened.close()
 
 
-def test_an_abandoned_stream_is_collected_without_waiting_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "PATIENCE", 60.0)  # a busy machine may need more than the 10 seconds
+def test_an_abandoned_stream_is_collected_without_waiting_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        sessions, "PATIENCE", 60.0
+    )  # a busy machine may need more than the 10 seconds
     rag = SelfRAG(PROMPTING, Watched())
     started = time.perf_counter()
     for number in range(4):
@@ -371,7 +469,9 @@ def test_a_fork_is_told_to_load_its_own_engine() -> None:
     assert ask(rag, 1) == TEXTS["q1"]
 
 
-def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_own_thread() -> None:
+def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_own_thread() -> (
+    None
+):
     calls: list[int] = []
 
     def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
@@ -385,12 +485,23 @@ def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_
 
     def search(number: int) -> list[str] | str:
         try:
-            return [passage.id for passage in shared(["bad" if number == 5 else f"d{number}x"], 1 + number % 3)[0]]
+            return [
+                passage.id
+                for passage in shared(
+                    ["bad" if number == 5 else f"d{number}x"], 1 + number % 3
+                )[0]
+            ]
         except UserError as error:
             return str(error)
 
-    wanted = [[f"d{number}x{rank}" for rank in range(1 + number % 3)] for number in range(16)]
-    assert at_once(16, search) == [*wanted[:5], "ConnectionError: gone, 1 asked", *wanted[6:]]
+    wanted = [
+        [f"d{number}x{rank}" for rank in range(1 + number % 3)] for number in range(16)
+    ]
+    assert at_once(16, search) == [
+        *wanted[:5],
+        "ConnectionError: gone, 1 asked",
+        *wanted[6:],
+    ]
     calls.clear()
     assert at_once(5, search) == wanted[:5]
     assert sum(calls) == 5
@@ -436,7 +547,9 @@ def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
 
     async def everything() -> list[Answer]:
         ticking = asyncio.create_task(tick())
-        answers = await asyncio.gather(*(rag.agenerate(question, mode="never") for question in TREES))
+        answers = await asyncio.gather(
+            *(rag.agenerate(question, mode="never") for question in TREES)
+        )
         ticking.cancel()
         return answers
 
@@ -450,7 +563,12 @@ def test_an_event_loop_streams() -> None:
     async def read(question: str) -> list[Segment | Answer]:
         return [piece async for piece in rag.astream(question, mode="never")]
 
-    assert [piece.text for piece in asyncio.run(read("q4"))] == ["4.", "5.", "end.", TEXTS["q4"]]
+    assert [piece.text for piece in asyncio.run(read("q4"))] == [
+        "4.",
+        "5.",
+        "end.",
+        TEXTS["q4"],
+    ]
     with pytest.raises(UserError, match="unknown setting"):
         rag.astream("q4", treshold=1)
     with pytest.raises(UserError, match="one question"):

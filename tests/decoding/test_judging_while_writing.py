@@ -26,7 +26,13 @@ from selfrag.judges.sentences import judged_turn
 from selfrag.prompting import Turn
 from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, SiteKind
-from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY, CITED, FAITHFULNESS, RELEVANCE
+from selfrag.reflection.intrinsic_labels import (
+    ANSWERABLE,
+    CERTAINTY,
+    CITED,
+    FAITHFULNESS,
+    RELEVANCE,
+)
 from selfrag.reflection.judge import Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
@@ -38,7 +44,12 @@ def by_text(**known: Any) -> Callable[[JudgeInput], Any]:
     return lambda state: known[state.text.rstrip(".")]
 
 
-def judged_by(*critics: Scripted, names: Sequence[str] = ("d1", "d2"), tree: Any = TWO_WAYS, **options: Any) -> Run:
+def judged_by(
+    *critics: Scripted,
+    names: Sequence[str] = ("d1", "d2"),
+    tree: Any = TWO_WAYS,
+    **options: Any,
+) -> Run:
     return run(tree, *names, given={"judges": critics}, **options)
 
 
@@ -50,16 +61,25 @@ def test_a_joined_term_adds_its_weighted_score() -> None:
     plain = run(TWO_WAYS, "d1", "d2").answer
     joined = judged_by(critic, judges="nli", weights=Weights(judges={"nli": 3})).answer
     assert (plain.text, joined.text) == ("Sure.", "Close.")
-    before, after = ({n.text: n.score for n in one.trace.nodes} for one in (plain, joined))
-    assert after == pytest.approx({"Close.": before["Close."] + 3.0, "Sure.": before["Sure."]})
+    before, after = (
+        {n.text: n.score for n in one.trace.nodes} for one in (plain, joined)
+    )
+    assert after == pytest.approx(
+        {"Close.": before["Close."] + 3.0, "Sure.": before["Sure."]}
+    )
     without = joined.rescore(Weights(judges={"nli": 0}))
     assert (without.text, without.exact) == ("Sure.", True)
 
 
-CLOSE, SURE = says(0.9, 0.1, 0, 0, labels=FAITHFULNESS), says(0, 0.1, 0.9, 0, labels=FAITHFULNESS)
+CLOSE, SURE = (
+    says(0.9, 0.1, 0, 0, labels=FAITHFULNESS),
+    says(0, 0.1, 0.9, 0, labels=FAITHFULNESS),
+)
 
 
-def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_their_value() -> None:
+def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_their_value() -> (
+    None
+):
     critic = Scripted("nli", by_text(Close=CLOSE, Sure=SURE))
     found = judged_by(critic, judges="nli=issup", weights=Weights(issup=2))
     assert found.answer.text == "Close."
@@ -69,24 +89,37 @@ def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_
     assert found.answer.segments[0].judgments[Role.SUPPORT].label == "faithful"
     held = judged_by(critic, judges="nli=issup", require={"issup": "Fully supported"})
     assert held.statuses() == {"Close.": "finished", "Sure.": "forbidden"}
-    relevance = Scripted("cr", lambda state: says(0, 0, 1, labels=RELEVANCE), labels=RELEVANCE)
+    relevance = Scripted(
+        "cr", lambda state: says(0, 0, 1, labels=RELEVANCE), labels=RELEVANCE
+    )
     answer = judged_by(relevance, names=["d2"], judges="cr=isrel").answer
     assert (answer.text, answer.citations) == ("Sure.", ())
 
 
 def test_several_places_rank_by_their_mean_and_reject_by_their_worst() -> None:
-    critic = Scripted("nli", by_text(Close=[says(1, 0, 0), says(0, 0, 1)], Sure=[says(0, 1, 0)] * 2))
+    critic = Scripted(
+        "nli", by_text(Close=[says(1, 0, 0), says(0, 0, 1)], Sure=[says(0, 1, 0)] * 2)
+    )
     weights = Weights(0, 1, 0, judges={"nli": 1})
     node = judged_by(critic, judges="nli", weights=weights).node("Close.")
-    assert (node.judges["nli"].distribution, node.judges["nli"].site) == ((0.5, 0.0, 0.5), "segment 1, passage d1")
+    assert (node.judges["nli"].distribution, node.judges["nli"].site) == (
+        (0.5, 0.0, 0.5),
+        "segment 1, passage d1",
+    )
     assert len(node.places["nli"]) == 2
     gated = judged_by(critic, judges="nli>=0.1", weights=weights)
     assert gated.statuses() == {"Close.": "forbidden", "Sure.": "finished"}
     state = seen("Q", (), "A is. It is so.")
-    sites = [state.in_message(SiteKind.SENTENCE, 1, *span) for span in ((0, 3), (6, 15))]
+    sites = [
+        state.in_message(SiteKind.SENTENCE, 1, *span) for span in ((0, 3), (6, 15))
+    ]
     made = Judgment(CITED, "x", (1.0, 0.0), 0.5), Judgment(CITED, "y", (0.0, 1.0), 1.0)
-    cited = Reflection(state, tuple(map(Finding, sites, made)))  # by the lengths of the sentences, 3 and 9
-    assert cited.mean("here", None) == Judgment(CITED, "here", (0.25, 0.75), (0.5 + 3 * 1.0) / 4)
+    cited = Reflection(
+        state, tuple(map(Finding, sites, made))
+    )  # by the lengths of the sentences, 3 and 9
+    assert cited.mean("here", None) == Judgment(
+        CITED, "here", (0.25, 0.75), (0.5 + 3 * 1.0) / 4
+    )
 
 
 def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted() -> None:
@@ -95,18 +128,30 @@ def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted() -> 
 
         def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
             assert len((yield [Generate(PROMPTING.prompt("Q"), 1)])) == 1
-            ids = [(*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(state.text)) for state in inputs]
-            results = yield [Generate(one, 1, watch_ids=VOCABULARY.watch) for one in ids]
+            ids = [
+                (*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(state.text))
+                for state in inputs
+            ]
+            results = yield [
+                Generate(one, 1, watch_ids=VOCABULARY.watch) for one in ids
+            ]
             rows = [r.watched[0] for r in results if isinstance(r, Generated)]
             judgments = [read_critique(VOCABULARY, ISSUP, row, "x") for row in rows]
-            return [Reflection.of(state, judged_turn(state), one) for state, one in zip(inputs, judgments, strict=True)]
+            return [
+                Reflection.of(state, judged_turn(state), one)
+                for state, one in zip(inputs, judgments, strict=True)
+            ]
 
     tree = TWO_WAYS | {"Close.": "{issup .8 .1 .1}", "Sure.": "{issup .1 .1 .8}"}
     found = judged_by(Reading("nli", by_text()), tree=tree, judges="nli=issup")
     assert found.answer.text == "Close."
-    assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx((0.1, 0.1, 0.8))
+    assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx(
+        (0.1, 0.1, 0.8)
+    )
     assert found.answer.usage.requests == len(found.engine.requests) == 6
-    assert found.answer.usage.prompt_tokens == sum(len(request.prompt_ids) for request in found.engine.requests)
+    assert found.answer.usage.prompt_tokens == sum(
+        len(request.prompt_ids) for request in found.engine.requests
+    )
 
 
 def test_what_a_judge_sees() -> None:
@@ -115,14 +160,25 @@ def test_what_a_judge_sees() -> None:
         "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
     }
     segment = Scripted("nli", lambda state: says(1, 0, 0))
-    passage = Scripted("cr", lambda state: says(1, 0, 0, labels=RELEVANCE), labels=RELEVANCE)
-    whole = Scripted("use", lambda state: says(0, 0, 0, 0, 1, labels=ISUSE), labels=ISUSE)
+    passage = Scripted(
+        "cr", lambda state: says(1, 0, 0, labels=RELEVANCE), labels=RELEVANCE
+    )
+    whole = Scripted(
+        "use", lambda state: says(0, 0, 0, 0, 1, labels=ISUSE), labels=ISUSE
+    )
     found = judged_by(
-        segment, passage, whole, tree={"": "{~retrieve 1 0 0}x"} | tree, names=["d1"], judges=["nli", "cr", "use"]
+        segment,
+        passage,
+        whole,
+        tree={"": "{~retrieve 1 0 0}x"} | tree,
+        names=["d1"],
+        judges=["nli", "cr", "use"],
     )
     assert found.answer.text == "One. Two."
     d1 = passages("d1")
-    assert segment.inputs == whole.inputs == [seen("Q", d1, "One."), seen("Q", d1, "Two.")]
+    assert (
+        segment.inputs == whole.inputs == [seen("Q", d1, "One."), seen("Q", d1, "Two.")]
+    )
     assert passage.inputs == [seen("Q", d1)]  # once for all that is written from it
     judged_by(whole, segment, mode="never", judges=["use", "nli"])
     assert whole.inputs[2].text == "Own."
@@ -130,19 +186,48 @@ def test_what_a_judge_sees() -> None:
 
 
 def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced() -> None:
-    tree = {f"[Retrieval]<d{i}>": (f"T{i}.{{issup 1 0 0}}</s>", 1 - i / 10) for i in range(1, 6)}
+    tree = {
+        f"[Retrieval]<d{i}>": (f"T{i}.{{issup 1 0 0}}</s>", 1 - i / 10)
+        for i in range(1, 6)
+    }
     cheap = Scripted("cheap", lambda state: says(1, 0, 0), 1)
-    dear = Scripted("dear", lambda state: says(0, 0, 1) if state.text in ("T1.", "T3.") else says(1, 0, 0), 3)
-    settings = {"mode": "always", "judges": ["dear>=0.5", "cheap"], "survivors": (4, 4, 2)}
-    found = judged_by(cheap, dear, tree=tree, names=[f"d{i}" for i in range(1, 6)], **settings)
+    dear = Scripted(
+        "dear",
+        lambda state: says(0, 0, 1) if state.text in ("T1.", "T3.") else says(1, 0, 0),
+        3,
+    )
+    settings = {
+        "mode": "always",
+        "judges": ["dear>=0.5", "cheap"],
+        "survivors": (4, 4, 2),
+    }
+    found = judged_by(
+        cheap, dear, tree=tree, names=[f"d{i}" for i in range(1, 6)], **settings
+    )
     assert [m.text for m in cheap.inputs] == ["T1.", "T2.", "T3.", "T4."]
-    assert [m.text for m in dear.inputs] == ["T1.", "T2.", "T3.", "T4."]  # T1 and T3 fail, so T3 and T4 come up
-    assert [*found.statuses().values()] == ["forbidden", "finished", "forbidden", "finished", "pruned"]
+    assert [m.text for m in dear.inputs] == [
+        "T1.",
+        "T2.",
+        "T3.",
+        "T4.",
+    ]  # T1 and T3 fail, so T3 and T4 come up
+    assert [*found.statuses().values()] == [
+        "forbidden",
+        "finished",
+        "forbidden",
+        "finished",
+        "pruned",
+    ]
     assert "dear" not in found.node("T5.").judges
     assert found.answer.rescore() == found.answer
-    assert found.answer.rescore(Weights(judges={"dear": 1, "cheap": 1})).exact  # as they count where none are given
+    assert found.answer.rescore(
+        Weights(judges={"dear": 1, "cheap": 1})
+    ).exact  # as they count where none are given
     other = found.answer.rescore(Weights(judges={"dear": 0}))
-    assert (other.text, other.exact) == ("T2.", False)  # nobody knows whom other weights had let through
+    assert (other.text, other.exact) == (
+        "T2.",
+        False,
+    )  # nobody knows whom other weights had let through
     assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
@@ -152,14 +237,24 @@ def test_other_settings_are_exact_where_a_judge_has_room_for_all() -> None:
         "[Retrieval]<d2>": ("{isrel .5 .5}B.{isuse 0 0 0 0 1}</s>", 0.9),
     }
     dear = Scripted("dear", lambda state: says(1, 0, 0), 3)
-    settings = {"tree": tree, "mode": "always", "judges": "dear", "weights": Weights(1, 0, 0)}
-    full, one = (judged_by(dear, survivors=(9, 9, room), **settings).answer for room in (2, 1))
+    settings = {
+        "tree": tree,
+        "mode": "always",
+        "judges": "dear",
+        "weights": Weights(1, 0, 0),
+    }
+    full, one = (
+        judged_by(dear, survivors=(9, 9, room), **settings).answer for room in (2, 1)
+    )
     assert [m.text for m in dear.inputs] == ["A.", "B.", "A."]
     other = Weights(0, 0, 1)
     assert (full.rescore(other).text, full.rescore(other).exact) == ("B.", True)
     assert not one.rescore(other).exact
     asked = [replace(one.trace.decoding, weights=other), one.trace.decoding]
-    assert [outcome.exact for outcome in rescored(one.trace, {}, asked) if outcome] == [False, True]
+    assert [outcome.exact for outcome in rescored(one.trace, {}, asked) if outcome] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -172,14 +267,20 @@ def test_other_settings_are_exact_where_a_judge_has_room_for_all() -> None:
         ({"judges": [3]}, "give a ScoreTerm"),
         ({"judges": "issup"}, "no name of a judge"),
         ({"guardrails": "ad<0.5"}, "EFFECT"),
-        ({"guardrails": "ad<0.5:explode"}, "choose one of abstain, write, drop, retrieve"),
+        (
+            {"guardrails": "ad<0.5:explode"},
+            "choose one of abstain, write, drop, retrieve",
+        ),
         ({"survivors": (1, 2)}, "three whole numbers"),
         ({"weights": Weights(judges={"x": 1})}, "no judge of that name"),
         ({"abstention": " "}, "abstention"),
         ({"require": {"isuse": 5}}, "unknown isuse label 5; known: '1', '2'"),
         ({"forbid": {"isuse": [4, 5]}}, "unknown isuse label 4"),
         ({"forbid": {3: "5"}}, "unknown reflection group 3"),
-        ({"forbid": {"retrieve": "Retrieval"}}, "only isrel, issup, isuse can be constrained"),
+        (
+            {"forbid": {"retrieve": "Retrieval"}},
+            "only isrel, issup, isuse can be constrained",
+        ),
         ({"require": {"isrel": []}}, "names no label"),
         ({"mode": "sometimes"}, "mode"),
         ({"retrieve_once": 1}, "give True or False"),
@@ -199,7 +300,9 @@ def test_a_setting_of_any_size_is_refused_in_one_short_line(name: str) -> None:
 
 
 def test_a_judge_that_is_not_there_is_named() -> None:
-    with pytest.raises(UserError, match=r"no judge 'nli'; there is none: pass judges=\[\.\.\]"):
+    with pytest.raises(
+        UserError, match=r"no judge 'nli'; there is none: pass judges=\[\.\.\]"
+    ):
         run(TWO_WAYS, "d1", judges="nli")
     with pytest.raises(UserError, match="not multiple choice"):
         run(TWO_WAYS, "d1", judges="nli", choices=["A", "B"])
@@ -210,7 +313,9 @@ def test_a_judge_that_is_not_there_is_named() -> None:
 joined_policies = st.builds(
     replace,
     policies,
-    judges=st.sampled_from([("a",), ("a=issup", "b"), ("a=issup>=0.3", "b=isrel"), ("a>=0.2", "b>=0.3")]),
+    judges=st.sampled_from(
+        [("a",), ("a=issup", "b"), ("a=issup>=0.3", "b=isrel"), ("a>=0.2", "b>=0.3")]
+    ),
     survivors=st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3)),
 )
 
@@ -227,18 +332,32 @@ def random_critics(seed: int) -> list[Scripted]:
 
     chance = draw(seed, "critics")
     return [
-        Scripted("a", verdict("a", chance.choice((1, 2))), chance.randrange(4), asks=chance.random() < 0.5),
-        Scripted("b", verdict("b", 1), chance.randrange(4), chance.choice((ISSUP, ISUSE))),
+        Scripted(
+            "a",
+            verdict("a", chance.choice((1, 2))),
+            chance.randrange(4),
+            asks=chance.random() < 0.5,
+        ),
+        Scripted(
+            "b", verdict("b", 1), chance.randrange(4), chance.choice((ISSUP, ISUSE))
+        ),
     ]
 
 
 def judged(seed: int, policy: Decoding) -> Run:
-    return run(random_model(seed), search=random_search(seed), policy=policy, given={"judges": random_critics(seed)})
+    return run(
+        random_model(seed),
+        search=random_search(seed),
+        policy=policy,
+        given={"judges": random_critics(seed)},
+    )
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seeds, joined_policies, weights, numbers)
-def test_rescoring_and_the_room_of_each_level(seed: int, policy: Decoding, other: Weights, joined: float) -> None:
+def test_rescoring_and_the_room_of_each_level(
+    seed: int, policy: Decoding, other: Weights, joined: float
+) -> None:
     """The recorded settings give the recorded answer; other settings, if exact, that of a fresh decode."""
     found = judged(seed, policy)
     answer = found.answer
@@ -249,7 +368,11 @@ def test_rescoring_and_the_room_of_each_level(seed: int, policy: Decoding, other
     assert answer.usage.requests == len(found.engine.requests)
     for cost, group in policy.cascade_levels(answer.trace.costs):
         for part in (part for part in group if part.replaces is None):
-            asked = [n.depth for n in answer.trace.nodes if part.judge in n.judges and n.status != "forbidden"]
+            asked = [
+                n.depth
+                for n in answer.trace.nodes
+                if part.judge in n.judges and n.status != "forbidden"
+            ]
             room = policy.level_capacity(cost)
             assert room is None or all(asked.count(depth) <= room for depth in asked)
     other = replace(other, judges=dict.fromkeys(policy.terms[3:], joined))
@@ -257,10 +380,16 @@ def test_rescoring_and_the_room_of_each_level(seed: int, policy: Decoding, other
     rows = np.array([one.row(policy.terms) for one in (policy.weights, other)])
     best, exact = sweep([answer], rows)
     assert list(exact[0]) == [True, rescored.exact]
-    assert [None if node < 0 else node for node in best[0]] == [answer.trace.best, rescored.trace.best]
+    assert [None if node < 0 else node for node in best[0]] == [
+        answer.trace.best,
+        rescored.trace.best,
+    ]
     if rescored.exact:
         fresh = judged(seed, replace(policy, weights=other)).answer
-        mine, theirs = ([(s.text, s.score, s.judgments) for s in one.segments] for one in (rescored, fresh))
+        mine, theirs = (
+            [(s.text, s.score, s.judgments) for s in one.segments]
+            for one in (rescored, fresh)
+        )
         assert mine == theirs
 
 
@@ -271,12 +400,19 @@ def test_a_judge_with_the_tokens_distribution_changes_nothing(
 ) -> None:
     """What the tokens said of each candidate, said by a critic in their place: only who judged is another."""
     # Constraints on IsSup and undefined="force" would have tokens read where none was emitted.
-    policy = replace(policy, history="text", require={}, undefined={"force": "skip"}.get(policy.undefined, "zero"))
+    policy = replace(
+        policy,
+        history="text",
+        require={},
+        undefined={"force": "skip"}.get(policy.undefined, "zero"),
+    )
     tokens = run(random_model(seed), search=random_search(seed), policy=policy).answer
     said: dict[Any, set[Judgment | None]] = {}
     for node in tokens.trace.nodes:
         before = segments_of(tokens.trace, node.parent)[0].rstrip()
-        said.setdefault((before, node.passage, node.text.strip()), set()).add(node.judgments.get(Role.SUPPORT))
+        said.setdefault((before, node.passage, node.text.strip()), set()).add(
+            node.judgments.get(Role.SUPPORT)
+        )
     assume(all(len(judgments) == 1 for judgments in said.values()))
     # No critic is asked about an empty text; tokens may judge it.
     assume(all(text or judgments == {None} for (_, _, text), judgments in said.items()))
@@ -285,9 +421,13 @@ def test_a_judge_with_the_tokens_distribution_changes_nothing(
         (found,) = said[state.before.rstrip(), state.passages[0], state.text]
         return found
 
-    given = {"judges": [Scripted("judge", support, cost, asks=asks, scope=Scope.ANSWER)]}
+    given = {
+        "judges": [Scripted("judge", support, cost, asks=asks, scope=Scope.ANSWER)]
+    }
     replaced = replace(policy, judges="judge=issup", survivors=(10_000,) * 3)  # type: ignore[arg-type]
-    answer = run(random_model(seed), search=random_search(seed), policy=replaced, given=given).answer
+    answer = run(
+        random_model(seed), search=random_search(seed), policy=replaced, given=given
+    ).answer
     assert [*map(plain, answer.trace.nodes)] == [*map(plain, tokens.trace.nodes)]
     assert (answer.text, answer.trace.best) == (tokens.text, tokens.trace.best)
     other = Weights(0.3, 2.0, -0.5)
@@ -303,7 +443,13 @@ def plain(node: Node) -> Any:
         for role, one in node.judgments.items()
         if one is not None and (usable or role != Role.SUPPORT)
     }
-    return node.parent, node.text, node.status, known, (node.score, node.path_score) if usable else None
+    return (
+        node.parent,
+        node.text,
+        node.status,
+        known,
+        (node.score, node.path_score) if usable else None,
+    )
 
 
 # --- gates: abstain, write without evidence, leave passages out, search only where unsure -------------------------
@@ -313,7 +459,10 @@ YES = reply("[Relevant]Yes.[Fully supported]</s>")
 
 def answerable(probability: float) -> Scripted:
     return Scripted(
-        "ad", lambda state: says(probability, 1 - probability, labels=ANSWERABLE), labels=ANSWERABLE, asks=True
+        "ad",
+        lambda state: says(probability, 1 - probability, labels=ANSWERABLE),
+        labels=ANSWERABLE,
+        asks=True,
     )
 
 
@@ -324,30 +473,54 @@ def certain(digit: int) -> Scripted:
 
 def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -> None:
     gate = answerable(0.2)
-    found = run(TWO_WAYS, "d1", "d2", guardrails="ad<0.5:abstain", given={"judges": [gate]})
+    found = run(
+        TWO_WAYS, "d1", "d2", guardrails="ad<0.5:abstain", given={"judges": [gate]}
+    )
     answer = found.answer
-    assert (answer.text, answer.segments, answer.abstained) == ("I don't know the answer", (), True)
+    assert (answer.text, answer.segments, answer.abstained) == (
+        "I don't know the answer",
+        (),
+        True,
+    )
     assert gate.inputs == [seen("Q", passages("d1", "d2"))]
     (decision,) = answer.trace.decisions
-    assert (decision.action, [name for name, _ in decision.guardrails]) == ("abstain", ["ad"])
+    assert (decision.action, [name for name, _ in decision.guardrails]) == (
+        "abstain",
+        ["ad"],
+    )
     assert decision.reason.endswith("ad 0.200 < 0.5, abstain")
-    assert len(found.engine.requests) == answer.usage.requests == 2  # the first boundary and the gate
-    assert (answer.rescore().text, answer.rescore(threshold=0.5).exact) == (answer.text, True)
+    assert (
+        len(found.engine.requests) == answer.usage.requests == 2
+    )  # the first boundary and the gate
+    assert (answer.rescore().text, answer.rescore(threshold=0.5).exact) == (
+        answer.text,
+        True,
+    )
     assert not answer.rescore(threshold=0.95).exact  # nothing would have been searched
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
 
 
 def test_a_gate_can_take_the_evidence_away() -> None:
-    answer = run(TWO_WAYS, "d1", "d2", guardrails="ad<0.5:write", given={"judges": [answerable(0.2)]}).answer
+    answer = run(
+        TWO_WAYS,
+        "d1",
+        "d2",
+        guardrails="ad<0.5:write",
+        given={"judges": [answerable(0.2)]},
+    ).answer
     assert (answer.text, answer.citations) == ("Own.", ())
     assert answer.trace.decisions[0].action == "retrieve"
     assert answer.trace.decisions[0].reason.endswith("ad 0.200 < 0.5, no evidence")
     assert answer.rescore(Weights(issup=3)).exact
 
 
-def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_one_id_apart() -> None:
+def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_one_id_apart() -> (
+    None
+):
     def relevance(state: JudgeInput) -> Judgment:
-        return says(*((1, 0, 0) if state.passages[0] == good else (0, 0, 1)), labels=RELEVANCE)
+        return says(
+            *((1, 0, 0) if state.passages[0] == good else (0, 0, 1)), labels=RELEVANCE
+        )
 
     (good,) = passages("d1")
     judge = Scripted("cr", relevance, labels=RELEVANCE)
@@ -357,23 +530,48 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_
     assert answer.text == "Close."
     (decision, *_) = answer.trace.decisions
     assert decision.passages == (good,)
-    assert [judgment.site for _, judgment in decision.guardrails] == ["passage d1", "passage d1"]
+    assert [judgment.site for _, judgment in decision.guardrails] == [
+        "passage d1",
+        "passage d1",
+    ]
     assert "passage d1 left out" in decision.reason
-    assert [state.passages for state in judge.inputs] == [(one,) for one in found["Q"]]  # the score asks no more
+    assert [state.passages for state in judge.inputs] == [
+        (one,) for one in found["Q"]
+    ]  # the score asks no more
 
 
 def test_certainty_routes_the_search() -> None:
-    unsure = run(TWO_WAYS, "d2", guardrails="uq<0.5:retrieve", threshold=1.0, given={"judges": [certain(1)]})
+    unsure = run(
+        TWO_WAYS,
+        "d2",
+        guardrails="uq<0.5:retrieve",
+        threshold=1.0,
+        given={"judges": [certain(1)]},
+    )
     assert unsure.answer.text == "Sure."
-    assert unsure.answer.rescore(threshold=0.0).exact  # the model's own decision did not matter
-    sure = run(TWO_WAYS, "d2", guardrails="uq<0.5:retrieve", threshold=0.0, given={"judges": [certain(9)]})
+    assert unsure.answer.rescore(
+        threshold=0.0
+    ).exact  # the model's own decision did not matter
+    sure = run(
+        TWO_WAYS,
+        "d2",
+        guardrails="uq<0.5:retrieve",
+        threshold=0.0,
+        given={"judges": [certain(9)]},
+    )
     assert (sure.answer.text, sure.searches.queries) == ("Own.", [])
     assert sure.answer.trace.decisions[0].reason == "uq 0.950, no search"
     for threshold in (0.0, 1.0):
         again = sure.answer.rescore(threshold=threshold)
         assert (again.text, again.exact) == ("Own.", True)
     always = certain(9)
-    run(TWO_WAYS, "d2", guardrails="uq<0.5:retrieve", mode="always", given={"judges": [always]})
+    run(
+        TWO_WAYS,
+        "d2",
+        guardrails="uq<0.5:retrieve",
+        mode="always",
+        given={"judges": [always]},
+    )
     assert always.inputs == []  # the mode is the caller's own decision
 
 
@@ -390,10 +588,18 @@ def test_a_query_takes_the_place_of_the_question_in_searches_only() -> None:
 
 
 def test_earlier_turns_stand_before_the_prompt() -> None:
-    judge = Scripted("ad", lambda state: says(1, 0, labels=ANSWERABLE), labels=ANSWERABLE)
+    judge = Scripted(
+        "ad", lambda state: says(1, 0, labels=ANSWERABLE), labels=ANSWERABLE
+    )
     history = (Turn("user", "Hi"), Turn("assistant", "Hello."), Turn("user", "Who?"))
     given = {"history": history, "judges": [judge]}
-    engine = run(lambda request: YES, "d1", guardrails="ad<0.5:abstain", mode="always", given=given).engine
+    engine = run(
+        lambda request: YES,
+        "d1",
+        guardrails="ad<0.5:abstain",
+        mode="always",
+        given=given,
+    ).engine
     text = "".join(chr(i - 100) for i in engine.requests[0].prompt_ids if i >= 100)
     before = (
         "### Instruction:\nHi\n\n### Response:\nHello.\n\n"

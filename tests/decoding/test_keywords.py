@@ -13,14 +13,20 @@ from selfrag import Decoding, SelfRAG
 from selfrag.decoding.keywords import DecodingFields
 from selfrag.decoding.terms import Guardrail, ScoreTerm
 
-WIDER = {"decoding": Decoding, "judges": (ScoreTerm, str), "guardrails": (Guardrail, str)}
+WIDER = {
+    "decoding": Decoding,
+    "judges": (ScoreTerm, str),
+    "guardrails": (Guardrail, str),
+}
 """Keywords that take more than the field holds: whole settings, and judges as strings."""
 
 
 def test_the_keywords_are_the_fields() -> None:
     keywords, fields = get_type_hints(DecodingFields), get_type_hints(Decoding)
     assert keywords.keys() == fields.keys() | {"decoding"}
-    assert {name for name in fields if keywords[name] != fields[name]} == WIDER.keys() - {"decoding"}
+    assert {
+        name for name in fields if keywords[name] != fields[name]
+    } == WIDER.keys() - {"decoding"}
     for name in ("generate", "agenerate", "stream", "astream", "choose"):
         options = inspect.signature(getattr(SelfRAG, name)).parameters["options"]
         assert options.annotation == "Unpack[DecodingFields]"
@@ -38,6 +44,10 @@ def test_a_type_checker_refuses_wrong_keywords(tmp_path: Path) -> None:
         "    rag.stream('Who?', max_segmets=2)\n"
         "    rag.choose('Who?', ['a', 'b'], mode='sometimes')\n"
     )
-    report, _, _ = api.run([str(program), "--no-error-summary", "--follow-imports=silent"])
-    lines = [int(line.split(":")[1]) for line in report.splitlines() if ": error:" in line]
+    report, _, _ = api.run(
+        [str(program), "--no-error-summary", "--follow-imports=silent"]
+    )
+    lines = [
+        int(line.split(":")[1]) for line in report.splitlines() if ": error:" in line
+    ]
     assert sorted(set(lines)) == [5, 6, 7], report

@@ -17,7 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, currently_in_test_context, event, given, settings
+from hypothesis import (
+    HealthCheck,
+    assume,
+    currently_in_test_context,
+    event,
+    given,
+    settings,
+)
 from hypothesis import strategies as st
 from random_model import policies, random_model, random_search, seeds, weights
 from reference import WATCHED, Reference, Said, Unanswerable
@@ -39,7 +46,9 @@ from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, SegmentFinal, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
-many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck)
+)
 half = settings(many, max_examples=int(os.environ.get("SELFRAG_REFERENCE", "60")))
 failing = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.4])
 pace = st.integers(1, 5)
@@ -51,7 +60,9 @@ def chance(*parts: object) -> random.Random:
     return random.Random(zlib.crc32(repr(parts).encode()))
 
 
-def model(seed: int, failures: float = 0.0) -> Callable[[Generate], ScriptedReply | Failed]:
+def model(
+    seed: int, failures: float = 0.0
+) -> Callable[[Generate], ScriptedReply | Failed]:
     """A random model of which every request may fail, and that gives any watched id a probability of its own."""
     write = random_model(seed, noise=0.3)
 
@@ -59,10 +70,21 @@ def model(seed: int, failures: float = 0.0) -> Callable[[Generate], ScriptedRepl
         if failures and chance(seed, "fails", request.prompt_ids).random() < failures:
             return Failed("no memory")
         written = write(request)
-        if request.max_tokens > 1 or isinstance(written, Failed) or set(request.watch_ids) <= set(WATCHED):
+        if (
+            request.max_tokens > 1
+            or isinstance(written, Failed)
+            or set(request.watch_ids) <= set(WATCHED)
+        ):
             return written
-        here = zlib.crc32(np.array([seed, *request.prompt_ids], dtype=np.int64).tobytes())
-        row = {i: chance(here, i).choice((0.05, 0.1, 0.3, chance(here, i, "free").random())) for i in request.watch_ids}
+        here = zlib.crc32(
+            np.array([seed, *request.prompt_ids], dtype=np.int64).tobytes()
+        )
+        row = {
+            i: chance(here, i).choice(
+                (0.05, 0.1, 0.3, chance(here, i, "free").random())
+            )
+            for i in request.watch_ids
+        }
         return ScriptedReply(written.token_ids, {0: row}, written.logprobs)
 
     return reply
@@ -107,8 +129,19 @@ def outcome(decode: Callable[[], Said]) -> Said | str:
 class World:
     """One question, decoded by both."""
 
-    def __init__(self, seed: int, *, failures: float = 0.0, given: bool = False, choices: Sequence[str] = ()) -> None:
-        self.model, self.find, self.fickle = model(seed, failures), random_search(seed), seed % 3 == 0
+    def __init__(
+        self,
+        seed: int,
+        *,
+        failures: float = 0.0,
+        given: bool = False,
+        choices: Sequence[str] = (),
+    ) -> None:
+        self.model, self.find, self.fickle = (
+            model(seed, failures),
+            random_search(seed),
+            seed % 3 == 0,
+        )
         self.evidence, self.choices = evidence(seed, given=given), choices
 
     def search(self, k: int) -> Callable[[str], Sequence[Passage]]:
@@ -123,8 +156,16 @@ class World:
 
     def said(self, policy: Decoding) -> Said | str:
         """What the reference says, or why it says nothing."""
-        reference = Reference(self.model, self.search(policy.searched), policy, self.evidence)
-        return outcome(lambda: reference.choose("Q", self.choices) if self.choices else reference.decode("Q"))
+        reference = Reference(
+            self.model, self.search(policy.searched), policy, self.evidence
+        )
+        return outcome(
+            lambda: (
+                reference.choose("Q", self.choices)
+                if self.choices
+                else reference.decode("Q")
+            )
+        )
 
     def compare(self, policy: Decoding) -> Run | None:
         """Both say the same, or refuse for the same reason; None if they refuse."""
@@ -144,13 +185,19 @@ class World:
         assert found is not None
         return found.answer
 
-    def rescored(self, policy: Decoding, weights: Weights, threshold: float | None) -> Answer:
+    def rescored(
+        self, policy: Decoding, weights: Weights, threshold: float | None
+    ) -> Answer:
         """An answer of which every rescoring that is called exact is what the reference decodes.
 
         Rescoring raises only where that refuses.
         """
         answer = self.answered(policy)
-        wanted = replace(policy, weights=weights, threshold=policy.threshold if threshold is None else threshold)
+        wanted = replace(
+            policy,
+            weights=weights,
+            threshold=policy.threshold if threshold is None else threshold,
+        )
         try:
             rescored = answer.rescore(weights, threshold)
         except DecodingError as error:
@@ -174,12 +221,20 @@ def test_decode(seed: int, policy: Decoding, failures: float, given: bool) -> No
     found = World(seed, failures=failures, given=given).compare(policy)
     if found is None:
         return
-    answer, offsets = found.answer, [(s.text, s.start, s.end, s.citation) for s in found.answer.segments]
+    answer, offsets = (
+        found.answer,
+        [(s.text, s.start, s.end, s.citation) for s in found.answer.segments],
+    )
     assert [(s.text, s.start, s.end, s.citation) for s in found.commits] == offsets
     assert all(answer.text[start:end] == text for text, start, end, _ in offsets)
     assert not any(token in answer.text for token in TOKENS)
-    assert not any(node.status in UNUSABLE for node in answer.trace.path(answer.trace.best))
-    assert (answer.usage.requests, answer.usage.searches) == (len(found.engine.requests), len(found.searches.queries))
+    assert not any(
+        node.status in UNUSABLE for node in answer.trace.path(answer.trace.best)
+    )
+    assert (answer.usage.requests, answer.usage.searches) == (
+        len(found.engine.requests),
+        len(found.searches.queries),
+    )
     assert json.loads(answer.trace.to_json()) == answer.trace.as_dict()
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
     assert json.dumps(answer.as_dict())
@@ -188,7 +243,12 @@ def test_decode(seed: int, policy: Decoding, failures: float, given: bool) -> No
 @many
 @given(seeds, policies, weights, thresholds, failing, st.booleans())
 def test_rescore(
-    seed: int, policy: Decoding, other: Weights, threshold: float | None, failures: float, given: bool
+    seed: int,
+    policy: Decoding,
+    other: Weights,
+    threshold: float | None,
+    failures: float,
+    given: bool,
 ) -> None:
     """There and back; and a sweep is many rescorings at once."""
     world = World(seed, failures=failures, given=given)
@@ -196,20 +256,36 @@ def test_rescore(
     best, exact = sweep([answer, answer], [policy.weights, other])
     for column, one in enumerate((policy.weights, other)):
         rescored = answer.rescore(one)
-        assert [None if node < 0 else node for node in best[:, column]] == [rescored.trace.best] * 2
+        assert [None if node < 0 else node for node in best[:, column]] == [
+            rescored.trace.best
+        ] * 2
         assert list(exact[:, column]) == [rescored.exact] * 2
         assert rescored.rescore(policy.weights) == answer
 
 
 @half
 @given(seeds, policies, weights)
-def test_a_tree_recorded_whole_is_exact_for_every_weight(seed: int, policy: Decoding, other: Weights) -> None:
-    whole = replace(policy, beam=10_000, max_segments=min(3, policy.max_segments), passages=min(2, policy.passages))
+def test_a_tree_recorded_whole_is_exact_for_every_weight(
+    seed: int, policy: Decoding, other: Weights
+) -> None:
+    whole = replace(
+        policy,
+        beam=10_000,
+        max_segments=min(3, policy.max_segments),
+        passages=min(2, policy.passages),
+    )
     world = World(seed)
     answer = world.decoded(whole).answer
-    rescored, fresh = answer.rescore(other), world.decoded(replace(whole, weights=other)).answer
+    rescored, fresh = (
+        answer.rescore(other),
+        world.decoded(replace(whole, weights=other)).answer,
+    )
     # A merged twin is not written on from: if other weights prefer it, its own continuations are unknown.
-    unknown = [n for n in answer.trace.nodes if n.status == "merged" and not n.ended and n.depth < whole.max_segments]
+    unknown = [
+        n
+        for n in answer.trace.nodes
+        if n.status == "merged" and not n.ended and n.depth < whole.max_segments
+    ]
     if not unknown:
         assert rescored.exact
         assert rescored.trace.nodes == fresh.trace.nodes
@@ -218,7 +294,12 @@ def test_a_tree_recorded_whole_is_exact_for_every_weight(seed: int, policy: Deco
 @half
 @given(seeds, policies, weights, thresholds, failing, st.booleans())
 def test_closed_sets(
-    seed: int, policy: Decoding, other: Weights, threshold: float | None, failures: float, given: bool
+    seed: int,
+    policy: Decoding,
+    other: Weights,
+    threshold: float | None,
+    failures: float,
+    given: bool,
 ) -> None:
     count = chance(seed, "options").randint(2, len(OPTIONS))
     world = World(seed, failures=failures / 4, given=given, choices=OPTIONS[:count])
@@ -244,14 +325,30 @@ narrower = st.fixed_dictionaries(
 
 
 @half
-@given(seeds, policies, st.lists(narrower, min_size=1, max_size=3), failing, st.booleans(), st.booleans())
+@given(
+    seeds,
+    policies,
+    st.lists(narrower, min_size=1, max_size=3),
+    failing,
+    st.booleans(),
+    st.booleans(),
+)
 def test_narrowing(
-    seed: int, policy: Decoding, changes: list[dict[str, object]], failures: float, given: bool, chosen: bool
+    seed: int,
+    policy: Decoding,
+    changes: list[dict[str, object]],
+    failures: float,
+    given: bool,
+    chosen: bool,
 ) -> None:
     """A record asked about other settings says nothing, or that it does not know, or what they would have answered."""
-    world = World(seed, failures=failures, given=given, choices=OPTIONS[:3] if chosen else ())
+    world = World(
+        seed, failures=failures, given=given, choices=OPTIONS[:3] if chosen else ()
+    )
     wide = replace(policy, threshold=0.0, no_retrieval_branch=True, passages=4, beam=3)
-    narrowed(world, world.answered(wide), [replace(wide, **change) for change in changes])
+    narrowed(
+        world, world.answered(wide), [replace(wide, **change) for change in changes]
+    )
 
 
 def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
@@ -268,13 +365,18 @@ def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
             note("a choice by rounding")
             continue
         assert replayed.output.text == said.text.strip()
-        named = [(text, None if passage is None else passage.id) for text, passage in said.segments]
+        named = [
+            (text, None if passage is None else passage.id)
+            for text, passage in said.segments
+        ]
         assert list(replayed.output.segments) == named
 
 
 @settings(many, max_examples=max(1, EXAMPLES // 4))
 @given(st.lists(policies, min_size=4, max_size=4), seeds, failing, pace, pace)
-def test_batches(asked: list[Decoding], seed: int, failures: float, batch: int, max_live: int) -> None:
+def test_batches(
+    asked: list[Decoding], seed: int, failures: float, batch: int, max_live: int
+) -> None:
     """Four questions at once: each is answered as it is alone, whatever becomes of the others."""
     world, find = model(seed, failures), random_search(seed)
     engine = ScriptedEngine(world, EOS, limits=LIMITS, batch=batch)
@@ -286,10 +388,19 @@ def test_batches(asked: list[Decoding], seed: int, failures: float, batch: int, 
             assert index not in ends
             commits.setdefault(index, []).append(happened.segment)
         else:
-            assert ends.setdefault(index, happened.answer if isinstance(happened, QuestionAnswered) else happened.error)
+            assert ends.setdefault(
+                index,
+                happened.answer
+                if isinstance(happened, QuestionAnswered)
+                else happened.error,
+            )
     assert sorted(ends) == list(range(len(asked)))
     for index, policy in enumerate(asked):
-        said = outcome(lambda name=f"Q{index}", policy=policy: Reference(world, find, policy).decode(name))
+        said = outcome(
+            lambda name=f"Q{index}", policy=policy: Reference(
+                world, find, policy
+            ).decode(name)
+        )
         if isinstance(said, str):
             assert (type(ends[index]), str(ends[index])) == (DecodingError, said)
             continue
@@ -299,11 +410,17 @@ def test_batches(asked: list[Decoding], seed: int, failures: float, batch: int, 
 
 def test_a_closed_set_whose_passage_failed_can_be_narrowed() -> None:
     world = World(4620, failures=0.4, choices=OPTIONS[:3])
-    wide = Decoding(threshold=0.0, no_retrieval_branch=True, passages=4, beam=3, max_segments=1)
+    wide = Decoding(
+        threshold=0.0, no_retrieval_branch=True, passages=4, beam=3, max_segments=1
+    )
     answer = world.decoded(wide).answer
     (decision,) = answer.trace.decisions
     assert decision.passages[0] not in [node.passage for node in answer.trace.nodes]
-    narrowed(world, answer, [replace(wide, threshold=None, no_retrieval_branch=False, passages=1)])
+    narrowed(
+        world,
+        answer,
+        [replace(wide, threshold=None, no_retrieval_branch=False, passages=1)],
+    )
 
 
 def test_a_kept_search_is_no_given_evidence() -> None:
@@ -341,7 +458,14 @@ def view(answer: Answer) -> tuple[Any, ...]:
     """What must be equal, to the last bit."""
     best, output = answer.trace.best, output_of(answer)
     score = None if best is None else answer.trace.nodes[best].path_score
-    return answer.text, said(answer.segments), score, output.cited, output.read, output.retrieved
+    return (
+        answer.text,
+        said(answer.segments),
+        score,
+        output.cited,
+        output.read,
+        output.retrieved,
+    )
 
 
 def ending(decode: Callable[[], Run | Answer]) -> tuple[Any, ...]:
@@ -357,7 +481,13 @@ def ending(decode: Callable[[], Run | Answer]) -> tuple[Any, ...]:
 @many
 @given(seeds, policies | prunable, failing, st.booleans(), paces, batch, st.booleans())
 def test_the_same_answer_as_of_the_full_search(
-    seed: int, policy: Decoding, failures: float, given: bool, pace: int | None, batch: int, shuffled: bool
+    seed: int,
+    policy: Decoding,
+    failures: float,
+    given: bool,
+    pace: int | None,
+    batch: int,
+    shuffled: bool,
 ) -> None:
     """However the engine works, and whichever candidates wait for others."""
     world, draw = World(seed, failures=failures, given=given), random.Random(seed)
@@ -376,16 +506,22 @@ def test_a_record_knows_what_it_lacks(
     seed: int, policy: Decoding, other: Weights, pace: int | None, batch: int
 ) -> None:
     world = World(seed)
-    answer = world.decoded(replace(policy, branch_and_bound=True), pace=pace, batch=batch).answer
+    answer = world.decoded(
+        replace(policy, branch_and_bound=True), pace=pace, batch=batch
+    ).answer
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
     same = answer.rescore(policy.weights)
     assert same.exact
     assert view(same) == view(answer)
     both = zip(same.trace.nodes, answer.trace.nodes, strict=True)
-    assert all(node == recorded for node, recorded in both if recorded.status is Status.BOUNDED)
+    assert all(
+        node == recorded for node, recorded in both if recorded.status is Status.BOUNDED
+    )
     changed = answer.rescore(other)
     assert changed.exact == (other == policy.weights)
-    back = replace(changed, trace=Trace.from_json(changed.trace.to_json())).rescore(policy.weights)
+    back = replace(changed, trace=Trace.from_json(changed.trace.to_json())).rescore(
+        policy.weights
+    )
     assert (back.exact, view(back)) == (changed.exact, view(answer))
 
 
@@ -411,13 +547,19 @@ def test_an_irrelevant_passage_costs_one_token() -> None:
     (node,) = [one for one in found.answer.trace.nodes if one.status is Status.BOUNDED]
     assert (node.passage, len(node.token_ids)) == (passages("d3")[0], 1)
     assert node.finish == "no answer that begins with it reaches 3.465"
-    assert found.engine.generated == full.engine.generated - len("Nonsense of some length.") - 3 + 1 - 1
+    assert (
+        found.engine.generated
+        == full.engine.generated - len("Nonsense of some length.") - 3 + 1 - 1
+    )
     assert found.answer.usage.generated_tokens == found.engine.generated
 
 
 def test_a_record_of_the_full_search_is_the_default() -> None:
     assert not Decoding().branch_and_bound
-    assert "branch_and_bound" not in decoded(branch_and_bound=False).answer.trace.as_dict()["decoding"]
+    assert (
+        "branch_and_bound"
+        not in decoded(branch_and_bound=False).answer.trace.as_dict()["decoding"]
+    )
     assert not recording([Decoding(branch_and_bound=True)]).branch_and_bound
     assert not Decoding(branch_and_bound=True, judges=("nli",)).prunes
 
@@ -425,7 +567,11 @@ def test_a_record_of_the_full_search_is_the_default() -> None:
 def test_a_forbidden_passage_is_given_up_at_once() -> None:
     found = decoded(forbid={"isrel": "Irrelevant"}, max_segments=1)
     node = found.answer.trace.nodes[2]
-    assert (node.status, node.finish, len(node.token_ids)) == (Status.FORBIDDEN, "its IsRel is not allowed", 1)
+    assert (node.status, node.finish, len(node.token_ids)) == (
+        Status.FORBIDDEN,
+        "its IsRel is not allowed",
+        1,
+    )
 
 
 def test_two_negative_scores_may_multiply_to_the_best_answer() -> None:
@@ -437,9 +583,22 @@ def test_two_negative_scores_may_multiply_to_the_best_answer() -> None:
         f"{second}[Retrieval]<d1>": ("{isrel 1 0}Rest.</s>", 0.05),
         f"{second}[Retrieval]<d2>": ("{isrel .5 .5}End.</s>", 0.05),
     }
-    settings = {"mode": "always", "max_segments": 2, "accumulate": "product", "history": "text"}
+    settings = {
+        "mode": "always",
+        "max_segments": 2,
+        "accumulate": "product",
+        "history": "text",
+    }
     for on in (True, False):
-        found = run(tree, "d1", "d2", weights=Weights(-3, 0, 0), branch_and_bound=on, serving={"pace": 1}, **settings)
+        found = run(
+            tree,
+            "d1",
+            "d2",
+            weights=Weights(-3, 0, 0),
+            branch_and_bound=on,
+            serving={"pace": 1},
+            **settings,
+        )
         assert found.answer.text == f"{second} Rest."
 
 

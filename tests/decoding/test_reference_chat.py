@@ -39,21 +39,35 @@ class ChatWorld:
 
     def decoded(self, policy: Decoding) -> Answer:
         """Return the answer; what was streamed on the way is the beginning of it."""
-        model = ChatModel(TalkingExecutor(self.talker), Characters(), reflection_wording(), knows_tokens=False)
+        model = ChatModel(
+            TalkingExecutor(self.talker),
+            Characters(),
+            reflection_wording(),
+            knows_tokens=False,
+        )
         *committed, end = drive([decode("Q", model, policy)], None, Searches(self.find))
         if isinstance(end, QuestionFailed):
             raise end.error
-        assert tuple(event.segment for event in committed if isinstance(event, SegmentFinal)) == end.answer.segments
+        assert (
+            tuple(
+                event.segment for event in committed if isinstance(event, SegmentFinal)
+            )
+            == end.answer.segments
+        )
         assert Trace.from_json(end.answer.trace.to_json()) == end.answer.trace
         return end.answer
 
     def said(self, policy: Decoding) -> Said | str:
         """Return what the reference says, or why it says nothing."""
-        reference = ChatReference(self.talker, lambda query: self.find(query)[: policy.searched], policy)
+        reference = ChatReference(
+            self.talker, lambda query: self.find(query)[: policy.searched], policy
+        )
         try:
             return reference.decode("Q")
         except Unanswerable as reason:
-            assume(not reference.close)  # rounding decides whether there is a candidate that could be generated
+            assume(
+                not reference.close
+            )  # rounding decides whether there is a candidate that could be generated
             return str(reason)
 
     def compare(self, policy: Decoding) -> Answer | None:
@@ -71,13 +85,17 @@ class ChatWorld:
 
 @many
 @given(seeds, chat_policies, failing)
-def test_a_chat_model_is_decoded_as_by_the_reference(seed: int, policy: Decoding, failures: float) -> None:
+def test_a_chat_model_is_decoded_as_by_the_reference(
+    seed: int, policy: Decoding, failures: float
+) -> None:
     ChatWorld(seed, failures).compare(policy)
 
 
 @half
 @given(seeds, chat_policies, weights)
-def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(seed: int, policy: Decoding, other: Weights) -> None:
+def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(
+    seed: int, policy: Decoding, other: Weights
+) -> None:
     world = ChatWorld(seed)
     answer = world.compare(policy)
     if answer is None:
@@ -92,7 +110,11 @@ def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(seed: int, poli
 
 
 @many
-@given(st.lists(st.sampled_from((*".!?\n 3", "Dr", "Be", " Two", " one", ".5")), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from((*".!?\n 3", "Dr", "Be", " Two", " one", ".5")), max_size=12
+    )
+)
 def test_sentences_end_where_the_reference_sees_their_end(parts: Sequence[str]) -> None:
     text = "".join(parts)
     assert sentence_end(text) == first_sentence(text)

@@ -154,7 +154,15 @@ def test_a_text_without_a_word_gives_no_answer(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["the passage ", "i do not ", "sorry, but ", "is not mentioned in the ", "((", "a the any no "]
+    "piece",
+    [
+        "the passage ",
+        "i do not ",
+        "sorry, but ",
+        "is not mentioned in the ",
+        "((",
+        "a the any no ",
+    ],
 )
 def test_long_texts_take_no_time(piece: str) -> None:
     started = time.perf_counter()

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import written
-from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, RESPONSE, VOCABULARY, Run, passages, run, seen
+from written import (
+    EOS,
+    FIRST_CHARACTER,
+    LIMITS,
+    PROMPTING,
+    RESPONSE,
+    VOCABULARY,
+    Run,
+    passages,
+    run,
+    seen,
+)
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -21,14 +32,25 @@ from selfrag.decoding.segments import critique_score, group_scores, read, segmen
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
+from selfrag.reflection.labels import (
+    CRITIQUES,
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    LabelSet,
+    Role,
+    group,
+)
 from selfrag.reflection.requests import Finish, Generate, Generated
 from selfrag.reflection.vocabulary import Scaling
 from selfrag.reflection.weights import Weights
 
 
 def judgment(labels: LabelSet, *probabilities: float) -> Judgment:
-    return Judgment.from_logprobs(labels, [math.log(p) for p in probabilities], site="here")
+    return Judgment.from_logprobs(
+        labels, [math.log(p) for p in probabilities], site="here"
+    )
 
 
 WORKED = {
@@ -38,15 +60,22 @@ WORKED = {
 }
 
 
-WRITTEN = ("{isrel .9 .1}5{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>", (-0.2, -0.4, -0.4, -0.6, -3.0))
+WRITTEN = (
+    "{isrel .9 .1}5{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>",
+    (-0.2, -0.4, -0.4, -0.6, -3.0),
+)
 
 
 def test_worked_score_of_the_reference() -> None:
     assert group_scores(WORKED) == pytest.approx([0.9, 0.75, 0.575])
     likelihood = math.exp((-0.2 - 0.4 - 0.6) / 3)
     assert likelihood == pytest.approx(0.6703, abs=5e-5)
-    assert segment_score(likelihood, WORKED, (1, 1, 0.5)) == pytest.approx(2.6078, abs=5e-5)
-    assert segment_score(likelihood, WORKED, (1, 1, 1)) == pytest.approx(2.8953, abs=5e-5)
+    assert segment_score(likelihood, WORKED, (1, 1, 0.5)) == pytest.approx(
+        2.6078, abs=5e-5
+    )
+    assert segment_score(likelihood, WORKED, (1, 1, 1)) == pytest.approx(
+        2.8953, abs=5e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,9 +96,18 @@ def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothin
 @pytest.mark.parametrize(
     ("policy", "score"),
     [
-        (Decoding(mode="always"), math.exp(-0.4) + 0.9 + 0.75 + 0.5 * 0.575),  # section 4.3 of the paper
-        (Decoding(mode="always", likelihood="product"), math.exp(-1.6) + 0.9 + 0.75 + 0.5 * 0.575),  # Eq. 3 as printed
-        (Decoding.official(mode="always", max_segments=1), math.exp(-4.6 / 5) + 0.9 + 0.75 + 0.575),
+        (
+            Decoding(mode="always"),
+            math.exp(-0.4) + 0.9 + 0.75 + 0.5 * 0.575,
+        ),  # section 4.3 of the paper
+        (
+            Decoding(mode="always", likelihood="product"),
+            math.exp(-1.6) + 0.9 + 0.75 + 0.5 * 0.575,
+        ),  # Eq. 3 as printed
+        (
+            Decoding.official(mode="always", max_segments=1),
+            math.exp(-4.6 / 5) + 0.9 + 0.75 + 0.575,
+        ),
         (Decoding.official(mode="always"), 0.9 + 0.75),
     ],
 )
@@ -79,25 +117,37 @@ def test_scores_of_the_presets(policy: Decoding, score: float) -> None:
     assert found.node("5").score == pytest.approx(score, abs=1e-6)
 
 
-@pytest.mark.parametrize(("options", "relevant"), [({}, 0.75), ({"calibrated": False}, 0.9)])
+@pytest.mark.parametrize(
+    ("options", "relevant"), [({}, 0.75), ({"calibrated": False}, 0.9)]
+)
 def test_scalings_of_the_model_apply_unless_they_are_switched_off(
     options: dict[str, bool], relevant: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """.9 and .1 at temperature 2: roots in the ratio 3 to 1."""
     calibrated = replace(written.VOCABULARY, scalings={Role.RELEVANCE: Scaling(2.0)})
-    monkeypatch.setattr(written, "PROMPTING", replace(written.PROMPTING, vocabulary=calibrated))
+    monkeypatch.setattr(
+        written, "PROMPTING", replace(written.PROMPTING, vocabulary=calibrated)
+    )
     found = run({"[Retrieval]<d1>": WRITTEN}, "d1", mode="always", **options)
-    assert found.node("5").judgments["isrel"].probability("Relevant") == pytest.approx(relevant)
-    assert found.node("5").judgments["issup"].distribution == pytest.approx((0.6, 0.3, 0.1))
+    assert found.node("5").judgments["isrel"].probability("Relevant") == pytest.approx(
+        relevant
+    )
+    assert found.node("5").judgments["issup"].distribution == pytest.approx(
+        (0.6, 0.3, 0.1)
+    )
 
 
 @pytest.mark.parametrize("labels", CRITIQUES, ids=lambda labels: str(labels.role))
-def test_a_second_eos_ends_a_segment_whose_critiques_are_forced(labels: LabelSet) -> None:
+def test_a_second_eos_ends_a_segment_whose_critiques_are_forced(
+    labels: LabelSet,
+) -> None:
     other_eos = 41
     ids = (*written.PROMPTING.codec.encode("Hi"), other_eos)
     watched = np.log(np.full((len(ids), len(VOCABULARY.watch)), 0.1, dtype=np.float32))
     generated = Generated(ids, (-0.5,) * len(ids), watched, Finish.EOS)
-    reading = read(generated, VOCABULARY, branch="passage", site="here", forced={labels.role})
+    reading = read(
+        generated, VOCABULARY, branch="passage", site="here", forced={labels.role}
+    )
     assert reading.judgments[labels.role] is not None
     assert (reading.text_ids, reading.ended) == (ids[:-1], True)
 
@@ -109,12 +159,19 @@ SHORT, LONG = Decoding.official(max_segments=1), Decoding.official()
 
 @pytest.mark.parametrize(
     ("policy", "log_yes", "log_no", "ratio"),
-    [(SHORT, -0.01, -5, 0.002), (SHORT, -2, -0.2, 0.909), (SHORT, -1, -1, 0.5), (LONG, -0.01, -5, 0.9933)],
+    [
+        (SHORT, -0.01, -5, 0.002),
+        (SHORT, -2, -0.2, 0.909),
+        (SHORT, -1, -1, 0.5),
+        (LONG, -0.01, -5, 0.9933),
+    ],
 )
 def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_of_probabilities(
     policy: Decoding, log_yes: float, log_no: float, ratio: float
 ) -> None:
-    judgment = Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
+    judgment = Judgment.from_logprobs(
+        RETRIEVE, [log_yes, log_no, -math.inf], site="start"
+    )
     assert policy.retrieval_score(judgment) == pytest.approx(ratio, abs=6e-4)
 
 
@@ -124,14 +181,20 @@ def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_
         (0.2, "most_probable", "continue"),
         (0.2, "below_threshold", "retrieve"),  # A.4: .44 / (.44 + .06) = .88
         (0.9, "below_threshold", "continue"),
-        (0.0, "most_probable", "retrieve"),  # section 4.3: for citations, every boundary retrieves
+        (
+            0.0,
+            "most_probable",
+            "retrieve",
+        ),  # section 4.3: for citations, every boundary retrieves
         (None, "below_threshold", "continue"),
     ],
 )
 def test_a_threshold_of_0_retrieves_at_every_boundary_whatever_continue_says(
     threshold: float | None, rule: Any, action: str
 ) -> None:
-    judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.44, 0.06, 0.50)], site="end")
+    judgment = Judgment.from_logprobs(
+        RETRIEVE, [math.log(p) for p in (0.44, 0.06, 0.50)], site="end"
+    )
     policy = Decoding(threshold=threshold, keep_evidence=rule)
     assert policy.action(judgment, has_evidence=True)[0] == action
 
@@ -142,12 +205,33 @@ def test_a_forced_utility_that_the_model_did_not_expect_decides_nothing() -> Non
         "[Retrieval]<d1>": "{isrel .9 .1}One.{issup .6 .3 .1}{~isuse 1e-8 0 0 0 3e-9}[Retrieval]",
         "[Retrieval]<d2>": "{isrel .9 .1}Two.{issup .6 .3 .1}{~isuse 3e-9 0 0 0 1e-8}[Retrieval]",
     }
-    found = run(tree, "d1", "d2", mode="always", undefined="force", max_segments=1, likelihood="none")
+    found = run(
+        tree,
+        "d1",
+        "d2",
+        mode="always",
+        undefined="force",
+        max_segments=1,
+        likelihood="none",
+    )
     scores = [node.score for node in found.answer.trace.nodes]
     assert scores == pytest.approx([(0.9 + 0.75) * 2.5 / 2] * 2)
-    assert [node.judgments[Role.UTILITY].coverage < 1e-7 for node in found.answer.trace.nodes] == [True, True]
-    known = run(tree, "d1", "d2", mode="always", undefined="zero", max_segments=1, likelihood="none")
-    assert [node.score for node in known.answer.trace.nodes] == pytest.approx([0.9 + 0.75] * 2)
+    assert [
+        node.judgments[Role.UTILITY].coverage < 1e-7
+        for node in found.answer.trace.nodes
+    ] == [True, True]
+    known = run(
+        tree,
+        "d1",
+        "d2",
+        mode="always",
+        undefined="zero",
+        max_segments=1,
+        likelihood="none",
+    )
+    assert [node.score for node in known.answer.trace.nodes] == pytest.approx(
+        [0.9 + 0.75] * 2
+    )
 
 
 def test_a_segment_that_its_budget_cut_goes_on_where_tokens_are_left() -> None:
@@ -161,7 +245,10 @@ def test_a_segment_that_its_budget_cut_goes_on_where_tokens_are_left() -> None:
     ends = run(start | tree, **settings)
     assert (ends.answer.text, ends.answer.finish) == ("They can sl", "length")
     goes_on = run(start | tree, after_cut="go_on", **settings)
-    assert [(one.text, one.finish) for one in goes_on.answer.segments] == [("They can sl", "length"), ("eep.", "stop")]
+    assert [(one.text, one.finish) for one in goes_on.answer.segments] == [
+        ("They can sl", "length"),
+        ("eep.", "stop"),
+    ]
     assert goes_on.answer.finish == "stop"
     assert Trace.from_json(goes_on.answer.trace.to_json()) == goes_on.answer.trace
     spent = run(start | tree, after_cut="go_on", answer_tokens=11, **settings)
@@ -170,18 +257,35 @@ def test_a_segment_that_its_budget_cut_goes_on_where_tokens_are_left() -> None:
 
 def test_a_completion_that_ran_out_behind_its_segment_did_not_cut_it() -> None:
     tree = {"[Retrieval]<d1>": "{isrel .9 .1}One.{~retrieve 1 0 0}[Retrieval]and more"}
-    settings = {"mode": "always", "segment_end": "retrieval", "max_segments": 1, "segment_tokens": 8}
+    settings = {
+        "mode": "always",
+        "segment_end": "retrieval",
+        "max_segments": 1,
+        "segment_tokens": 8,
+    }
     for after_cut in ("end", "go_on"):
         found = run(tree, "d1", after_cut=after_cut, **settings)
         assert (found.answer.text, found.answer.finish) == ("One.", "stop")
 
 
-def test_continue_wins_only_where_there_is_evidence_and_never_in_the_published_long_form() -> None:
-    judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start")
-    found = [Decoding().action(judgment, has_evidence=there)[0] for there in (True, False)]
+def test_continue_wins_only_where_there_is_evidence_and_never_in_the_published_long_form() -> (
+    None
+):
+    judgment = Judgment.from_logprobs(
+        RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start"
+    )
+    found = [
+        Decoding().action(judgment, has_evidence=there)[0] for there in (True, False)
+    ]
     assert found == ["continue", "retrieve"]
-    assert LONG.action(judgment, has_evidence=True) == ("retrieve", "[Retrieval] was written")
-    assert Decoding().action(None, has_evidence=False) == ("write", "no Retrieve distribution")
+    assert LONG.action(judgment, has_evidence=True) == (
+        "retrieve",
+        "[Retrieval] was written",
+    )
+    assert Decoding().action(None, has_evidence=False) == (
+        "write",
+        "no Retrieve distribution",
+    )
 
 
 # --- completions with Retrieve tokens in them, against the published formulas ----------------------------------------
@@ -193,11 +297,19 @@ class Published:
     Scores and cuts are as there. A finished answer stays in the running, which there it does not.
     """
 
-    def __init__(self, model: Callable[[Generate], ScriptedReply], evidence: Sequence[Passage], *, long: bool) -> None:
+    def __init__(
+        self,
+        model: Callable[[Generate], ScriptedReply],
+        evidence: Sequence[Passage],
+        *,
+        long: bool,
+    ) -> None:
         self.model, self.evidence, self.long = model, evidence, long
         self.scores: list[float] = []
 
-    def complete(self, prompt: Sequence[int], tokens: int) -> tuple[list[int], Any, float]:
+    def complete(
+        self, prompt: Sequence[int], tokens: int
+    ) -> tuple[list[int], Any, float]:
         said = self.model(Generate(tuple(prompt), tokens, watch_ids=VOCABULARY.watch))
         ids = list(said.token_ids)
         ids = ids[: min(tokens, ids.index(EOS) + 1 if EOS in ids else tokens)]
@@ -207,23 +319,33 @@ class Published:
         """Ids of a completion after a passage, and its score."""
         marker = VOCABULARY.ids["[Retrieval]"]
         evidence = PROMPTING.evidence(passage, 256).ids
-        ids, rows, likelihood = self.complete([*prompt, marker, *evidence], 300 if self.long else 100)
+        ids, rows, likelihood = self.complete(
+            [*prompt, marker, *evidence], 300 if self.long else 100
+        )
         relevant, irrelevant = (rows[0][i] for i in VOCABULARY.group(ISREL))
         score = relevant / (relevant + irrelevant)
-        support = next((at for at, i in enumerate(ids) if i in VOCABULARY.group(ISSUP)), None)
+        support = next(
+            (at for at, i in enumerate(ids) if i in VOCABULARY.group(ISSUP)), None
+        )
         if support is not None:
             full, partial, none = (rows[support][i] for i in VOCABULARY.group(ISSUP))
             score += (full + 0.5 * partial) / (full + partial + none)
-        utility = next((at for at, i in enumerate(ids) if i in VOCABULARY.group(ISUSE)), None)
+        utility = next(
+            (at for at, i in enumerate(ids) if i in VOCABULARY.group(ISUSE)), None
+        )
         if utility is not None and not self.long:
             row = [rows[utility][i] for i in VOCABULARY.group(ISUSE)]
-            score += sum(value * p for value, p in zip((-1, -0.5, 0, 0.5, 1), row, strict=True)) / sum(row)
+            score += sum(
+                value * p for value, p in zip((-1, -0.5, 0, 0.5, 1), row, strict=True)
+            ) / sum(row)
         return ids, score if self.long else score + likelihood
 
     def answer(self, question: str, beam: int = 2, most: int = 7) -> str:
         """The text; `scores` are those of all candidates, level by level."""
         marker = VOCABULARY.ids["[Retrieval]"]
-        level: list[tuple[list[int], float, list[int]]] = [(list(PROMPTING.prompt(question)), 1.0, [])]
+        level: list[tuple[list[int], float, list[int]]] = [
+            (list(PROMPTING.prompt(question)), 1.0, [])
+        ]
         finished: list[tuple[float, list[int]]] = []
         for depth in range(most if self.long else 1):
             following = []
@@ -232,12 +354,20 @@ class Published:
                     ids, score = self.step(prompt, passage)
                     self.scores.append(before * score)
                     goes_on = self.long and marker in ids
-                    text = VOCABULARY.text_ids(ids[: ids.index(marker)] if goes_on else ids)
+                    text = VOCABULARY.text_ids(
+                        ids[: ids.index(marker)] if goes_on else ids
+                    )
                     last = not goes_on or depth + 1 == most
-                    following.append(([*prompt, *text], before * score, [*so_far, *text], last))
+                    following.append(
+                        ([*prompt, *text], before * score, [*so_far, *text], last)
+                    )
             ranked = sorted(following, key=lambda one: -one[1])
             finished += [(score, text) for _, score, text, last in ranked if last]
-            level = [(prompt, score, text) for prompt, score, text, last in ranked[:beam] if not last]
+            level = [
+                (prompt, score, text)
+                for prompt, score, text, last in ranked[:beam]
+                if not last
+            ]
         best = max(finished, key=lambda one: one[0])[1]
         return PROMPTING.codec.decode([i for i in best if i >= FIRST_CHARACTER])
 
@@ -255,16 +385,23 @@ def several(seed: int) -> Callable[[Generate], ScriptedReply]:
             ids += draw.sample(VOCABULARY.group(ISUSE), draw.randint(0, 1))
             ids.append(draw.choice(VOCABULARY.group(RETRIEVE)))
         ids[-1] = EOS
-        rows = {at: {i: draw.uniform(0.01, 1.0) for i in VOCABULARY.watch} for at in range(len(ids))}
+        rows = {
+            at: {i: draw.uniform(0.01, 1.0) for i in VOCABULARY.watch}
+            for at in range(len(ids))
+        }
         return ScriptedReply(tuple(ids), rows, [-draw.random() for _ in ids])
 
     return reply
 
 
 @pytest.mark.parametrize("long", [False, True])
-def test_completions_of_several_segments_are_scored_and_cut_as_published(long: bool) -> None:
+def test_completions_of_several_segments_are_scored_and_cut_as_published(
+    long: bool,
+) -> None:
     evidence = passages("d1", "d2", "d3")
-    policy = replace(LONG if long else SHORT, mode="always", passages=3, answer_tokens=10**6)
+    policy = replace(
+        LONG if long else SHORT, mode="always", passages=3, answer_tokens=10**6
+    )
     continued = 0
     for seed in range(40):
         published = Published(several(seed), evidence, long=long)
@@ -272,10 +409,14 @@ def test_completions_of_several_segments_are_scored_and_cut_as_published(long: b
         found = run(several(seed), evidence=evidence, policy=policy).answer
         assert found.trace.best is not None
         written = "".join(node.text for node in found.trace.path(found.trace.best))
-        assert written.replace(" ", "") == expected  # the published code glues texts where a token stood between
+        assert (
+            written.replace(" ", "") == expected
+        )  # the published code glues texts where a token stood between
         nodes = [node for node in found.trace.nodes if node.text.strip()]
         assert len(nodes) == len(published.scores)
-        assert sorted(node.path_score for node in nodes) == pytest.approx(sorted(published.scores), abs=1e-5)
+        assert sorted(node.path_score for node in nodes) == pytest.approx(
+            sorted(published.scores), abs=1e-5
+        )
         continued += any(node.depth > 1 for node in nodes)
     assert continued > 13 if long else not continued
 
@@ -296,9 +437,16 @@ def test_defect_14_every_mode_returns_a_value(
     """Each mode x {0, 1, 2 passages} x {empty, normal output} x {threshold, none}, long and short form."""
     tree = {f"[Retrieval]<{name}>": f"[Relevant]{text}</s>" for name in ("d1", "d2")}
     tree |= {"": "{~retrieve .9 .1 0}x", "[No Retrieval]": f"{text}</s>"}
-    found = run(tree, evidence=passages("d1", "d2")[:count], policy=replace(policy, mode=mode, threshold=threshold))
+    found = run(
+        tree,
+        evidence=passages("d1", "d2")[:count],
+        policy=replace(policy, mode=mode, threshold=threshold),
+    )
     abstains = count == 0 and mode != "never" and policy.without_evidence == "abstain"
-    assert (found.answer.text, found.answer.error) == (Decoding.abstention if abstains else text, None)
+    assert (found.answer.text, found.answer.error) == (
+        Decoding.abstention if abstains else text,
+        None,
+    )
 
 
 # --- closed sets --------------------------------------------------------------------------------------------------
@@ -312,7 +460,10 @@ def speller(table: Table) -> Callable[[Generate], ScriptedReply]:
     def reply(request: Generate) -> ScriptedReply:
         response = seen(request.prompt_ids).partition(RESPONSE)[2]
         row = table[response]
-        ids = {VOCABULARY.ids.get(s, 0 if s == "</s>" else FIRST_CHARACTER + ord(s[0])): p for s, p in row.items()}
+        ids = {
+            VOCABULARY.ids.get(s, 0 if s == "</s>" else FIRST_CHARACTER + ord(s[0])): p
+            for s, p in row.items()
+        }
         return ScriptedReply((max(ids, key=lambda i: ids[i]),), {0: ids})
 
     return reply
@@ -330,7 +481,9 @@ NEUTRAL = levels("issup", 0, 0, 1) | levels("isuse", 0, 0, 1, 0, 0)
 """Support 0 and utility 0: the passage's weight is its relevance alone."""
 
 
-def choose(table: Table, *choices: str, names: tuple[str, ...] = ("d1", "d2"), **options: Any) -> Run:
+def choose(
+    table: Table, *choices: str, names: tuple[str, ...] = ("d1", "d2"), **options: Any
+) -> Run:
     settings = {"mode": "always", "undefined": "zero", **options}
     return run(speller(table), *names, choices=choices, **settings)
 
@@ -338,11 +491,20 @@ def choose(table: Table, *choices: str, names: tuple[str, ...] = ("d1", "d2"), *
 def test_defect_40_option_likelihood() -> None:
     """Weights (2, 1), p(A) = (0.1, 0.9), p(B) = (0.9, 0.1): A = 1.1, B = 1.9, so B; a vote over strings would tie."""
     table = {}
-    for name, relevant, a, label in (("d1", 0.8, 0.1, "[Relevant]"), ("d2", 0.4, 0.9, "[Irrelevant]")):
+    for name, relevant, a, label in (
+        ("d1", 0.8, 0.1, "[Relevant]"),
+        ("d2", 0.4, 0.9, "[Irrelevant]"),
+    ):
         judged = f"[Retrieval]<{name}>{label}"
         table |= {f"[Retrieval]<{name}>": isrel(relevant), judged: {"A": a, "B": 1 - a}}
-        table |= {f"{judged}{option}{end}": NEUTRAL for option in "AB" for end in ("", "[No support / Contradictory]")}
-    found = choose(table, "A", "B", weights=Weights(isrel=2.5))  # 2.5 * (0.8, 0.4) = (2, 1)
+        table |= {
+            f"{judged}{option}{end}": NEUTRAL
+            for option in "AB"
+            for end in ("", "[No support / Contradictory]")
+        }
+    found = choose(
+        table, "A", "B", weights=Weights(isrel=2.5)
+    )  # 2.5 * (0.8, 0.4) = (2, 1)
     assert found.answer.text == "B"
     totals = {node.text: node.path_score for node in found.answer.trace.nodes}
     assert totals == pytest.approx({"A": 1.1, "B": 1.9})
@@ -355,7 +517,12 @@ def test_the_published_code_votes_with_the_texts_that_were_written() -> None:
         "[Retrieval]<d2>": "{isrel .9 .1} a{issup .2 .1 .7}</s>",
         "[Retrieval]<d3>": "{isrel .9 .1}b{issup 1 0 0}</s>",
     }
-    how = {"mode": "always", "likelihood": "none", "undefined": "zero", "max_segments": 1}
+    how = {
+        "mode": "always",
+        "likelihood": "none",
+        "undefined": "zero",
+        "max_segments": 1,
+    }
     found = run(tree, "d1", "d2", "d3", choices=("a", "b"), aggregate="vote", **how)
     assert found.answer.text == "a"
     totals = {node.text: node.path_score for node in found.answer.trace.nodes}
@@ -375,10 +542,15 @@ def test_equation_3_adds_the_critique_to_the_probability() -> None:
     ):
         table[here + option] = levels("issup", *support)
         table[here + option + label] = levels("isuse", 0, 0, 1, 0, 0)
-    for aggregate, text, scores in (("product", "A", (0.855, 0.095)), ("sum", "B", (1.85, 1.95))):
+    for aggregate, text, scores in (
+        ("product", "A", (0.855, 0.095)),
+        ("sum", "B", (1.85, 1.95)),
+    ):
         found = choose(table, "A", "B", names=("d1",), aggregate=aggregate)
         assert found.answer.text == text
-        assert [node.path_score for node in found.answer.trace.nodes] == pytest.approx(scores)
+        assert [node.path_score for node in found.answer.trace.nodes] == pytest.approx(
+            scores
+        )
         assert found.answer.rescore(Weights(issup=0)).text == "A"
 
 
@@ -387,15 +559,23 @@ def test_length_is_taken_out_by_tokens_or_characters() -> None:
     texts, ids = ["long", "rather long."], [(1,), (2,)]
     plain = [1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))]
     assert normalised([-2, -3], texts, ids) == pytest.approx(plain)
-    assert normalised([-2, -3], texts, ids, "tokens") == normalised([-2, -3], texts, [(), ()], "tokens")
+    assert normalised([-2, -3], texts, ids, "tokens") == normalised(
+        [-2, -3], texts, [(), ()], "tokens"
+    )
     assert normalised([-2, -3], texts, ids, "tokens") == pytest.approx(plain)
     by_character = normalised([-2, -3], texts, ids, "characters")
-    assert by_character == pytest.approx([1 / (1 + math.exp(2)), 1 / (1 + math.exp(-2))])
+    assert by_character == pytest.approx(
+        [1 / (1 + math.exp(2)), 1 / (1 + math.exp(-2))]
+    )
     table = {"[No Retrieval]": {"A": 0.3, "B": 0.5}, "[No Retrieval]B": {"b": 0.5}}
     table |= {"[No Retrieval]A": NEUTRAL, "[No Retrieval]Bb": NEUTRAL}
     assert choose(table, "A", "Bb", mode="never").answer.text == "A"  # 0.3 against 0.25
-    assert choose(table, "A", "Bb", mode="never", length="tokens").answer.text == "Bb"  # 0.3 against 0.5
-    with pytest.raises(UserError, match="length='words': choose one of none, tokens, characters"):
+    assert (
+        choose(table, "A", "Bb", mode="never", length="tokens").answer.text == "Bb"
+    )  # 0.3 against 0.5
+    with pytest.raises(
+        UserError, match="length='words': choose one of none, tokens, characters"
+    ):
         choose(table, "A", "Bb", mode="never", length="words")
 
 

@@ -42,7 +42,9 @@ def test_the_first_sentence_is_what_ends_for_sure(text: str, first: str | None) 
     assert (None if end is None else text[:end]) == first
 
 
-@given(st.text(st.sampled_from([*STOPS, *'aA1"\n \t)e']), max_size=30), st.text(max_size=5))
+@given(
+    st.text(st.sampled_from([*STOPS, *'aA1"\n \t)e']), max_size=30), st.text(max_size=5)
+)
 def test_more_text_moves_no_end_that_was_seen(text: str, more: str) -> None:
     """But for a line break, which belongs to the sentence before it, and what a small letter goes on with."""
     end = sentence_end(text)

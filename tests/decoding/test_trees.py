@@ -39,29 +39,51 @@ TREE: dict[str, Any] = {
 
 
 def test_a_trace_in_json_keeps_settings_that_had_no_effect() -> None:
-    policy = Decoding(survivors=(3, 2, 1), abstention="No.", keep_evidence="below_threshold", after_cut="go_on")
+    policy = Decoding(
+        survivors=(3, 2, 1),
+        abstention="No.",
+        keep_evidence="below_threshold",
+        after_cut="go_on",
+    )
     trace = Trace("Q", policy, (), (), None)
     assert Trace.from_json(trace.to_json()) == trace
 
 
-@pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])
-def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold: float, exact: bool) -> None:
+@pytest.mark.parametrize(
+    ("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)]
+)
+def test_a_threshold_is_exact_as_long_as_it_decides_alike(
+    threshold: float, exact: bool
+) -> None:
     answer = run(TREE, "d1").answer.rescore(threshold=threshold)
-    assert (answer.text, answer.exact) == ("Found.", exact)  # with nothing else recorded
+    assert (answer.text, answer.exact) == (
+        "Found.",
+        exact,
+    )  # with nothing else recorded
     assert answer.rescore().exact is exact
 
 
 def test_a_threshold_is_exact_where_both_sides_were_recorded_and_stays() -> None:
     answer = run(TREE, "d1", no_retrieval_branch=True).answer
     without = answer.rescore(threshold=0.9)
-    assert (answer.text, without.text, without.citations, without.exact) == ("Found.", "Own.", (), True)
-    assert {n.text: str(n.status) for n in without.trace.nodes} == {"Found.": "pruned", "Own.": "finished"}
+    assert (answer.text, without.text, without.citations, without.exact) == (
+        "Found.",
+        "Own.",
+        (),
+        True,
+    )
+    assert {n.text: str(n.status) for n in without.trace.nodes} == {
+        "Found.": "pruned",
+        "Own.": "finished",
+    }
     assert without.rescore(weights=Weights(2)).text == "Own."
     assert without.rescore(threshold=0.2) == answer
 
 
 def test_what_cannot_be_rescored() -> None:
-    failed = Answer("Q", "", (), Usage(), Trace("Q", Decoding(), (), (), None), error="no memory")
+    failed = Answer(
+        "Q", "", (), Usage(), Trace("Q", Decoding(), (), (), None), error="no memory"
+    )
     with pytest.raises(UserError, match="no memory"):
         failed.rescore()
     with pytest.raises(UserError, match="threshold"):
@@ -74,7 +96,9 @@ def test_what_cannot_be_rescored() -> None:
     assert sweep([], [Weights()])[0].shape == (0, 1)
 
 
-@pytest.mark.parametrize("text", ["[]", "null", '{"decisions": [], "nodes": [{}], "question": "Q"}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "null", '{"decisions": [], "nodes": [{}], "question": "Q"}']
+)
 def test_what_is_no_trace_is_one_line(text: str) -> None:
     with pytest.raises(UserError, match="this is no trace in JSON"):
         Trace.from_json(text)
@@ -83,7 +107,10 @@ def test_what_is_no_trace_is_one_line(text: str) -> None:
 def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() -> None:
     """Long-form trees: 3 segments, beam 2, 5 passages. Processor time, so that a busy machine may run it."""
     options = {"mode": "always", "beam": 2, "passages": 5, "max_segments": 3}
-    answers = 20 * [run(random_model(seed), *(f"d{i}" for i in range(5)), **options).answer for seed in range(25)]
+    answers = 20 * [
+        run(random_model(seed), *(f"d{i}" for i in range(5)), **options).answer
+        for seed in range(25)
+    ]
     matrix = np.random.default_rng(0).uniform(0, 2, size=(1000, 3))
     start = time.process_time()
     best, exact = sweep(answers, matrix)
@@ -98,13 +125,28 @@ def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() ->
 
 def rejecting(name: str, cost: int, *texts: str) -> Scripted:
     """A critic that is sure that these texts are not supported and all others are."""
-    return Scripted(name, lambda state: says(*((0, 0, 1) if state.text in texts else (1, 0, 0))), cost)
+    return Scripted(
+        name,
+        lambda state: says(*((0, 0, 1) if state.text in texts else (1, 0, 0))),
+        cost,
+    )
 
 
 def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> None:
-    tree = {f"[Retrieval]<d{i}>": (f"{text}</s>", 0.9 - i / 10) for i, text in enumerate(("A.", "B.", "C.", "D."), 1)}
-    critics = rejecting("one", 1, "C."), rejecting("two", 2, "B."), rejecting("three", 3, "A.")
-    settings = {"mode": "always", "survivors": (1, 1, 1), "judges": [f"{one.name}>=0.5" for one in critics]}
+    tree = {
+        f"[Retrieval]<d{i}>": (f"{text}</s>", 0.9 - i / 10)
+        for i, text in enumerate(("A.", "B.", "C.", "D."), 1)
+    }
+    critics = (
+        rejecting("one", 1, "C."),
+        rejecting("two", 2, "B."),
+        rejecting("three", 3, "A."),
+    )
+    settings = {
+        "mode": "always",
+        "survivors": (1, 1, 1),
+        "judges": [f"{one.name}>=0.5" for one in critics],
+    }
     found = run(tree, "d1", "d2", "d3", "d4", given={"judges": critics}, **settings)
     assert found.answer.text == "D."
     asked = [[state.text for state in critic.inputs] for critic in critics]
@@ -112,14 +154,22 @@ def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> 
     assert found.answer.rescore() == found.answer
 
 
-def test_rejected_passages_take_no_place_where_another_threshold_writes_without_them() -> None:
+def test_rejected_passages_take_no_place_where_another_threshold_writes_without_them() -> (
+    None
+):
     tree = TREE | {"[Retrieval]<d2>": ("{isrel 1 0}Worse.</s>", 0.8)}
 
     def decoded(threshold: float) -> Answer:
         critics = rejecting("cheap", 1), rejecting("dear", 3, "Found.", "Worse.")
-        settings = {"threshold": threshold, "no_retrieval_branch": True, "survivors": (2, 2, 2)}
+        settings = {
+            "threshold": threshold,
+            "no_retrieval_branch": True,
+            "survivors": (2, 2, 2),
+        }
         terms = ["cheap>=0.5", "dear>=0.5"]
-        return run(tree, "d1", "d2", judges=terms, given={"judges": critics}, **settings).answer
+        return run(
+            tree, "d1", "d2", judges=terms, given={"judges": critics}, **settings
+        ).answer
 
     rescored = decoded(0.2).rescore(threshold=0.9)
     assert (rescored.text, rescored.exact) == ("Own.", True)
@@ -135,14 +185,24 @@ def test_a_judge_of_two_guardrails_routes_the_start_only_and_only_where_it_is_de
         return None if value is None else says(value, 1 - value, labels=ANSWERABLE)
 
     tree = TREE | {"[Retrieval]<d1>": "[Relevant]One.{retrieve .5 .5 0}"}
-    tree |= {"One.[Retrieval]<d1>": "[Relevant]Two.</s>", "One.[No Retrieval]": "Own.</s>"}
+    tree |= {
+        "One.[Retrieval]<d1>": "[Relevant]Two.</s>",
+        "One.[No Retrieval]": "Own.</s>",
+    }
 
     def decoded(threshold: float) -> Answer:
-        settings = {"guardrails": ["ad<0.5:retrieve", "ad<0.5:write"], "threshold": threshold, "history": "text"}
+        settings = {
+            "guardrails": ["ad<0.5:retrieve", "ad<0.5:write"],
+            "threshold": threshold,
+            "history": "text",
+        }
         critic = Scripted("ad", certain, labels=CERTAINTY)
         return run(tree, "d1", given={"judges": [critic]}, **settings).answer
 
-    assert (decoded(0.2).text, decoded(0.9).text) == ("One. Two.", "One. Own." if same else "Own.")
+    assert (decoded(0.2).text, decoded(0.9).text) == (
+        "One. Two.",
+        "One. Own." if same else "Own.",
+    )
     assert not decoded(0.2).rescore(threshold=0.9).exact
     assert decoded(0.2).rescore(threshold=0.3).exact
 
@@ -151,25 +211,39 @@ def test_a_side_of_which_every_candidate_failed_raises_as_a_decode_does() -> Non
     tree = TREE | {"[No Retrieval]": Failed("no memory")}
     answer = run(tree, "d1", no_retrieval_branch=True).answer
     assert answer.rescore().text == "Found."
-    for decoded in (lambda: run(tree, "d1", threshold=0.9), lambda: answer.rescore(threshold=0.9)):
-        with pytest.raises(DecodingError, match=r"^no candidate could be generated: no memory$"):
+    for decoded in (
+        lambda: run(tree, "d1", threshold=0.9),
+        lambda: answer.rescore(threshold=0.9),
+    ):
+        with pytest.raises(
+            DecodingError, match=r"^no candidate could be generated: no memory$"
+        ):
             decoded()
 
 
-TWO = {"[Retrieval]<d1>": "[Relevant]One.{retrieve .5 .5 0}", "One.[Retrieval]<d1>": Failed("no memory")}
+TWO = {
+    "[Retrieval]<d1>": "[Relevant]One.{retrieve .5 .5 0}",
+    "One.[Retrieval]<d1>": Failed("no memory"),
+}
 PARTIAL = "segment 2 could not be written: no memory"
 
 
 def check_partial(answer: Answer, text: str, reason: str) -> None:
     """Every place that shows an answer says that it is partial, and why."""
     assert (answer.text, answer.partial) == (text, reason)
-    assert answer.as_dict()["partial"] == json.loads(answer.trace.to_json())["partial"] == reason
+    assert (
+        answer.as_dict()["partial"]
+        == json.loads(answer.trace.to_json())["partial"]
+        == reason
+    )
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
     assert answer.rescore() == answer
     assert answer.rescore(Weights(3, 1, 0)).partial == reason
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(render(answer))
-    assert all(f"partial: {reason}" in shown for shown in (str(answer), console.export_text()))
+    assert all(
+        f"partial: {reason}" in shown for shown in (str(answer), console.export_text())
+    )
     assert reason in html(answer)
 
 
@@ -178,11 +252,18 @@ def test_an_answer_that_a_failed_generation_cut_off_says_so() -> None:
 
 
 def test_the_other_sides_failures_make_no_rescored_answer_partial() -> None:
-    tree = TWO | {"": "{~retrieve 1 0 0}x", "One.[No Retrieval]": "[No Retrieval]", "[No Retrieval]": "[Utility:1]</s>"}
+    tree = TWO | {
+        "": "{~retrieve 1 0 0}x",
+        "One.[No Retrieval]": "[No Retrieval]",
+        "[No Retrieval]": "[Utility:1]</s>",
+    }
     settings = {"no_retrieval_branch": True, "history": "text"}
     answer = run(tree, "d1", **settings).answer
     assert (answer.text, answer.partial) == ("One.", PARTIAL)
-    for without in (answer.rescore(threshold=0.9), run(tree, "d1", threshold=0.9, **settings).answer):
+    for without in (
+        answer.rescore(threshold=0.9),
+        run(tree, "d1", threshold=0.9, **settings).answer,
+    ):
         assert (without.text, without.partial, without.exact) == ("One.", None, True)
 
 
@@ -198,10 +279,18 @@ def searched(tree: Any, failing: str, **options: Any) -> Run:
 
 
 def test_a_later_search_that_fails_ends_the_answer_there_and_says_so() -> None:
-    found = searched({f"[Retrieval]<d{i}>": "[Relevant]One.{retrieve 1 0 0}" for i in (1, 2)}, "Q One.")
-    check_partial(found.answer, "One.", "the search for segment 2 failed: the index is gone")
+    found = searched(
+        {f"[Retrieval]<d{i}>": "[Relevant]One.{retrieve 1 0 0}" for i in (1, 2)},
+        "Q One.",
+    )
+    check_partial(
+        found.answer, "One.", "the search for segment 2 failed: the index is gone"
+    )
     assert [s.text for s in found.commits] == ["One."]
-    assert found.answer.trace.decisions[-1].reason == "mode=always; search failed: the index is gone"
+    assert (
+        found.answer.trace.decisions[-1].reason
+        == "mode=always; search failed: the index is gone"
+    )
 
 
 def test_a_later_search_that_fails_leaves_finished_hypotheses() -> None:
@@ -212,7 +301,10 @@ def test_a_later_search_that_fails_leaves_finished_hypotheses() -> None:
     found = searched(tree, "Q Half.")
     assert (found.answer.text, found.answer.partial) == ("Whole.", None)
     assert found.statuses() == {"Whole.": "finished", "Half.": "finished"}
-    for other in (found.answer.rescore(Weights(isrel=-9)), searched(tree, "Q Half.", weights=Weights(isrel=-9)).answer):
+    for other in (
+        found.answer.rescore(Weights(isrel=-9)),
+        searched(tree, "Q Half.", weights=Weights(isrel=-9)).answer,
+    ):
         assert (other.text, other.exact) == ("Half.", True)
         assert other.partial == "the search for segment 2 failed: the index is gone"
 
@@ -226,8 +318,15 @@ def test_equal_queries_are_searched_once() -> None:
     """Each hypothesis searches with its last segment; two whose last segments are the same ask the same."""
     tree = {f"{text}[Retrieval]<d2>": "[Irrelevant]No." + MORE for text in "AB"}
     tree |= {f"{text}[Retrieval]<d1>": "[Relevant]Same." + MORE for text in "AB"}
-    tree |= {f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}" for i, text in ((1, "A"), (2, "B"))}
-    tree |= {f"{text}Same.[Retrieval]<d{i}>": "[Relevant]End.</s>" for text in "AB" for i in (1, 2)}
+    tree |= {
+        f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}"
+        for i, text in ((1, "A"), (2, "B"))
+    }
+    tree |= {
+        f"{text}Same.[Retrieval]<d{i}>": "[Relevant]End.</s>"
+        for text in "AB"
+        for i in (1, 2)
+    }
     found = run(tree, "d1", "d2", mode="always", history="text")
     assert found.searches.batches == [["Q"], ["Q A", "Q B"], ["Q Same."]]
     assert found.answer.text == "A Same. End."
@@ -245,15 +344,29 @@ def test_passages_are_cut_and_the_cut_is_noted() -> None:
 def test_what_does_not_fit_the_context_is_cut_or_fails_alone() -> None:
     small, huge = passages("d1")[0], Passage("d2", "x" * 200, "Title of d2")
     limits = EngineLimits(max_model_len=150, vocab_size=LIMITS.vocab_size)
-    found = run({"[Retrieval]<d1>": "[Relevant]A.</s>"}, evidence=[huge, small], mode="always", limits=limits)
+    found = run(
+        {"[Retrieval]<d1>": "[Relevant]A.</s>"},
+        evidence=[huge, small],
+        mode="always",
+        limits=limits,
+    )
     assert found.answer.text == "A."
     (failed,) = [n for n in found.answer.trace.nodes if n.status == "failed"]
     assert "does not fit a context of 150" in failed.finish
-    with pytest.raises(DecodingError, match=r"^the model could not read the question: prompt of \d+ tokens does not"):
+    with pytest.raises(
+        DecodingError,
+        match=r"^the model could not read the question: prompt of \d+ tokens does not",
+    ):
         run({}, "d1", question="why " * 25_000, limits=limits)
     tree = {"[No Retrieval]": "12345{retrieve 0 1 0}"}
-    room = len(run(tree, mode="never", max_segments=1).engine.requests[0].prompt_ids) + 4
-    found = run(tree, mode="never", limits=EngineLimits(max_model_len=room, vocab_size=LIMITS.vocab_size))
+    room = (
+        len(run(tree, mode="never", max_segments=1).engine.requests[0].prompt_ids) + 4
+    )
+    found = run(
+        tree,
+        mode="never",
+        limits=EngineLimits(max_model_len=room, vocab_size=LIMITS.vocab_size),
+    )
     assert (found.answer.text, found.node("1234").finish) == ("1234", "context")
 
 
@@ -262,29 +375,55 @@ SHORTLIST = {"mode": "always", "shortlist": 4, "passages": 2, "max_segments": 1}
 
 
 def relevances(**changes: Any) -> dict[str, Any]:
-    written = {f"[Retrieval]<{name}>": f"{{isrel {p} {1 - p:.2f}}}From {name}.</s>" for name, p in RELEVANCE.items()}
+    written = {
+        f"[Retrieval]<{name}>": f"{{isrel {p} {1 - p:.2f}}}From {name}.</s>"
+        for name, p in RELEVANCE.items()
+    }
     return written | changes
 
 
-def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows() -> None:
+def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows() -> (
+    None
+):
     found = run(relevances(), *RELEVANCE, **SHORTLIST)
     (decision,) = found.answer.trace.decisions
     assert decision.passages == passages("d4", "d2")
     assert [node.text for node in found.answer.trace.nodes] == ["From d4.", "From d2."]
-    judged = [(name, judgment.evidence, round(judgment.score, 2)) for name, judgment in decision.guardrails]
+    judged = [
+        (name, judgment.evidence, round(judgment.score, 2))
+        for name, judgment in decision.guardrails
+    ]
     assert judged == [("isrel", name, p) for name, p in RELEVANCE.items()]
     assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
     asked = [request.prompt_ids for request in found.engine.requests]
-    assert [request.max_tokens for request in found.engine.requests] == [1, 1, 1, 1, 100, 100]
+    assert [request.max_tokens for request in found.engine.requests] == [
+        1,
+        1,
+        1,
+        1,
+        100,
+        100,
+    ]
     assert asked[4:] == [asked[3], asked[1]]
 
 
-def test_one_that_cannot_be_judged_comes_last_and_multiple_choice_reads_the_best() -> None:
+def test_one_that_cannot_be_judged_comes_last_and_multiple_choice_reads_the_best() -> (
+    None
+):
     failing = relevances(**{"[Retrieval]<d4>": Failed("no memory")})
-    assert run(failing, *RELEVANCE, **SHORTLIST).answer.trace.decisions[0].passages == passages("d2", "d3")
-    label = {name: "[Relevant]" if p > 0.5 else "[Irrelevant]" for name, p in RELEVANCE.items()}
+    assert run(failing, *RELEVANCE, **SHORTLIST).answer.trace.decisions[
+        0
+    ].passages == passages("d2", "d3")
+    label = {
+        name: "[Relevant]" if p > 0.5 else "[Irrelevant]"
+        for name, p in RELEVANCE.items()
+    }
     places = [f"[Retrieval]<{name}>{label[name]}" for name in RELEVANCE]
-    ends = {f"{place}{end}": "x" for place in places for end in ("", "A", "B", *(o + FULLY for o in "AB"))}
+    ends = {
+        f"{place}{end}": "x"
+        for place in places
+        for end in ("", "A", "B", *(o + FULLY for o in "AB"))
+    }
     found = run(relevances() | ends, *RELEVANCE, choices=["A", "B"], **SHORTLIST)
     assert found.answer.trace.decisions[0].passages == passages("d4", "d2")
 

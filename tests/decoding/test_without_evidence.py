@@ -23,16 +23,26 @@ CITING = {
     "[Retrieval]<d1>": "[Relevant]Found.[Fully supported][Utility:5]</s>",
     "[No Retrieval]": "Own words.</s>",
 }
-GOES_ON = CITING | {"[Retrieval]<d1>": "[Relevant]Found.[Fully supported]{retrieve .9 .1 0}"}
+GOES_ON = CITING | {
+    "[Retrieval]<d1>": "[Relevant]Found.[Fully supported]{retrieve .9 .1 0}"
+}
 """A second segment is searched for."""
 
 
 def rag(tree: Any = CITING, found: Any = lambda query: (), **options: Any) -> SelfRAG:
-    return SelfRAG(PROMPTING, scripted({"Q": tree, "R": tree}), Searches(found), **options)
+    return SelfRAG(
+        PROMPTING, scripted({"Q": tree, "R": tree}), Searches(found), **options
+    )
 
 
 def told(answer: Any) -> tuple[Any, ...]:
-    return answer.text, answer.abstained, answer.reason, answer.without_evidence, answer.citations
+    return (
+        answer.text,
+        answer.abstained,
+        answer.reason,
+        answer.without_evidence,
+        answer.citations,
+    )
 
 
 ABSTAINED = (ABSTENTION, True, "nothing found", False, ())
@@ -42,7 +52,9 @@ WRITTEN = ("Own words.", False, "nothing found", True, ())
 @pytest.mark.parametrize("mode", ["adaptive", "always"])
 @pytest.mark.parametrize("evidence", [None, [], [replace(passages("d1")[0], text=" ")]])
 @pytest.mark.parametrize("question", ["Q", [{"role": "user", "content": "Q"}]])
-def test_defect_7_nothing_found_is_said_and_nothing_is_invented(mode: str, evidence: Any, question: Any) -> None:
+def test_defect_7_nothing_found_is_said_and_nothing_is_invented(
+    mode: str, evidence: Any, question: Any
+) -> None:
     """Audit A1: a search, or evidence of the caller, that holds nothing; conversations do not search in its place."""
     for setting, wanted in (({}, ABSTAINED), ({"without_evidence": "write"}, WRITTEN)):
         model = rag()
@@ -51,16 +63,23 @@ def test_defect_7_nothing_found_is_said_and_nothing_is_invented(mode: str, evide
         assert answer.usage.searches == (evidence is None)
         assert Trace.from_json(answer.trace.to_json()) == answer.trace
         kept = json.loads(json.dumps(answer.as_dict()))
-        assert (kept["abstained"], kept["reason"], kept["without_evidence"]) == wanted[1:4]
+        assert (kept["abstained"], kept["reason"], kept["without_evidence"]) == wanted[
+            1:4
+        ]
         again = answer.rescore(Weights(3, 0, 0))
         assert (told(again), again.exact) == (wanted, True)
-        *segments, streamed = model.stream(question, evidence=evidence, mode=mode, **setting)
+        *segments, streamed = model.stream(
+            question, evidence=evidence, mode=mode, **setting
+        )
         assert told(streamed) == wanted
         assert [s.text for s in segments] == [s.text for s in answer.segments]
 
 
 def test_what_the_model_or_the_mode_writes_by_itself_stays() -> None:
-    for answer in (rag().generate("Q", mode="never"), rag().generate("Q", evidence=[], threshold=0.95)):
+    for answer in (
+        rag().generate("Q", mode="never"),
+        rag().generate("Q", evidence=[], threshold=0.95),
+    ):
         assert told(answer) == ("Own words.", False, None, False, ())
 
 
@@ -73,50 +92,99 @@ def test_the_published_code_has_no_abstention() -> None:
 
 
 def test_one_question_of_a_batch_has_nothing() -> None:
-    answers = rag(found=lambda query: passages("d1") if query == "R" else ()).generate(["Q", "R"])
-    assert [told(answer)[:3] for answer in answers] == [ABSTAINED[:3], ("Found.", False, None)]
+    answers = rag(found=lambda query: passages("d1") if query == "R" else ()).generate(
+        ["Q", "R"]
+    )
+    assert [told(answer)[:3] for answer in answers] == [
+        ABSTAINED[:3],
+        ("Found.", False, None),
+    ]
 
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
 def test_an_answer_ends_where_a_later_search_finds_nothing(setting: str) -> None:
     """Unless the model may go on by itself."""
-    tree = GOES_ON | {"[Retrieval]<d1>[Relevant]Found.[Fully supported][No Retrieval]": "More.</s>"}
-    found = run(tree, search=lambda query: passages("d1") if query == "Q" else (), without_evidence=setting)
+    tree = GOES_ON | {
+        "[Retrieval]<d1>[Relevant]Found.[Fully supported][No Retrieval]": "More.</s>"
+    }
+    found = run(
+        tree,
+        search=lambda query: passages("d1") if query == "Q" else (),
+        without_evidence=setting,
+    )
     answer = found.answer
     ends = setting == "abstain"
     assert answer.text == ("Found." if ends else "Found. More.")
-    assert answer.partial == ("the search for segment 2: nothing found" if ends else None)
-    assert (answer.abstained, answer.without_evidence, answer.finish) == (False, not ends, "stop")
-    assert [s.citation is None for s in answer.segments] == [False, True][: len(answer.segments)]
-    assert (answer.rescore(Weights(0, 1, 0)).text, answer.rescore().exact) == (answer.text, True)
+    assert answer.partial == (
+        "the search for segment 2: nothing found" if ends else None
+    )
+    assert (answer.abstained, answer.without_evidence, answer.finish) == (
+        False,
+        not ends,
+        "stop",
+    )
+    assert [s.citation is None for s in answer.segments] == [False, True][
+        : len(answer.segments)
+    ]
+    assert (answer.rescore(Weights(0, 1, 0)).text, answer.rescore().exact) == (
+        answer.text,
+        True,
+    )
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
 
 
 def test_multiple_choice_abstains_and_may_be_asked_to_choose() -> None:
-    tree = {"": "{~retrieve .9 .1 0}x", "[No Retrieval]": "A", "[No Retrieval]A": "x", "[No Retrieval]B": "x"}
+    tree = {
+        "": "{~retrieve .9 .1 0}x",
+        "[No Retrieval]": "A",
+        "[No Retrieval]A": "x",
+        "[No Retrieval]B": "x",
+    }
     found = run(tree, evidence=(), choices=["A", "B"])
     assert told(found.answer) == ABSTAINED
     assert len(found.engine.requests) == 1
-    assert (told(found.answer.rescore(Weights(2, 0, 0))), found.answer.rescore().exact) == (ABSTAINED, True)
+    assert (
+        told(found.answer.rescore(Weights(2, 0, 0))),
+        found.answer.rescore().exact,
+    ) == (ABSTAINED, True)
     assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
 
 
-@pytest.mark.parametrize(("effect", "reason"), [("drop", "every passage left out"), ("abstain", "guardrail")])
+@pytest.mark.parametrize(
+    ("effect", "reason"), [("drop", "every passage left out"), ("abstain", "guardrail")]
+)
 def test_guardrails_that_leave_nothing(effect: str, reason: str) -> None:
-    gate = Scripted("g", lambda state: says(0.1, 0.9, labels=ANSWERABLE), labels=ANSWERABLE, asks=True)
+    gate = Scripted(
+        "g",
+        lambda state: says(0.1, 0.9, labels=ANSWERABLE),
+        labels=ANSWERABLE,
+        asks=True,
+    )
     critics = {"given": {"judges": [gate]}}
     answer = run(CITING, "d1", guardrails=f"g<0.5:{effect}", **critics).answer
     assert told(answer) == (ABSTENTION, True, reason, False, ())
     assert Trace.from_json(answer.trace.to_json()).reason == reason
     written = run(CITING, "d1", guardrails="g<0.5:write", **critics).answer
-    assert told(written) == ("Own words.", False, None, False, ())  # the guardrail asks for it
+    assert told(written) == (
+        "Own words.",
+        False,
+        None,
+        False,
+        (),
+    )  # the guardrail asks for it
 
 
 @pytest.mark.parametrize(
-    "rule", [{"require": {"issup": "No support / Contradictory"}}, {"forbid": {"isrel": "Relevant"}}]
+    "rule",
+    [
+        {"require": {"issup": "No support / Contradictory"}},
+        {"forbid": {"isrel": "Relevant"}},
+    ],
 )
 @pytest.mark.parametrize("choices", [None, ["A", "B"]])
-def test_a_constraint_that_no_candidate_meets_gives_the_abstention(rule: Any, choices: Any) -> None:
+def test_a_constraint_that_no_candidate_meets_gives_the_abstention(
+    rule: Any, choices: Any
+) -> None:
     """Audit A2: an empty text with `abstained` False."""
     relevant = "[Retrieval]<d1>[Relevant]"
     tree = (
@@ -158,15 +226,26 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage() -> None
     }
     answer = run(tree, "d1").answer
     assert answer.cited_text() == "Found. [1] The text does not say more."
-    assert [node.passage.id for node in answer.trace.path(answer.trace.best) if node.passage] == ["d1", "d1"]
-    alone = run(CITING | {"[Retrieval]<d1>": "[Relevant]I don't know.[Utility:5]</s>"}, "d1").answer
-    assert (alone.cited_text(), alone.citations, alone.abstained) == ("I don't know.", (), False)
+    assert [
+        node.passage.id for node in answer.trace.path(answer.trace.best) if node.passage
+    ] == ["d1", "d1"]
+    alone = run(
+        CITING | {"[Retrieval]<d1>": "[Relevant]I don't know.[Utility:5]</s>"}, "d1"
+    ).answer
+    assert (alone.cited_text(), alone.citations, alone.abstained) == (
+        "I don't know.",
+        (),
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("written", "text"),
     [
-        ("It is metric system.[Fully supported][Utility:5]I don't know.", "It is metric system. I don't know."),
+        (
+            "It is metric system.[Fully supported][Utility:5]I don't know.",
+            "It is metric system. I don't know.",
+        ),
         ("In 1867[Fully supported]She won.", "In 1867 She won."),
         ("One.[Utility:5] Two.", "One. Two."),
         ("One. [Utility:5]Two.", "One. Two."),
@@ -176,11 +255,16 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage() -> None
         ("80.[Utility:5]5 degrees", "80.5 degrees"),
         ("well-[Utility:5]known", "well-known"),
         ("temp[Utility:5]erature", "temperature"),
-        ("\u7eff\u8336\u3002[Utility:5]\u7ea2\u8336\u3002", "\u7eff\u8336\u3002\u7ea2\u8336\u3002"),
+        (
+            "\u7eff\u8336\u3002[Utility:5]\u7ea2\u8336\u3002",
+            "\u7eff\u8336\u3002\u7ea2\u8336\u3002",
+        ),
         ("\u0e0a\u0e32[Utility:5]\u0e0a\u0e32", "\u0e0a\u0e32\u0e0a\u0e32"),
     ],
 )
-def test_texts_on_both_sides_of_a_control_token_are_not_glued(written: str, text: str) -> None:
+def test_texts_on_both_sides_of_a_control_token_are_not_glued(
+    written: str, text: str
+) -> None:
     """Audit A6: `system.I don't know.`; token ids and offsets stay true."""
     answer = run(CITING | {"[Retrieval]<d1>": f"[Relevant]{written}</s>"}, "d1").answer
     assert answer.text == text
@@ -188,11 +272,15 @@ def test_texts_on_both_sides_of_a_control_token_are_not_glued(written: str, text
     assert answer.text[segment.start : segment.end] == segment.text
     (node,) = answer.trace.nodes
     assert PROMPTING.text(node.token_ids) == text
-    assert "".join(text.split()) == "".join(PROMPTING.codec.decode(node.text_ids).split())
+    assert "".join(text.split()) == "".join(
+        PROMPTING.codec.decode(node.text_ids).split()
+    )
 
 
 def cut(**options: Any) -> Run:
-    tree = CITING | {"[Retrieval]<d1>": "[Relevant]They can sleep for hours. [Fully supported][Utility:5]</s>"}
+    tree = CITING | {
+        "[Retrieval]<d1>": "[Relevant]They can sleep for hours. [Fully supported][Utility:5]</s>"
+    }
     return run(tree, "d1", **options)
 
 
@@ -206,20 +294,33 @@ def cut(**options: Any) -> Run:
         ({"max_segments": 1}, "They can sleep for hours.", "stop"),
     ],
 )
-def test_defect_8_a_segment_that_was_cut_says_so(options: Any, text: str, finish: str) -> None:
+def test_defect_8_a_segment_that_was_cut_says_so(
+    options: Any, text: str, finish: str
+) -> None:
     """Field audit S1: in Python, in the trace and in JSON."""
     answer = cut(**options).answer
-    assert (answer.text, answer.finish, answer.abstained, answer.reason) == (text, finish, False, None)
+    assert (answer.text, answer.finish, answer.abstained, answer.reason) == (
+        text,
+        finish,
+        False,
+        None,
+    )
     assert [segment.finish for segment in answer.segments] == [finish] * bool(text)
     assert Trace.from_json(answer.trace.to_json()).finish == finish
     assert answer.as_dict()["finish"] == finish
     assert answer.rescore(Weights(0, 1, 0)).finish == finish
 
 
-@pytest.mark.parametrize(("tokens", "finish"), [(9, "length"), (10, "length"), (1000, "stop")])
-def test_an_answer_that_had_no_token_left_to_go_on_was_cut(tokens: int, finish: str) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "finish"), [(9, "length"), (10, "length"), (1000, "stop")]
+)
+def test_an_answer_that_had_no_token_left_to_go_on_was_cut(
+    tokens: int, finish: str
+) -> None:
     """Its last segment is whole: `stop` of the segment, `length` of the answer."""
-    tree = GOES_ON | {"[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]More.</s>"}
+    tree = GOES_ON | {
+        "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]More.</s>"
+    }
     answer = run(tree, "d1", answer_tokens=tokens).answer
     assert (answer.finish, answer.segments[0].finish) == (finish, "stop")
 
@@ -227,10 +328,18 @@ def test_an_answer_that_had_no_token_left_to_go_on_was_cut(tokens: int, finish: 
 def test_a_model_that_answers_in_english_only_says_so() -> None:
     """Audit A5."""
     questions = {"Qui a trouvé le radium ?": CITING, "Who found radium?": CITING}
-    model = SelfRAG(PROMPTING, scripted(questions), Searches(lambda query: passages("d1")), english_only=True)
+    model = SelfRAG(
+        PROMPTING,
+        scripted(questions),
+        Searches(lambda query: passages("d1")),
+        english_only=True,
+    )
     french, english = model.generate(list(questions))
     note = "this model answers in English only; the question looks like French"
     assert (french.note, english.note) == (note, None)
     *_, streamed = model.stream("Qui a trouvé le radium ?")
     assert streamed.note == model.generate("Qui a trouvé le radium ?").note == note
-    assert replace(model, english_only=False).generate("Qui a trouvé le radium ?").note is None
+    assert (
+        replace(model, english_only=False).generate("Qui a trouvé le radium ?").note
+        is None
+    )

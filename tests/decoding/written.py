@@ -42,7 +42,9 @@ LIMITS = EngineLimits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)
 VOCABULARY = Vocabulary({token: i for i, token in enumerate(TOKENS, start=1)}, EOS)
 SURFACE = {i: token for token, i in VOCABULARY.ids.items()} | {EOS: "</s>", BOS: ""}
 MARKED = re.compile(
-    "|".join(re.escape(token) for token in (*TOKENS, "</s>")) + r"|\{~?\w+(?: [\d.e-]+)+\}|.", re.DOTALL
+    "|".join(re.escape(token) for token in (*TOKENS, "</s>"))
+    + r"|\{~?\w+(?: [\d.e-]+)+\}|.",
+    re.DOTALL,
 )
 RESPONSE = "### Response:\n"
 END = -1.75
@@ -69,13 +71,19 @@ PROMPTING = Prompting(Characters(), VOCABULARY)
 
 def passages(*names: str) -> tuple[Passage, ...]:
     """Passages `d1`, .. with their own text."""
-    return tuple(Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names)
+    return tuple(
+        Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names
+    )
 
 
 def seen(ids: Sequence[int]) -> str:
     """Prompt ids as text: the reflection tokens by their strings, `<d1>` for the evidence made of passage d1."""
-    text = "".join(SURFACE[i] if i in SURFACE else chr(i - FIRST_CHARACTER) for i in ids)
-    return re.sub(r"<paragraph>Title of (\w+)\n.*?</paragraph>", r"<\1>", text, flags=re.DOTALL)
+    text = "".join(
+        SURFACE[i] if i in SURFACE else chr(i - FIRST_CHARACTER) for i in ids
+    )
+    return re.sub(
+        r"<paragraph>Title of (\w+)\n.*?</paragraph>", r"<\1>", text, flags=re.DOTALL
+    )
 
 
 def reply(written: Written) -> ScriptedReply | Failed:
@@ -87,19 +95,27 @@ def reply(written: Written) -> ScriptedReply | Failed:
     rows: dict[int, dict[int, float]] = {}
     for piece in MARKED.findall(text):
         if not (len(piece) > 1 and piece.startswith("{")):
-            ids.append(VOCABULARY.ids.get(piece, EOS) if len(piece) > 1 else FIRST_CHARACTER + ord(piece))
+            ids.append(
+                VOCABULARY.ids.get(piece, EOS)
+                if len(piece) > 1
+                else FIRST_CHARACTER + ord(piece)
+            )
             continue
         name, *numbers = piece[1:-1].split()
         labels = group(name.lstrip("~"))
         distribution = [float(number) for number in numbers]
         assert len(distribution) == len(labels), piece
-        rows.setdefault(len(ids), {}).update(zip(VOCABULARY.group(labels), distribution, strict=True))
+        rows.setdefault(len(ids), {}).update(
+            zip(VOCABULARY.group(labels), distribution, strict=True)
+        )
         if not name.startswith("~"):
             ids.append(VOCABULARY.group(labels)[distribution.index(max(distribution))])
     for position, row in rows.items():
         row.setdefault(ids[position], 0.9)
     return ScriptedReply(
-        tuple(ids), rows, likely if isinstance(likely, tuple) else (*spread(likely, len(ids) - 1), END)
+        tuple(ids),
+        rows,
+        likely if isinstance(likely, tuple) else (*spread(likely, len(ids) - 1), END),
     )
 
 
@@ -109,14 +125,20 @@ def spread(probability: float, count: int) -> tuple[float, ...]:
     They are rounded to a multiple of 2**-30, so that means of equally probable texts of different lengths are equal.
     """
     mean = round(math.log(probability) * 2**30) / 2**30
-    return tuple(mean if i + 1 == count and count % 2 else mean * (0.5, 1.5)[i % 2] for i in range(count))
+    return tuple(
+        mean if i + 1 == count and count % 2 else mean * (0.5, 1.5)[i % 2]
+        for i in range(count)
+    )
 
 
 Tree = Mapping[str, Written]
 
 TWO_WAYS: dict[str, Written] = {
     "": "{~retrieve .9 .1 0}x",
-    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[Retrieval]<d1>": (
+        "{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>",
+        0.5,
+    ),
     "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
     "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
 }
@@ -130,7 +152,9 @@ def model(trees: Mapping[str, Tree]) -> Callable[[Generate], ScriptedReply | Fai
         asked, _, response = seen(request.prompt_ids).partition(RESPONSE)
         question = asked.removeprefix("### Instruction:\n").removesuffix("\n\n")
         if question not in trees or response not in trees[question]:
-            raise AssertionError(f"nothing is written for {question!r} after {response!r}")
+            raise AssertionError(
+                f"nothing is written for {question!r} after {response!r}"
+            )
         return reply(trees[question][response])
 
     return answer
@@ -146,7 +170,9 @@ class Searches:
     def __call__(self, queries: Sequence[str], k: int, /) -> list[Sequence[Passage]]:
         self.batches.append(list(queries))
         known = self.results
-        return [(known(query) if callable(known) else known[query])[:k] for query in queries]
+        return [
+            (known(query) if callable(known) else known[query])[:k] for query in queries
+        ]
 
     @property
     def queries(self) -> list[str]:
@@ -165,7 +191,10 @@ class Run:
     @property
     def prompts(self) -> list[str]:
         """Responses so far of all requests, in order."""
-        return [seen(request.prompt_ids).partition(RESPONSE)[2] for request in self.engine.requests]
+        return [
+            seen(request.prompt_ids).partition(RESPONSE)[2]
+            for request in self.engine.requests
+        ]
 
     def node(self, text: str) -> Any:
         """The only candidate with this text."""
@@ -186,7 +215,9 @@ def run(
     tree: Tree | Callable[[Generate], ScriptedReply | Failed],
     *names: str,
     question: str = "Q",
-    search: Mapping[str, Sequence[Passage]] | Callable[[str], Sequence[Passage]] | None = None,
+    search: Mapping[str, Sequence[Passage]]
+    | Callable[[str], Sequence[Passage]]
+    | None = None,
     evidence: Sequence[Passage] | None = None,
     policy: Decoding | None = None,
     choices: Sequence[str] | None = None,
@@ -210,15 +241,24 @@ def run(
         given: further arguments of `decode`: query, history, critics.
         serving: how the engine works: batch, pace.
     """
-    engine = ScriptedEngine(tree if callable(tree) else model({question: tree}), EOS, limits=limits, **serving)
-    searches = Searches(search if search is not None else lambda query: passages(*names))
+    engine = ScriptedEngine(
+        tree if callable(tree) else model({question: tree}),
+        EOS,
+        limits=limits,
+        **serving,
+    )
+    searches = Searches(
+        search if search is not None else lambda query: passages(*names)
+    )
     settings = policy or Decoding(**options)
     decoder: Decoder
     if choices is None:
         decoder = decode(question, PROMPTING, settings, passages=evidence, **given)
     else:
         how = {"length": length, "most_watched": limits.max_watch}
-        decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, **how)
+        decoder = decode_options(
+            question, choices, PROMPTING, settings, passages=evidence, **how
+        )
     *committed, end = drive([decoder], engine, searches)
     if isinstance(end, QuestionFailed):
         raise end.error

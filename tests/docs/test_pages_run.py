@@ -28,7 +28,10 @@ PAGES = {
 }
 SLOW = {
     "tutorials/train-your-own.md",
-    *(f"guides/{name}.md" for name in ("training", "scale", "dgen", "retrieval", "documents")),
+    *(
+        f"guides/{name}.md"
+        for name in ("training", "scale", "dgen", "retrieval", "documents")
+    ),
 }
 """Pages that train models and build indexes for minutes."""
 RUN = [
@@ -47,17 +50,25 @@ def test_the_examples_of_a_page_run(name: str, tmp_path: Path, programs: Path) -
 def test_pages_that_run_elsewhere_are_there_and_their_test_names_them() -> None:
     for name, test in ELSEWHERE.items():
         assert name in PAGES
-        assert Path(name).stem in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not run {name}"
+        assert Path(name).stem in (ROOT / test).read_text(encoding="utf-8"), (
+            f"{test} does not run {name}"
+        )
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_short_and_hides_no_example_from_the_tests(name: str) -> None:
     assert len(PAGES[name].splitlines()) <= 260
-    assert not re.search(r"^[ \t>]+```(?:python|console|bash|sh)\b", PAGES[name], flags=re.M), "an indented example"
+    assert not re.search(
+        r"^[ \t>]+```(?:python|console|bash|sh)\b", PAGES[name], flags=re.M
+    ), "an indented example"
     for block in refresh_examples.runnable(PAGES[name]):
-        assert "pip install" not in block["body"], "an example that changes the environment of the tests"
+        assert "pip install" not in block["body"], (
+            "an example that changes the environment of the tests"
+        )
         if block["language"] == "console" and not block["title"]:
-            assert refresh_examples.commands(block["body"]), f"no `$ ` in {block['body']!r}"
+            assert refresh_examples.commands(block["body"]), (
+                f"no `$ ` in {block['body']!r}"
+            )
 
 
 def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
@@ -73,9 +84,14 @@ def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
     assert refresh_examples.run_page(shown, "page.md", tmp_path) == shown
 
 
-def test_a_page_with_a_broken_example_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_with_a_broken_example_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page, command = tmp_path / "page.md", "```console\n$ false\n```\n"
-    for body, error in {"```python\n1 / 0\n```\n": ZeroDivisionError, command: refresh_examples.ExampleError}.items():
+    for body, error in {
+        "```python\n1 / 0\n```\n": ZeroDivisionError,
+        command: refresh_examples.ExampleError,
+    }.items():
         page.write_text(body)
         monkeypatch.setattr("sys.argv", ["refresh_examples.py", str(page)])
         with pytest.raises(error):

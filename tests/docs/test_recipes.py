@@ -19,7 +19,9 @@ from selfrag.evaluation.metrics import registry
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', TEXT, flags=re.M | re.S))
+FILES = dict(
+    re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', TEXT, flags=re.M | re.S)
+)
 ROW = {"question": "How hot is green tea brewed?", "answers": ["80 degrees"]}
 
 
@@ -28,14 +30,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the recipes' modules and a .dist-info, first on the path."""
     info = tmp_path / "house_parts-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n"
+    )
     points = ""
     for name, body in FILES.items():
         if name.endswith(".py"):
             (tmp_path / name).write_text(body)
         else:
             for group, found in tomllib.loads(body)["project"]["entry-points"].items():
-                points += f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in found.items())
+                points += f"[{group}]\n" + "".join(
+                    f"{key} = {value}\n" for key, value in found.items()
+                )
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -57,11 +63,28 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.engine
-def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_retriever_a_metric_and_a_task(
+    folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
-    own = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "metrics": ["question_marks"]}
+    own = {
+        "id": "1",
+        "task": "short_qa",
+        "instruction": "Who?",
+        "answers": ["Ann"],
+        "metrics": ["question_marks"],
+    }
     (folder / "own.jsonl").write_text(json.dumps(own) + "\n")
-    common = ["--model", model, "--engine", "transformers", "--retriever", "notes", "--found", "1"]
+    common = [
+        "--model",
+        model,
+        "--engine",
+        "transformers",
+        "--retriever",
+        "notes",
+        "--found",
+        "1",
+    ]
     common += ["-o", "runs", "--system", "selfrag-always"]
     assert main(["eval", "run", "pub-quiz=quiz.jsonl", "own.jsonl", *common]) == 0
     run = folder / "runs" / "selfrag-always"
@@ -76,9 +99,13 @@ def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytes
 @pytest.mark.engine
 def test_an_intrinsic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tiny.save_llama(folder / "chat", reflection=False, context=2048)
-    (path / "chat_template.jinja").write_text("{% for turn in messages %}<|im_start|>{{ turn.content }}{% endfor %}")
+    (path / "chat_template.jinja").write_text(
+        "{% for turn in messages %}<|im_start|>{{ turn.content }}{% endfor %}"
+    )
     words = ["on_topic", "Who wrote Faust?", "--passage", "Faust is a play by Goethe."]
-    assert main(["judge", *words, "--model", str(path), "--engine", "transformers"]) == 0
+    assert (
+        main(["judge", *words, "--model", str(path), "--engine", "transformers"]) == 0
+    )
     assert "answerable" in shown(capsys)
 
 
@@ -103,21 +130,37 @@ STRICT = FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in
 
 
 @pytest.mark.engine
-def test_a_system_and_a_judge(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_system_and_a_judge(
+    folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "more.py").write_text(MORE)
     points = folder / "house_parts-1.0.dist-info" / "entry_points.txt"
     added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.judges]\nstrict = more:STRICT\n"
     points.write_text(points.read_text() + added)
     assert main(["eval", "systems"]) == 0
     assert "of another package" in shown(capsys)
-    row = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "passages": []}
+    row = {
+        "id": "1",
+        "task": "short_qa",
+        "instruction": "Who?",
+        "answers": ["Ann"],
+        "passages": [],
+    }
     (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
     common = ["--model", model, "--engine", "transformers", "-o", "runs"]
     assert main(["eval", "run", "own.jsonl", "--system", "careful", *common]) == 0
     assert (folder / "runs" / "careful" / "own.jsonl").exists()
-    with SelfRAG.from_pretrained(model, engine="transformers", judges=["strict"]) as rag:
+    with SelfRAG.from_pretrained(
+        model, engine="transformers", judges=["strict"]
+    ) as rag:
         passages = [Passage("1", "Ann was first.")]
-        answer = rag.generate("Who?", evidence=passages, mode="always", max_segments=1, judges=["strict=issup>=0.5"])
+        answer = rag.generate(
+            "Who?",
+            evidence=passages,
+            mode="always",
+            max_segments=1,
+            judges=["strict=issup>=0.5"],
+        )
     assert [node.status for node in answer.trace.nodes] == ["forbidden"]
     with pytest.raises(UserError, match=r"unknown .*'lenient'"):
         SelfRAG.from_pretrained(model, engine="transformers", judges=["lenient"])

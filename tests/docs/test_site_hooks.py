@@ -21,7 +21,9 @@ from scripts.tools.site_hooks import on_page_content, on_post_build
         ('<source src="https://example.org/a.png">', "is at another host"),
     ],
 )
-def test_issue_50_a_broken_picture_fails_the_site(tmp_path: Path, tag: str, said: str | None) -> None:
+def test_issue_50_a_broken_picture_fails_the_site(
+    tmp_path: Path, tag: str, said: str | None
+) -> None:
     (tmp_path / "page").mkdir()
     for name in ("there.svg", "a b.png"):
         (tmp_path / name).touch()
@@ -35,4 +37,7 @@ def test_issue_50_a_broken_picture_fails_the_site(tmp_path: Path, tag: str, said
 
 def test_a_table_head_that_begins_with_a_hash_is_output() -> None:
     page = '<span class="gp">$ </span>selfrag ask\n<span class="gp"> #  </span>cites'
-    assert on_page_content(page) == '<span class="gp">$ </span>selfrag ask\n<span class="go"> #  </span>cites'
+    assert (
+        on_page_content(page)
+        == '<span class="gp">$ </span>selfrag ask\n<span class="go"> #  </span>cites'
+    )

@@ -31,27 +31,60 @@ def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     passes: list[tuple[str | None, int]] = []
     inner = LoadedModel.last_logits
 
-    def counted(self: Any, ids: Any, mask: Any, positions: Any, cache: Any, adapter: Any) -> Any:
+    def counted(
+        self: Any, ids: Any, mask: Any, positions: Any, cache: Any, adapter: Any
+    ) -> Any:
         passes.append((adapter, int(mask[:, -ids.shape[1] :].sum())))
         return inner(self, ids, mask, positions, cache, adapter)
 
     monkeypatch.setattr(LoadedModel, "last_logits", counted)
-    return lambda **options: (TransformersEngine.load(TransformersConfig(str(tiny_llama), **options)), passes)
+    return lambda **options: (
+        TransformersEngine.load(TransformersConfig(str(tiny_llama), **options)),
+        passes,
+    )
 
 
 @pytest.fixture(scope="session")
-def served_llama(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
+def served_llama(
+    lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedVLLM]:
     """A running `vllm serve` of `tiny_llama` with the adapter `extra`."""
     pytest.importorskip("vllm", reason="vllm is not installed")
     folder = tmp_path_factory.mktemp("served")
     model = tiny.save_llama(folder / "llama", context=SERVED_CONTEXT)
     settings = json.loads((model / "tokenizer_config.json").read_text())
-    (model / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": TEMPLATE}))
+    (model / "tokenizer_config.json").write_text(
+        json.dumps(settings | {"chat_template": TEMPLATE})
+    )
     served = ServedVLLM(
-        *(model, folder / "log.txt", "--max-model-len", str(SERVED_CONTEXT), "--dtype", "float32", "--enforce-eager"),
-        *("--max-num-seqs", "8", "--block-size", "32", "--kv-cache-memory-bytes", str(50 << 20)),
-        *("--enable-prompt-tokens-details", "--enable-scale-out", "--enable-lora", "--max-lora-rank", "8"),
-        *("--max-loras", "2"),  # one more than there are: see engine_arguments in selfrag/engines/vllm.py
+        *(
+            model,
+            folder / "log.txt",
+            "--max-model-len",
+            str(SERVED_CONTEXT),
+            "--dtype",
+            "float32",
+            "--enforce-eager",
+        ),
+        *(
+            "--max-num-seqs",
+            "8",
+            "--block-size",
+            "32",
+            "--kv-cache-memory-bytes",
+            str(50 << 20),
+        ),
+        *(
+            "--enable-prompt-tokens-details",
+            "--enable-scale-out",
+            "--enable-lora",
+            "--max-lora-rank",
+            "8",
+        ),
+        *(
+            "--max-loras",
+            "2",
+        ),  # one more than there are: see engine_arguments in selfrag/engines/vllm.py
         *("--lora-modules", f"extra={lora_adapter}"),
     )
     yield served

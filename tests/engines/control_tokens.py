@@ -40,15 +40,27 @@ CHATML = (
     "{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}"
     "<|im_start|>assistant\n"
 )
-JSON = CHATML.replace("{{ d.doc_id }}\n{{ d.title }}\n{{ d.text | trim }}", "{{ d | tojson }}")
+JSON = CHATML.replace(
+    "{{ d.doc_id }}\n{{ d.title }}\n{{ d.text | trim }}", "{{ d | tojson }}"
+)
 
 
-def _with_markers(tokenizer: Any, *, normalized: bool = False, template: str = CHATML) -> Any:
+def _with_markers(
+    tokenizer: Any, *, normalized: bool = False, template: str = CHATML
+) -> Any:
     """Half of the markers as special tokens, half as ordinary added ones; `<|im_end|>` ends a turn."""
     for special in (False, True):
-        some = [one for at, one in enumerate(HOSTILE) if (at % 2 == 0) == special or one.startswith("<|im_")]
-        missing = [one for one in some if one not in TOKENS or one not in tokenizer.get_vocab()]
-        added = [AddedToken(one, special=special, normalized=normalized) for one in missing]
+        some = [
+            one
+            for at, one in enumerate(HOSTILE)
+            if (at % 2 == 0) == special or one.startswith("<|im_")
+        ]
+        missing = [
+            one for one in some if one not in TOKENS or one not in tokenizer.get_vocab()
+        ]
+        added = [
+            AddedToken(one, special=special, normalized=normalized) for one in missing
+        ]
         tokenizer.add_tokens(added, special_tokens=special)
     tokenizer.eos_token, tokenizer.chat_template = "<|im_end|>", template
     return tokenizer
@@ -65,35 +77,55 @@ def sentencepiece() -> Any:
 def careless() -> Any:
     """Everything is folded to lower case and compatibility forms before added tokens are looked for."""
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase()]
+    )
     return _with_markers(tokenizer, normalized=True)
 
 
 def unigram() -> Any:
     """Control tokens are pieces of the model itself, found by its search."""
-    control = [(token, 0.0) for token in ("<unk>", "<s>", "</s>", *TOKENS, "<think>", "[INST]", "<bos>")]
+    control = [
+        (token, 0.0)
+        for token in ("<unk>", "<s>", "</s>", *TOKENS, "<think>", "[INST]", "<bos>")
+    ]
     letters = "\u2581abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ<>/[]:|_0123456789.,~!"
-    core = Tokenizer(models.Unigram([*control, *((letter, -5.0) for letter in letters)], unk_id=0))
+    core = Tokenizer(
+        models.Unigram([*control, *((letter, -5.0) for letter in letters)], unk_id=0)
+    )
     core.normalizer = normalizers.NFKC()
     core.pre_tokenizer, core.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    return _with_markers(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", bos_token="<s>"))
+    return _with_markers(
+        PreTrainedTokenizerFast(
+            tokenizer_object=core, unk_token="<unk>", bos_token="<s>"
+        )
+    )
 
 
 def wordpiece() -> Any:
     """Drops control and invisible characters, accents and case, as BERT does, also in front of its added tokens."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789<>[]|/:_.,"
     words = ["[UNK]", *letters, *(f"##{letter}" for letter in letters)]
-    core = Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    core = Tokenizer(
+        models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]")
+    )
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer, core.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    core.pre_tokenizer, core.decoder = (
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
     return _with_markers(tokenizer, normalized=True, template=JSON)
 
 
 def tiktoken() -> Any:
     """Byte-level BPE over the pieces of a pattern, as in GPT-4 and Qwen."""
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    pattern = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+")
+    pattern = Regex(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"
+    )
     split = pre_tokenizers.Split(pattern, behavior="isolated")
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
@@ -106,9 +138,15 @@ FAMILIES = {make.__name__.replace("_", "-"): make for make in MADE}
 
 def control_ids(tokenizer: Any) -> frozenset[int]:
     """Ids that text must not become. The unknown token is none where it stands for letters that are not known."""
-    added = {i for i, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
+    added = {
+        i for i, token in tokenizer.added_tokens_decoder.items() if str(token).strip()
+    }
     known = tokenizer.get_vocab()
-    control = added | set(tokenizer.all_special_ids) | {known[one] for one in HOSTILE if one in known}
+    control = (
+        added
+        | set(tokenizer.all_special_ids)
+        | {known[one] for one in HOSTILE if one in known}
+    )
     spells_all = type(tokenizer.backend_tokenizer.model).__name__ == "BPE"
     return frozenset(control if spells_all else control - {tokenizer.unk_token_id})
 
@@ -129,10 +167,37 @@ _pieces = st.one_of(
     st.builds(lambda token, at: token[:at], _marker, _cut),
     st.builds(lambda token, at: token[at:], _marker, _cut),
     st.builds(
-        lambda token, at, drop: token[:at] + drop + token[at:], _marker, st.integers(0, 8), st.sampled_from(DROPPED)
+        lambda token, at, drop: token[:at] + drop + token[at:],
+        _marker,
+        st.integers(0, 8),
+        st.sampled_from(DROPPED),
     ),
-    st.sampled_from(["a", " ", "\n", "Is it? ", "no.", *"<[|>]", "<|", "|>", "\ue000", "\ue0000", '\ue0001aA"<\ue001']),
-    st.sampled_from(["\ud800", "\udfff", "{{ 7 }}", "{% raw %}", *'"\\\u226e\ufe64\uff3b', "[1]", "<c0>"]),
+    st.sampled_from(
+        [
+            "a",
+            " ",
+            "\n",
+            "Is it? ",
+            "no.",
+            *"<[|>]",
+            "<|",
+            "|>",
+            "\ue000",
+            "\ue0000",
+            '\ue0001aA"<\ue001',
+        ]
+    ),
+    st.sampled_from(
+        [
+            "\ud800",
+            "\udfff",
+            "{{ 7 }}",
+            "{% raw %}",
+            *'"\\\u226e\ufe64\uff3b',
+            "[1]",
+            "<c0>",
+        ]
+    ),
     st.text(st.characters(codec=None), max_size=3),
 )
 texts = st.lists(_pieces, min_size=1, max_size=5).map("".join)

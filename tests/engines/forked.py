@@ -40,9 +40,13 @@ def programs(folder: Path) -> Iterator[Path]:
     """A folder with `selfrag` and `critic`, for as long as the context lasts."""
     address = str(folder / "socket")
     for name in PROGRAMS:
-        (folder / name).write_text(LAUNCHER.format(python=sys.executable, address=address))
+        (folder / name).write_text(
+            LAUNCHER.format(python=sys.executable, address=address)
+        )
         (folder / name).chmod(0o755)
-    with subprocess.Popen([sys.executable, __file__, address], stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(
+        [sys.executable, __file__, address], stdout=subprocess.PIPE
+    ) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         yield folder
@@ -74,7 +78,9 @@ def _run(connection: socket.socket) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, "rww"[n]) for n in range(3))  # of other kinds
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(n, "rww"[n]) for n in range(3)
+    )  # of other kinds
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

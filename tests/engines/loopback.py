@@ -20,12 +20,16 @@ class Loopback(ThreadingHTTPServer):
         self.connections = set()
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def stop(self):
         self.shutdown()
         self.server_close()
-        for connection in list(self.connections):  # a handler continues answering on the connections it has
+        for connection in list(
+            self.connections
+        ):  # a handler continues answering on the connections it has
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -48,7 +52,9 @@ class Answering(BaseHTTPRequestHandler):
             super().finish()
 
     def answer(self, status, content, **headers):
-        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        content = (
+            content if isinstance(content, bytes) else json.dumps(content).encode()
+        )
         self.send_response(status)
         for name, value in {"Content-Length": str(len(content)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)

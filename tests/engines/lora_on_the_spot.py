@@ -6,17 +6,26 @@ from pathlib import Path
 from typing import Any
 
 
-def save_adapter(model_dir: Path, path: Path, *, seed: int = 0, **settings: Any) -> Path:
+def save_adapter(
+    model_dir: Path, path: Path, *, seed: int = 0, **settings: Any
+) -> Path:
     """Save a PEFT adapter with random weights for a tiny Llama; returns `path`."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    settings = {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj", "gate_proj", "down_proj"], **settings}
+    settings = {
+        "r": 4,
+        "lora_alpha": 16,
+        "target_modules": ["q_proj", "v_proj", "gate_proj", "down_proj"],
+        **settings,
+    }
     base = AutoModelForCausalLM.from_pretrained(model_dir)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+        model = get_peft_model(
+            base, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings)
+        )
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "lora_B" in name:

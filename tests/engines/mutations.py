@@ -8,8 +8,36 @@ from collections.abc import Iterator
 from typing import Any
 
 ODD = [
-    *(None, True, False, 0, -1, 1, 10**30, -(10**30), 1e308, -1e308, float("nan"), float("inf"), 0.5, 2**31, 2**63),
-    *("", "x", "\ud800", "a" * 5000, "isrel", "Relevant", "abstain", "retrieve", "write", "always", "product"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        10**30,
+        -(10**30),
+        1e308,
+        -1e308,
+        float("nan"),
+        float("inf"),
+        0.5,
+        2**31,
+        2**63,
+    ),
+    *(
+        "",
+        "x",
+        "\ud800",
+        "a" * 5000,
+        "isrel",
+        "Relevant",
+        "abstain",
+        "retrieve",
+        "write",
+        "always",
+        "product",
+    ),
     *([], {}, [[]], {"a": 1}, [1, 2], ["x"], [None], {"": None}),
 ]
 Path_ = tuple[str | int, ...]
@@ -18,7 +46,13 @@ Path_ = tuple[str | int, ...]
 def places(value: Any, above: Path_ = ()) -> Iterator[Path_]:
     if above:
         yield above
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from places(inner, (*above, key))
 
@@ -38,7 +72,9 @@ def mutate(rng: random.Random, record: dict[str, Any]) -> dict[str, Any]:
             break
         path = rng.choice(paths)
         holder, key = at(record, path[:-1]), path[-1]
-        kind = rng.choice(["odd", "odd", "odd", "remove", "double", "elsewhere", "little"])
+        kind = rng.choice(
+            ["odd", "odd", "odd", "remove", "double", "elsewhere", "little"]
+        )
         if kind == "odd":
             holder[key] = copy.deepcopy(rng.choice(ODD))
         elif kind == "remove":
@@ -46,7 +82,9 @@ def mutate(rng: random.Random, record: dict[str, Any]) -> dict[str, Any]:
         elif kind == "double" and isinstance(holder, list):
             holder.insert(key, copy.deepcopy(holder[key]))
         elif kind == "double":
-            holder[rng.choice(["extra", "labels", "passage_at", "places", "joined"])] = copy.deepcopy(holder[key])
+            holder[
+                rng.choice(["extra", "labels", "passage_at", "places", "joined"])
+            ] = copy.deepcopy(holder[key])
         elif kind == "elsewhere":
             holder[key] = copy.deepcopy(at(record, rng.choice(paths)))
         elif isinstance(holder[key], str | list):

@@ -16,24 +16,36 @@ from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
 
 SCHEMA = {
     "type": "object",
-    "properties": {"r": {"type": "integer", "minimum": 0, "maximum": 9}, "f": {"enum": ["yes", "no"]}},
+    "properties": {
+        "r": {"type": "integer", "minimum": 0, "maximum": 9},
+        "f": {"enum": ["yes", "no"]},
+    },
     "required": ["r", "f"],
 }
 LABELS = ("answerable", 'un"answerable"\n', "é")
 CONTEXT = 1024
 TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{"
+    " m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 )
-FORMS = (Constraint.json(SCHEMA), Constraint.regex(r"[0-9]{2}-(a|b)"), Constraint.choice(LABELS))
+FORMS = (
+    Constraint.json(SCHEMA),
+    Constraint.regex(r"[0-9]{2}-(a|b)"),
+    Constraint.choice(LABELS),
+)
 
 
-def serve(engine: Engine, requests: Sequence[Generate], *, seconds: float = 120.0) -> list[Generated | Failed]:
+def serve(
+    engine: Engine, requests: Sequence[Generate], *, seconds: float = 120.0
+) -> list[Generated | Failed]:
     """Results of `requests`, in their order, all submitted at once."""
     tickets = [engine.submit(request) for request in requests]
     results: dict[int, Generated | Failed] = {}
     deadline = time.monotonic() + seconds
     while missing := set(tickets) - set(results):
-        assert time.monotonic() < deadline, f"{len(missing)} requests unanswered after {seconds} s"
+        assert time.monotonic() < deadline, (
+            f"{len(missing)} requests unanswered after {seconds} s"
+        )
         results.update(engine.step())
     return [results[ticket] for ticket in tickets]
 

@@ -14,15 +14,26 @@ from selfrag import SelfRAG
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 
-QUESTIONS = [f"What is letter {number} of the alphabet{'?' * (number % 5 + 1)}" for number in range(50)]
+QUESTIONS = [
+    f"What is letter {number} of the alphabet{'?' * (number % 5 + 1)}"
+    for number in range(50)
+]
 ENGINES = [
     "transformers",
-    pytest.param("vllm", marks=pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed")),
+    pytest.param(
+        "vllm",
+        marks=pytest.mark.skipif(
+            find_spec("vllm") is None, reason="vllm is not installed"
+        ),
+    ),
 ]
 
 
 def search(queries: Sequence[str], k: int) -> list[list[Passage]]:
-    return [[Passage(f"{at}", f"Passage {at} on {query}") for at in range(k)] for query in queries]
+    return [
+        [Passage(f"{at}", f"Passage {at} on {query}") for at in range(k)]
+        for query in queries
+    ]
 
 
 def in_bytes(answer: Answer) -> bytes:
@@ -46,12 +57,22 @@ def assert_equal_bytes(rag: SelfRAG, questions: list[str]) -> None:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fifty_questions_twice_and_in_batches_of_1_8_and_32(tiny_llama: Path, engine: str) -> None:
+def test_fifty_questions_twice_and_in_batches_of_1_8_and_32(
+    tiny_llama: Path, engine: str
+) -> None:
     options = {"kv_cache_gib": 0.1} if engine == "vllm" else {}
     with SelfRAG.from_pretrained(
-        tiny_llama, retriever=search, engine=engine, deterministic=True, max_model_len=512, dtype="bfloat16", **options
+        tiny_llama,
+        retriever=search,
+        engine=engine,
+        deterministic=True,
+        max_model_len=512,
+        dtype="bfloat16",
+        **options,
     ) as rag:
-        rag.defaults = Decoding(mode="always", passages=1, max_segments=1, segment_tokens=4)
+        rag.defaults = Decoding(
+            mode="always", passages=1, max_segments=1, segment_tokens=4
+        )
         assert_equal_bytes(rag, QUESTIONS)
 
 
@@ -61,4 +82,6 @@ def test_fifty_questions_twice_and_in_batches_of_1_8_and_32(tiny_llama: Path, en
 def test_fifty_questions_of_the_demo(engine: str) -> None:
     with SelfRAG.from_pretrained(engine=engine, deterministic=True) as rag:
         rag.defaults = Decoding(passages=2, max_segments=1, segment_tokens=16)
-        assert_equal_bytes(rag, [f"Who was king number {number} of England?" for number in range(50)])
+        assert_equal_bytes(
+            rag, [f"Who was king number {number} of England?" for number in range(50)]
+        )

@@ -21,16 +21,28 @@ class Embedding(Answering):
     texts, keys = [], set()
 
     def do_GET(self):
-        self.answer(200, {"data": [{"id": name, "object": "model"} for name in self.models]})
+        self.answer(
+            200, {"data": [{"id": name, "object": "model"} for name in self.models]}
+        )
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.keys.add(self.headers["Authorization"])
         self.texts.extend(request["input"])
         if any(len(text) > 1000 for text in request["input"]):
-            self.answer(400, {"error": {"message": "this model's maximum context length is 512 tokens"}})
+            self.answer(
+                400,
+                {
+                    "error": {
+                        "message": "this model's maximum context length is 512 tokens"
+                    }
+                },
+            )
             return
-        rows = [{"index": n, "embedding": vector_of(text)} for n, text in enumerate(request["input"])]
+        rows = [
+            {"index": n, "embedding": vector_of(text)}
+            for n, text in enumerate(request["input"])
+        ]
         self.answer(200, {"data": rows[::-1], "model": request["model"], "usage": {}})
 
 
@@ -41,17 +53,29 @@ def server():
     served.stop()
 
 
-def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(server, tmp_path, monkeypatch):
+def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(
+    server, tmp_path, monkeypatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     passages = [Passage(f"p{n}", "a" * n + "b") for n in range(1, 201)]
     encoder = load_encoder(f"{server.url}/v1#tiny")
     assert (encoder.card.dim, encoder.card.source) == (3, "server:tiny")
-    np.testing.assert_array_equal(encoder.encode(["aab", "b", ""]), [vector_of("aab"), vector_of("b"), vector_of(" ")])
+    np.testing.assert_array_equal(
+        encoder.encode(["aab", "b", ""]),
+        [vector_of("aab"), vector_of("b"), vector_of(" ")],
+    )
     assert encoder.encode([]).shape == (0, 3)
-    built = index_passages(passages, tmp_path / "index", encoder=encoder, language="none")
+    built = index_passages(
+        passages, tmp_path / "index", encoder=encoder, language="none"
+    )
     assert built(["aaaaa"], 1)[0][0].id == "p200"
-    assert server.url not in (tmp_path / "index" / "manifest.json").read_text()  # a file names no address
-    with pytest.raises(UserError, match=f"--encoder-engine URL, or in the environment variable {ADDRESS}"):
+    assert (
+        server.url not in (tmp_path / "index" / "manifest.json").read_text()
+    )  # a file names no address
+    with pytest.raises(
+        UserError,
+        match=f"--encoder-engine URL, or in the environment variable {ADDRESS}",
+    ):
         open_index(tmp_path / "index")
     monkeypatch.setenv(ADDRESS, server.url)
     assert open_index(tmp_path / "index")(["aaaaa"], 1)[0][0].id == "p200"
@@ -63,9 +87,25 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(server, 
 
 def test_commands_name_the_server(server, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "aaa"}\n{"id": "b", "text": "b"}\n')
+    (tmp_path / "rows.jsonl").write_text(
+        '{"id": "a", "text": "aaa"}\n{"id": "b", "text": "b"}\n'
+    )
     engine = ["--encoder-engine", server.url]
-    assert main(["index", "build", "rows.jsonl", "-o", "index", "--language", "none", *engine]) == 0
+    assert (
+        main(
+            [
+                "index",
+                "build",
+                "rows.jsonl",
+                "-o",
+                "index",
+                "--language",
+                "none",
+                *engine,
+            ]
+        )
+        == 0
+    )
     assert "encoded by tiny" in capsys.readouterr().out
     assert main(["index", "search", "index", "aaaa", "-k", "1", *engine]) == 0
     assert "] a" in capsys.readouterr().out
@@ -85,7 +125,9 @@ def test_the_only_model_of_a_server_need_not_be_named(server):
 
 
 def test_a_text_that_the_server_refuses_is_one_line(server):
-    with pytest.raises(UserError, match="status 400: this model's maximum context length"):
+    with pytest.raises(
+        UserError, match="status 400: this model's maximum context length"
+    ):
         ServerEncoder(server.url).encode(["short"] * 100 + ["x" * 2000])
 
 
@@ -123,7 +165,9 @@ def test_a_reply_without_embeddings_is_one_line(reply):
         served.stop()
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://user:pw@host", "http://", "https://h?x=1"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9", "http://user:pw@host", "http://", "https://h?x=1"]
+)
 def test_an_address_without_a_server_is_one_line(url):
     with pytest.raises(UserError, match=r"url|address|no server"):
         load_encoder(f"{url}#m")

@@ -15,7 +15,14 @@ from pump import serve
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.http import COMPLETIONS, TOKENS, BadReplyError, HTTPConfig, HTTPEngine, served
+from selfrag.engines.http import (
+    COMPLETIONS,
+    TOKENS,
+    BadReplyError,
+    HTTPConfig,
+    HTTPEngine,
+    served,
+)
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 URL = "http://127.0.0.1:8000"
@@ -29,7 +36,10 @@ REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))
             ({"url": url}, "is not a web address")
             for url in ("127.0.0.1:8000", "ftp://x", "http://", "http://[bad", "")
         ),
-        *(({name: 0}, name) for name in ("max_concurrency", "read_timeout", "max_logprobs")),
+        *(
+            ({name: 0}, name)
+            for name in ("max_concurrency", "read_timeout", "max_logprobs")
+        ),
         *(({name: -1}, name) for name in ("retries", "connect_timeout")),
     ],
 )
@@ -39,7 +49,10 @@ def test_senseless_settings(settings, said):
 
 
 def test_models_of_a_server(tmp_path):
-    m, n = {"id": "m", "root": "/models/m", "max_model_len": 99}, {"id": "n", "max_model_len": 5}
+    m, n = (
+        {"id": "m", "root": "/models/m", "max_model_len": 99},
+        {"id": "n", "max_model_len": 5},
+    )
     every = [m, n, {"id": "a", "parent": "/models/m"}]
 
     def found(cards, **settings):
@@ -48,14 +61,29 @@ def test_models_of_a_server(tmp_path):
     assert found(every, model="m") == ("m", EngineLimits(99, 7, 19, frozenset({"a"})))
     assert found(every, model="n")[1].adapters == frozenset()
     assert found([m, {**m, "id": "alias"}])[0] == "m"
-    for cards, said in ((every, "it serves: m, n"), (None, "serves: none"), ([{"id": "m"}], "max_model_len of m")):
+    for cards, said in (
+        (every, "it serves: m, n"),
+        (None, "serves: none"),
+        ([{"id": "m"}], "max_model_len of m"),
+    ):
         with pytest.raises(EngineError, match=said):
             found(cards)
-    for text, size in (('{"vocab_size": 123}', 123), ('{"text_config": {"vocab_size": 55}}', 55)):
+    for text, size in (
+        ('{"vocab_size": 123}', 123),
+        ('{"text_config": {"vocab_size": 55}}', 55),
+    ):
         (tmp_path / "config.json").write_text(text)
-        assert served({"data": [m]}, HTTPConfig(URL, model_dir=str(tmp_path)))[1].vocab_size == size
+        assert (
+            served({"data": [m]}, HTTPConfig(URL, model_dir=str(tmp_path)))[
+                1
+            ].vocab_size
+            == size
+        )
     (tmp_path / "config.json").write_text("{}")
-    for folder, said in ((str(tmp_path), "pass vocab_size="), (None, "pass vocab_size= or model_dir=")):
+    for folder, said in (
+        (str(tmp_path), "pass vocab_size="),
+        (None, "pass vocab_size= or model_dir="),
+    ):
         with pytest.raises(EngineError, match=said):
             served({"data": [m]}, HTTPConfig(URL, model_dir=folder))
 
@@ -63,30 +91,65 @@ def test_models_of_a_server(tmp_path):
 def position(sampled, values):
     """A position as the server writes it: the sampled token first, the list cut at `logprobs` entries."""
     entries = {sampled: values[sampled], **values}
-    top = [{"token_id": token, "logprob": value, "rank": 1} for token, value in entries.items()]
-    return {"token_id": sampled, "logprob": values[sampled], "rank": 1, "top_logprobs": top}
+    top = [
+        {"token_id": token, "logprob": value, "rank": 1}
+        for token, value in entries.items()
+    ]
+    return {
+        "token_id": sampled,
+        "logprob": values[sampled],
+        "rank": 1,
+        "top_logprobs": top,
+    }
 
 
 def reply(**choice):
-    rows = [position(8, {8: -0.1, 0: -1.0, 2: -2.0, 11: -3.0}), position(11, {11: -0.3, 0: -1.5, 2: -2.5})]
-    whole = {"index": 0, "token_ids": [8, 11], "finish_reason": "length", "stop_reason": None}
+    rows = [
+        position(8, {8: -0.1, 0: -1.0, 2: -2.0, 11: -3.0}),
+        position(11, {11: -0.3, 0: -1.5, 2: -2.5}),
+    ]
+    whole = {
+        "index": 0,
+        "token_ids": [8, 11],
+        "finish_reason": "length",
+        "stop_reason": None,
+    }
     usage = {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
-    return {"choices": [{**whole, "logprobs": {"content": rows}, **choice}], "usage": usage}
+    return {
+        "choices": [{**whole, "logprobs": {"content": rows}, **choice}],
+        "usage": usage,
+    }
 
 
 @pytest.mark.parametrize(
     "content",
     [
         *(b"", b"<html>", b"{", b"\xff", b"null", b"[]", b"{}", b'{"choices": []}'),
-        *(json.dumps(reply(token_ids=ids)) for ids in ([], None, [8], [8, -1], [8, "11"], [8, True], [8, 12])),
-        *(json.dumps(reply(logprobs=rows)) for rows in (None, {"content": None}, {"content": [None, None]})),
-        *(json.dumps(reply(finish_reason=reason)) for reason in ("abort", "error", None)),
-        json.dumps(reply(token_ids=[8] * 4, logprobs={"content": [position(8, {8: -1, 0: -1, 2: -1, 11: -1})] * 4})),
+        *(
+            json.dumps(reply(token_ids=ids))
+            for ids in ([], None, [8], [8, -1], [8, "11"], [8, True], [8, 12])
+        ),
+        *(
+            json.dumps(reply(logprobs=rows))
+            for rows in (None, {"content": None}, {"content": [None, None]})
+        ),
+        *(
+            json.dumps(reply(finish_reason=reason))
+            for reason in ("abort", "error", None)
+        ),
+        json.dumps(
+            reply(
+                token_ids=[8] * 4,
+                logprobs={"content": [position(8, {8: -1, 0: -1, 2: -1, 11: -1})] * 4},
+            )
+        ),
     ],
 )
 def test_replies_that_lack_what_was_asked_for(content):
     with pytest.raises(BadReplyError) as caught:
-        TOKENS.parse(content if isinstance(content, bytes) else content.encode(), REQUEST)
+        TOKENS.parse(
+            content if isinstance(content, bytes) else content.encode(), REQUEST
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -94,9 +157,19 @@ def completion():
     """The same reply as `/v1/completions` writes it."""
     value = reply()
     rows = value["choices"][0]["logprobs"]["content"]
-    named = [{f"token_id:{one['token_id']}": one["logprob"] for one in (row, *row["top_logprobs"])} for row in rows]
+    named = [
+        {
+            f"token_id:{one['token_id']}": one["logprob"]
+            for one in (row, *row["top_logprobs"])
+        }
+        for row in rows
+    ]
     own = [next(iter(one.items())) for one in named]
-    lists = {"tokens": [name for name, _ in own], "token_logprobs": [value for _, value in own], "top_logprobs": named}
+    lists = {
+        "tokens": [name for name, _ in own],
+        "token_logprobs": [value for _, value in own],
+        "top_logprobs": named,
+    }
     value["choices"][0]["logprobs"] = lists
     return value
 
@@ -106,17 +179,46 @@ LONG = "token_id:" + "9" * 5000
 
 def nodes(value):
     """Every place in a reply: what holds it, and its key there."""
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, inner in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield value, key
         yield from nodes(inner)
 
 
 @pytest.mark.parametrize(("wire", "good"), [(TOKENS, reply), (COMPLETIONS, completion)])
-@pytest.mark.parametrize("bad", [None, True, False, -1, 12, 0.5, -9999.0, -inf, nan, "-1", [], {}, [3], {"a": 1}, LONG])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        True,
+        False,
+        -1,
+        12,
+        0.5,
+        -9999.0,
+        -inf,
+        nan,
+        "-1",
+        [],
+        {},
+        [3],
+        {"a": 1},
+        LONG,
+    ],
+)
 def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad, wire, good):
     """Each node of a good reply replaced: either an error, or every number is one that was sent as a number."""
     whole = wire.parse(json.dumps(good()).encode(), REQUEST)
-    assert (whole.token_ids, whole.token_logprobs, whole.cached_tokens) == ((8, 11), (-0.1, -0.3), 2)
+    assert (whole.token_ids, whole.token_logprobs, whole.cached_tokens) == (
+        (8, 11),
+        (-0.1, -0.3),
+        2,
+    )
     np.testing.assert_allclose(whole.watched, [[-1.0, -2.0, -3.0], [-1.5, -2.5, -0.3]])
     for at in range(len(list(nodes(good())))):
         value = good()
@@ -128,16 +230,29 @@ def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad, wire, good):
             continue
         sent = [holder[name] for holder, name in nodes(value)]
         numbers = {np.float32(one) for one in sent if type(one) in (int, float)}
-        assert {np.float32(one) for one in (*result.token_logprobs, *result.watched.ravel())} <= numbers
+        assert {
+            np.float32(one) for one in (*result.token_logprobs, *result.watched.ravel())
+        } <= numbers
         assert all(type(one) is int and one in numbers for one in result.token_ids)
         assert result.watched.shape == (len(result.token_ids), 3)
         assert ((result.watched > -9999) & (result.watched <= 1e-3)).all()
 
 
-MODELS = {"data": [{"id": "tiny", "root": "tiny", "max_model_len": 64}, {"id": "lora", "parent": "tiny"}]}
+MODELS = {
+    "data": [
+        {"id": "tiny", "root": "tiny", "max_model_len": 64},
+        {"id": "lora", "parent": "tiny"},
+    ]
+}
 SLOW, SILENT, DROPPED, UNWATCHED = range(10, 14)
 BAD_LUCK = {"error": {"message": "bad\nluck", "type": "x", "code": 1}}
-FAULTS = {20: (400, BAD_LUCK), 21: (500, BAD_LUCK), 22: (503, BAD_LUCK), 23: (404, BAD_LUCK), 24: (200, b"<html>\nhi")}
+FAULTS = {
+    20: (400, BAD_LUCK),
+    21: (500, BAD_LUCK),
+    22: (503, BAD_LUCK),
+    23: (404, BAD_LUCK),
+    24: (200, b"<html>\nhi"),
+}
 PASSING = {30: (429, "0.1"), 31: (503, "soon")}
 """Status and `Retry-After` of the first answer; the second is good."""
 
@@ -157,7 +272,10 @@ class Handler(Answering):
     server: Server
 
     def do_GET(self):
-        if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
+        if (
+            self.server.key
+            and self.headers.get("Authorization") != f"Bearer {self.server.key}"
+        ):
             return self.answer(401, {"error": "Unauthorized"})
         time.sleep(self.server.delay)
         return self.answer(200, self.server.models)
@@ -187,11 +305,17 @@ class Handler(Answering):
             self.close_connection = True
             return self.connection.close()
         params = sent["sampling_params"]
-        asked = params.get("logprob_token_ids", [])[: -2 if fault == UNWATCHED else None]
+        asked = params.get("logprob_token_ids", [])[
+            : -2 if fault == UNWATCHED else None
+        ]
         row = position(5, {i: -1.0 - i for i in (5, *asked)})
         row["top_logprobs"] = row["top_logprobs"][: max(params["logprobs"], 1)]
         count = params["max_tokens"]
-        choice = {"token_ids": [5] * count, "finish_reason": "length", "logprobs": {"content": [row] * count}}
+        choice = {
+            "token_ids": [5] * count,
+            "finish_reason": "length",
+            "logprobs": {"content": [row] * count},
+        }
         return self.answer(200, {"choices": [choice]})
 
 
@@ -207,7 +331,13 @@ def load(server):
     engines = []
 
     def loaded(**options):
-        settings = {"vocab_size": 100, "backoff": 0.01, "retries": 2, "read_timeout": 30.0, **options}
+        settings = {
+            "vocab_size": 100,
+            "backoff": 0.01,
+            "retries": 2,
+            "read_timeout": 30.0,
+            **options,
+        }
         engines.append(HTTPEngine.load(HTTPConfig(server.url, **settings)))
         return engines[-1]
 
@@ -223,7 +353,11 @@ def ask(fault, **fields):
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        *((fault, f"status {status}: bad luck") for fault, (status, _) in FAULTS.items() if status != 200),
+        *(
+            (fault, f"status {status}: bad luck")
+            for fault, (status, _) in FAULTS.items()
+            if status != 200
+        ),
         (24, "not JSON"),
         (UNWATCHED, "no log-probability of token id 8 at position 0"),
     ],
@@ -237,8 +371,14 @@ def test_one_failure_is_one_line_and_others_finish(load, server, fault, reason):
     assert isinstance(failed, Failed)
     assert reason in failed.reason
     assert "\n" not in failed.reason
-    assert server.seen[fault] == (3 if fault == 22 else 1)  # only what may pass is sent again
-    assert {sent["token_ids"][0]: sent["model"] for sent in server.sent} == {3: "tiny", fault: "tiny", 4: "lora"}
+    assert server.seen[fault] == (
+        3 if fault == 22 else 1
+    )  # only what may pass is sent again
+    assert {sent["token_ids"][0]: sent["model"] for sent in server.sent} == {
+        3: "tiny",
+        fault: "tiny",
+        4: "lora",
+    }
 
 
 @pytest.mark.parametrize("fault", [*PASSING, DROPPED])
@@ -258,7 +398,10 @@ def test_silence_fails_that_request_and_aborts_it_at_the_server(load, server):
 
 
 def test_concurrency_is_bounded(load, server):
-    assert all(isinstance(one, Generated) for one in serve(load(max_concurrency=3), [ask(SLOW) for _ in range(12)]))
+    assert all(
+        isinstance(one, Generated)
+        for one in serve(load(max_concurrency=3), [ask(SLOW) for _ in range(12)])
+    )
     assert server.most == 3
 
 
@@ -273,7 +416,9 @@ def test_abort_reaches_the_server_and_nothing_comes_back(load, server):
     assert engine.step() == []
 
 
-def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(load, server):
+def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(
+    load, server
+):
     engine = load(retries=1)
     serve(engine, [ask(3)])
     server.stop()
@@ -292,7 +437,10 @@ def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(loa
 def test_api_key_from_argument_and_environment(load, server, monkeypatch):
     server.key = "secret"
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    with pytest.raises(EngineError, match=r"answered 401: the key in VLLM_API_KEY is not set \(Unauthorized\)"):
+    with pytest.raises(
+        EngineError,
+        match=r"answered 401: the key in VLLM_API_KEY is not set \(Unauthorized\)",
+    ):
         load()
     load(api_key="secret")
     monkeypatch.setenv("MY_KEY", "secret")
@@ -305,9 +453,15 @@ def test_api_key_from_argument_and_environment(load, server, monkeypatch):
     [
         ({"delay": 2.0}, r"http://.*/v1/models: no answer within 0\.3 s"),
         ({"models": [1, 2]}, "is it a vllm serve"),
-        ({"refusal": (404, b"Not Found")}, r"gives no log-probabilities of token ids \(status 404: "),
+        (
+            {"refusal": (404, b"Not Found")},
+            r"gives no log-probabilities of token ids \(status 404: ",
+        ),
         # vLLM 0.32 unless it was started with --enable-scale-out
-        ({"refusal": (403, {"error": {"message": "endpoints are disabled"}})}, r"token ids \(status 403: "),
+        (
+            {"refusal": (403, {"error": {"message": "endpoints are disabled"}})},
+            r"token ids \(status 403: ",
+        ),
     ],
 )
 def test_servers_that_cannot_be_used(load, server, state, said):

@@ -15,7 +15,16 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from pump import CONTEXT, FORMS, TEMPLATE, assert_same, at_once, generated, prompt, serve
+from pump import (
+    CONTEXT,
+    FORMS,
+    TEMPLATE,
+    assert_same,
+    at_once,
+    generated,
+    prompt,
+    serve,
+)
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
@@ -26,21 +35,44 @@ from selfrag.engines.vllm import VLLMConfig, VLLMEngine, quiet_import
 from selfrag.intrinsics.questions import Answerability
 from selfrag.judges.engine import EngineExecutor
 from selfrag.loading import load_tokenizer
-from selfrag.reflection.requests import Constraint, ConstraintForm, Failed, Finish, Generate, Generated
+from selfrag.reflection.requests import (
+    Constraint,
+    ConstraintForm,
+    Failed,
+    Finish,
+    Generate,
+    Generated,
+)
 
 pytestmark = pytest.mark.engine
 
 REFLECTION = tuple(range(400, 415))
 """Ids of the 15 reflection tokens of `tiny_llama`."""
 REQUESTS = [
-    *(Generate(prompt(length, length), 12, watch_ids=REFLECTION) for length in (1, 5, 33, 64, 130, 200)),
-    *(Generate(prompt(70, 1) + prompt(8, own), 10, watch_ids=REFLECTION) for own in range(2, 7)),
-    *(Generate(prompt(40, start), 40, stop_ids=tuple(range(3, 100)), watch_ids=REFLECTION) for start in range(20, 24)),
+    *(
+        Generate(prompt(length, length), 12, watch_ids=REFLECTION)
+        for length in (1, 5, 33, 64, 130, 200)
+    ),
+    *(
+        Generate(prompt(70, 1) + prompt(8, own), 10, watch_ids=REFLECTION)
+        for own in range(2, 7)
+    ),
+    *(
+        Generate(
+            prompt(40, start), 40, stop_ids=tuple(range(3, 100)), watch_ids=REFLECTION
+        )
+        for start in range(20, 24)
+    ),
     Generate(prompt(40, 30), 6, allowed_ids=REFLECTION, watch_ids=REFLECTION),
     Generate(prompt(40, 31), 6, allowed_ids=(2,), watch_ids=REFLECTION),
     Generate(prompt(40, 33), 8),
-    *(Generate(prompt(40 + at, 34), 8, watch_ids=(414, 3), adapter="extra") for at in range(3)),
-    Generate(prompt(CONTEXT - 4, 32), 50, watch_ids=REFLECTION),  # the server has a longer context
+    *(
+        Generate(prompt(40 + at, 34), 8, watch_ids=(414, 3), adapter="extra")
+        for at in range(3)
+    ),
+    Generate(
+        prompt(CONTEXT - 4, 32), 50, watch_ids=REFLECTION
+    ),  # the server has a longer context
 ]
 
 
@@ -51,7 +83,11 @@ def engine(request):
 
 @pytest.fixture(scope="module")
 def load(tiny_llama, lora_adapter):
-    common = {"dtype": "float32", "max_model_len": CONTEXT, "adapters": {"extra": str(lora_adapter)}}
+    common = {
+        "dtype": "float32",
+        "max_model_len": CONTEXT,
+        "adapters": {"extra": str(lora_adapter)},
+    }
     return lambda name, **options: load_engine(name, tiny_llama, **common, **options)
 
 
@@ -90,19 +126,40 @@ def test_all_give_the_same_on_a_cold_and_a_warm_cache(engine, expected):
     for want, one, again in zip(expected, cold, warm, strict=False):
         assert_same(one, want, 1e-3)
         assert_same(again, want, 1e-3)
-    assert {result.finish for result in expected} == {"stop", "eos", "budget", "context"}
-    assert all(two.cached_tokens >= one.cached_tokens for one, two in zip(cold, warm, strict=True))
+    assert {result.finish for result in expected} == {
+        "stop",
+        "eos",
+        "budget",
+        "context",
+    }
+    assert all(
+        two.cached_tokens >= one.cached_tokens
+        for one, two in zip(cold, warm, strict=True)
+    )
     # `expected` found an empty cache.
-    assert sum(result.cached_tokens for result in warm) > sum(result.cached_tokens for result in expected)
+    assert sum(result.cached_tokens for result in warm) > sum(
+        result.cached_tokens for result in expected
+    )
 
 
 def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine):
     """Defect 39: an EOS in one hypothesis stops others."""
     longest, vocabulary = engine.limits.max_model_len, engine.limits.vocab_size
-    bad = [Generate(prompt(longest), 5), Generate(prompt(5), 5, watch_ids=(vocabulary,)), Generate((), 1)]
-    ended, *failed, going = serve(engine, [Generate(prompt(20), 8, allowed_ids=(2,)), *bad, Generate(prompt(20, 1), 8)])
+    bad = [
+        Generate(prompt(longest), 5),
+        Generate(prompt(5), 5, watch_ids=(vocabulary,)),
+        Generate((), 1),
+    ]
+    ended, *failed, going = serve(
+        engine,
+        [Generate(prompt(20), 8, allowed_ids=(2,)), *bad, Generate(prompt(20, 1), 8)],
+    )
     assert (ended.finish, len(going.token_ids)) == (Finish.EOS, 8)
-    for one, reason in zip(failed, ("does not fit", f"token id {vocabulary} is outside", "empty prompt"), strict=True):
+    for one, reason in zip(
+        failed,
+        ("does not fit", f"token id {vocabulary} is outside", "empty prompt"),
+        strict=True,
+    ):
         assert isinstance(one, Failed)
         assert reason in one.reason
         assert "\n" not in one.reason
@@ -110,7 +167,9 @@ def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine):
 
 @here
 def test_what_is_aborted_never_comes_back_and_others_finish(engine):
-    wave = [Generate(prompt(20, 40 + i), 12, watch_ids=REFLECTION) for i in range(10)]  # more than run together
+    wave = [
+        Generate(prompt(20, 40 + i), 12, watch_ids=REFLECTION) for i in range(10)
+    ]  # more than run together
     alone = [generated(engine, request) for request in wave]
     tickets = [engine.submit(request) for request in wave]
     assert [engine.step() for _ in range(3)] == [[]] * 3
@@ -134,7 +193,11 @@ def replaced(engine, monkeypatch, error):
         raise error
 
     model = getattr(engine, "_model", None)
-    owner = engine._engine.engine_core.engine_core.model_executor if model is None else model.module
+    owner = (
+        engine._engine.engine_core.engine_core.model_executor
+        if model is None
+        else model.module
+    )
     monkeypatch.setattr(owner, "execute_model" if model is None else "forward", fail)
 
 
@@ -159,7 +222,9 @@ def test_after_ctrl_c_in_a_step_the_engine_goes_on(engine, monkeypatch, running)
 def holds(constraint, text):
     if constraint.form is ConstraintForm.JSON:
         value = json.loads(text)
-        return value["r"] in range(10) and value["f"] in ("yes", "no") and len(value) == 2
+        return (
+            value["r"] in range(10) and value["f"] in ("yes", "no") and len(value) == 2
+        )
     if constraint.form is ConstraintForm.REGEX:
         return re.fullmatch(constraint.text, text) is not None
     return text in constraint.value
@@ -171,7 +236,11 @@ def tokenizer(tiny_llama):
 
 
 def test_random_models_write_what_the_constraint_says(engine, tokenizer):
-    wave = [Generate(prompt(20, start), 60, constraint=form) for start in range(3) for form in FORMS]
+    wave = [
+        Generate(prompt(20, start), 60, constraint=form)
+        for start in range(3)
+        for form in FORMS
+    ]
     for request, result in zip(wave, serve(engine, wave), strict=True):
         assert isinstance(result, Generated), result
         text = tokenizer.decode(result.token_ids, skip_special_tokens=True)
@@ -185,17 +254,24 @@ def test_random_models_write_what_the_constraint_says(engine, tokenizer):
 def test_log_probabilities_are_those_of_the_allowed_tokens(engine, tokenizer):
     digits = tuple(tokenizer.convert_tokens_to_ids(list("0123456789")))
     free = Generate(prompt(20), 1, watch_ids=(*digits, 3))
-    free, bound = serve(engine, [free, replace(free, constraint=Constraint.choice([*"0123456789"]))])
+    free, bound = serve(
+        engine, [free, replace(free, constraint=Constraint.choice([*"0123456789"]))]
+    )
     allowed = free.watched[0, :10] - np.logaddexp.reduce(free.watched[0, :10])
     np.testing.assert_allclose(bound.watched[0, :10], allowed, atol=1e-4)
     assert bound.watched[0, 10] == -np.inf
     assert bound.token_logprobs[0] == pytest.approx(float(allowed.max()), abs=1e-4)
 
 
-def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete_form(engine, tokenizer):
+def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete_form(
+    engine, tokenizer
+):
     forms = (Constraint.regex("(["), Constraint.json({"type": "nonsense"}), FORMS[2])
     stop = (tokenizer.bos_token_id,)
-    *failed, good = serve(engine, [Generate(prompt(8), 30, stop_ids=stop, constraint=form) for form in forms])
+    *failed, good = serve(
+        engine,
+        [Generate(prompt(8), 30, stop_ids=stop, constraint=form) for form in forms],
+    )
     assert all(isinstance(one, Failed) and "\n" not in one.reason for one in failed)
     assert good.finish in (Finish.STOP, Finish.EOS)
     assert holds(FORMS[2], tokenizer.decode(good.token_ids, skip_special_tokens=True))
@@ -222,7 +298,10 @@ def test_the_beginning_comes_before_the_whole(engine):
     assert (begun.finish, begun.token_ids) == (Finish.PARTIAL, whole.token_ids[:length])
     np.testing.assert_array_equal(begun.watched, whole.watched[:length])
     assert_same(whole, generated(engine, request))
-    assert first_news(engine, replace(request, max_tokens=1, report=True))[1].finish is Finish.BUDGET
+    assert (
+        first_news(engine, replace(request, max_tokens=1, report=True))[1].finish
+        is Finish.BUDGET
+    )
     # What was given up can be asked for again without its prompt being computed.
     fresh = replace(request, prompt_ids=prompt(90, 62), report=True)
     ticket, begun = first_news(engine, fresh)
@@ -232,12 +311,24 @@ def test_the_beginning_comes_before_the_whole(engine):
     assert again.cached_tokens >= 64
 
 
-QUESTIONS = [f"Who wrote novel {number}?" + " It is about the sea." * (number % 7) for number in range(32)]
-OPTIONS = {"max_segments": 2, "segment_tokens": 12, "mode": "always", "beam": 2, "passages": 3}
+QUESTIONS = [
+    f"Who wrote novel {number}?" + " It is about the sea." * (number % 7)
+    for number in range(32)
+]
+OPTIONS = {
+    "max_segments": 2,
+    "segment_tokens": 12,
+    "mode": "always",
+    "beam": 2,
+    "passages": 3,
+}
 
 
 def search(queries, k):
-    return [[Passage(f"{len(query)}-{rank}", f"{query} Text {rank}.") for rank in range(k)] for query in queries]
+    return [
+        [Passage(f"{len(query)}-{rank}", f"{query} Text {rank}.") for rank in range(k)]
+        for query in queries
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +343,9 @@ def singles(rag):
 
 def same(one, other):
     scores = [segment.score for segment in one.segments]
-    return one.text == other.text and [segment.score for segment in other.segments] == pytest.approx(scores, abs=1e-3)
+    return one.text == other.text and [
+        segment.score for segment in other.segments
+    ] == pytest.approx(scores, abs=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -260,10 +353,14 @@ def judged(rag, tiny_llama):
     tokenizer = load_tokenizer(tiny_llama)
     tokenizer.chat_template = TEMPLATE
     judge = Answerability.on(EngineExecutor(rag.engine, tokenizer))
-    return lambda number: judge(QUESTIONS[number], search([QUESTIONS[number]], 1)[0]).answerable
+    return lambda number: (
+        judge(QUESTIONS[number], search([QUESTIONS[number]], 1)[0]).answerable
+    )
 
 
-def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_some_leave_early(rag, singles, judged):
+def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_some_leave_early(
+    rag, singles, judged
+):
     alone = [judged(number) for number in range(1, 32, 4)]
 
     def ask(number):
@@ -278,15 +375,22 @@ def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_
 
     found = at_once(32, ask)
     assert found[1::4] == pytest.approx(alone, abs=1e-3)
-    assert all(same(found[number], singles[number]) for number in range(32) if number % 4 > 1)
-    assert len({answer.text for answer in singles}) > 16  # one answer for all would prove nothing
+    assert all(
+        same(found[number], singles[number]) for number in range(32) if number % 4 > 1
+    )
+    assert (
+        len({answer.text for answer in singles}) > 16
+    )  # one answer for all would prove nothing
 
 
 def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag, singles):
     chance = random.Random(0)
 
     async def everything():
-        tasks = [asyncio.create_task(rag.agenerate(question, **OPTIONS)) for question in QUESTIONS]
+        tasks = [
+            asyncio.create_task(rag.agenerate(question, **OPTIONS))
+            for question in QUESTIONS
+        ]
         for task in chance.sample(tasks, 8):
             await asyncio.sleep(0.005)
             task.cancel()
@@ -294,7 +398,8 @@ def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag, singles):
 
     ends = asyncio.run(everything())
     assert all(
-        isinstance(end, asyncio.CancelledError) or same(end, one) for end, one in zip(ends, singles, strict=True)
+        isinstance(end, asyncio.CancelledError) or same(end, one)
+        for end, one in zip(ends, singles, strict=True)
     )
     assert sum(isinstance(end, Answer) for end in ends) >= 24
 
@@ -327,28 +432,41 @@ def test_a_users_log_file_stays_open(vllm_engine, tmp_path):
     handler = logging.FileHandler(tmp_path / "mine.log", mode="w")
     with quiet_import():
         configure_logging(LoggingConfig())
-    handler.handle(logging.LogRecord("mine", logging.INFO, "", 0, "still heard", None, None))
+    handler.handle(
+        logging.LogRecord("mine", logging.INFO, "", 0, "still heard", None, None)
+    )
     handler.close()
     assert (tmp_path / "mine.log").read_text() == "still heard\n"
 
 
-def test_too_small_a_cache_is_one_clear_line_and_the_environment_is_restored(vllm_engine, tiny_llama, monkeypatch):
+def test_too_small_a_cache_is_one_clear_line_and_the_environment_is_restored(
+    vllm_engine, tiny_llama, monkeypatch
+):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")  # would win over our own
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
     unset = ("VLLM_ENABLE_V1_MULTIPROCESSING", "LD_PRELOAD")
     for name in unset:
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(EngineError, match=r"vLLM cannot load .*: ValueError: .*KV cache") as caught:
-        VLLMEngine.load(VLLMConfig(str(tiny_llama), dtype="float32", kv_cache_gib=0.0001))
+    with pytest.raises(
+        EngineError, match=r"vLLM cannot load .*: ValueError: .*KV cache"
+    ) as caught:
+        VLLMEngine.load(
+            VLLMConfig(str(tiny_llama), dtype="float32", kv_cache_gib=0.0001)
+        )
     assert "\n" not in str(caught.value)
-    assert (os.environ["VLLM_CPU_KVCACHE_SPACE"], os.environ["VLLM_LOGGING_LEVEL"]) == ("7", "DEBUG")
+    assert (os.environ["VLLM_CPU_KVCACHE_SPACE"], os.environ["VLLM_LOGGING_LEVEL"]) == (
+        "7",
+        "DEBUG",
+    )
     assert not set(unset) & set(os.environ)
 
 
 def test_it_closes_after_the_groups_of_the_process_are_gone(vllm_engine):
     """Training, or another engine that was closed, takes down the process groups that all of vLLM shares."""
     vllm = MagicMock()
-    vllm.engine_core.shutdown.side_effect = ValueError("Invalid process group specified")
+    vllm.engine_core.shutdown.side_effect = ValueError(
+        "Invalid process group specified"
+    )
     engine = VLLMEngine(vllm)
     engine.close()
     vllm.engine_core.shutdown.assert_called_once()
@@ -356,14 +474,23 @@ def test_it_closes_after_the_groups_of_the_process_are_gone(vllm_engine):
         engine.submit(Generate(prompt(5), 1))
 
 
-def test_it_runs_in_this_process_and_dies_in_one_clear_line(vllm_engine, monkeypatch, capfd):
+def test_it_runs_in_this_process_and_dies_in_one_clear_line(
+    vllm_engine, monkeypatch, capfd
+):
     """The last of this file: the engine cannot be used afterwards."""
     assert type(vllm_engine._engine.engine_core).__name__ == "InprocClient"
     vllm_engine.submit(Generate(prompt(20), 4))
     capfd.readouterr()
     replaced(vllm_engine, monkeypatch, RuntimeError("out of\nmemory"))
-    for call in (vllm_engine.step, vllm_engine.step, lambda: vllm_engine.submit(Generate(prompt(20), 4))):
-        with pytest.raises(EngineError, match=r"stopped working \(RuntimeError: out of memory\); load it") as caught:
+    for call in (
+        vllm_engine.step,
+        vllm_engine.step,
+        lambda: vllm_engine.submit(Generate(prompt(20), 4)),
+    ):
+        with pytest.raises(
+            EngineError,
+            match=r"stopped working \(RuntimeError: out of memory\); load it",
+        ) as caught:
             call()
         assert "\n" not in str(caught.value)
     assert capfd.readouterr().out == ""  # vLLM dumps its whole configuration otherwise

@@ -22,16 +22,27 @@ from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
         (Generate((), 1), "empty prompt"),
         (Generate((1,), 0), "max_tokens=0"),
         (Generate((1,) * 4096, 1), "does not fit a context of 4096"),
-        (Generate((1,), 1, watch_ids=tuple(range(129))), "129 watched ids; at most 128"),
+        (
+            Generate((1,), 1, watch_ids=tuple(range(129))),
+            "129 watched ids; at most 128",
+        ),
         (Generate((1,), 1, watch_ids=(1, 1)), "not distinct"),
         (Generate((1,), 1, allowed_ids=()), "allowed_ids is empty"),
-        (Generate((1,), 1, allowed_ids=(2,), constraint=FORMS[0]), "exclude each other"),
+        (
+            Generate((1,), 1, allowed_ids=(2,), constraint=FORMS[0]),
+            "exclude each other",
+        ),
         (Generate((1,), 1, adapter="x"), "unknown adapter 'x'"),
         *((Generate((bad,), 1), f"token id {bad} is outside") for bad in (100_000, -1)),
     ],
 )
-def test_a_request_that_cannot_be_served_comes_back_failed(request_: Generate, reason: str) -> None:
-    bad, good = serve(ScriptedEngine(lambda _: ScriptedReply((5, 0)), eos_id=0), [request_, Generate((1,), 9)])
+def test_a_request_that_cannot_be_served_comes_back_failed(
+    request_: Generate, reason: str
+) -> None:
+    bad, good = serve(
+        ScriptedEngine(lambda _: ScriptedReply((5, 0)), eos_id=0),
+        [request_, Generate((1,), 9)],
+    )
     assert isinstance(bad, Failed)
     assert reason in bad.reason
     assert isinstance(good, Generated)
@@ -43,7 +54,9 @@ def test_a_constraint_is_a_value() -> None:
     assert Constraint.json(SCHEMA).value == SCHEMA
     assert Constraint.regex("a+").as_structured_outputs() == {"regex": "a+"}
     assert Constraint.choice(LABELS).as_structured_outputs() == {"choice": list(LABELS)}
-    assert Constraint.json({"type": "object"}).as_structured_outputs() == {"json": {"type": "object"}}
+    assert Constraint.json({"type": "object"}).as_structured_outputs() == {
+        "json": {"type": "object"}
+    }
     with pytest.raises(ValueError, match="no texts"):
         Constraint.choice(())
 
@@ -58,9 +71,17 @@ def test_without_vllm_transformers_serves(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_vllm_that_does_not_import_is_named(tmp_path) -> None:
     """In a process of its own: a package called vllm that breaks on import, as beside a wrong torch."""
     (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libcuda.so.1:\\n cannot open')")
-    script = "from selfrag.engines import choose_engine; print(*choose_engine(), sep='|')"
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {script}"]
+    (tmp_path / "vllm" / "__init__.py").write_text(
+        "raise ImportError('libcuda.so.1:\\n cannot open')"
+    )
+    script = (
+        "from selfrag.engines import choose_engine; print(*choose_engine(), sep='|')"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {script}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = "transformers|vllm is installed but does not import (ImportError: libcuda.so.1: cannot open)\n"
     assert done.stdout == said
@@ -69,22 +90,40 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("vllm", {"max_modle_len": 3}, "vLLM has no option 'max_modle_len'; known: .*kv_cache_gib"),
-        ("transformers", {"max_modle_len": 3}, "the transformers engine has no option .*; known: .*max_batch"),
+        (
+            "vllm",
+            {"max_modle_len": 3},
+            "vLLM has no option 'max_modle_len'; known: .*kv_cache_gib",
+        ),
+        (
+            "transformers",
+            {"max_modle_len": 3},
+            "the transformers engine has no option .*; known: .*max_batch",
+        ),
         ("http", {}, "the http engine needs url="),
         ("other", {}, "unknown engine 'other'; known: vllm, transformers, http"),
-        ("vllm", {"adapters": {"a": "owner/name/a_lora"}}, r"adapter owner/name/a_lora is no directory here.*hub"),
+        (
+            "vllm",
+            {"adapters": {"a": "owner/name/a_lora"}},
+            r"adapter owner/name/a_lora is no directory here.*hub",
+        ),
     ],
 )
-def test_engines_and_options_that_are_none(name: str, options: dict[str, object], said: str) -> None:
+def test_engines_and_options_that_are_none(
+    name: str, options: dict[str, object], said: str
+) -> None:
     with pytest.raises(UserError, match=said):
         load_engine(name, "x", **options)
 
 
-def test_an_activated_adapter_takes_the_engine_that_knows_it(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_activated_adapter_takes_the_engine_that_knows_it(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = []
     loaded = "selfrag.engines.transformers.TransformersEngine.load"
     monkeypatch.setattr(loaded, lambda config: taken.append(dict(config.adapters)))
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "alora_invocation_tokens": [1, 2]}')
+    (tmp_path / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "alora_invocation_tokens": [1, 2]}'
+    )
     load_engine(None, "x", adapters={"uncertainty": tmp_path})
     assert taken == [{"uncertainty": str(tmp_path)}]

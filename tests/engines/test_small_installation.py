@@ -21,19 +21,37 @@ pytestmark = [pytest.mark.engine, pytest.mark.demo]
 
 
 def run(command, **options):
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, **options
+    )
 
 
 def from_index(environment=os.environ):
     """The environment of a pip that knows the public index alone."""
-    kept = {name: value for name, value in environment.items() if name not in ("PIP_FIND_LINKS", "PYTHONPATH")}
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("PIP_FIND_LINKS", "PYTHONPATH")
+    }
     return kept | {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_COMPILE": "1"}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
-    built = run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", out, ROOT])
+    built = run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            out,
+            ROOT,
+        ]
+    )
     assert built.returncode == 0, built.stderr
     return next(out.glob("selfrag-*.whl"))
 
@@ -44,17 +62,28 @@ def small(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     venv.create(folder, with_pip=True)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    probe = run([*pip, "--dry-run", "--no-deps", "--ignore-installed", "packaging"], env=from_index())
+    probe = run(
+        [*pip, "--dry-run", "--no-deps", "--ignore-installed", "packaging"],
+        env=from_index(),
+    )
     if probe.returncode != 0:
-        pytest.skip("the package index cannot be reached: it does not even give `packaging`")
+        pytest.skip(
+            "the package index cannot be reached: it does not even give `packaging`"
+        )
     installed = run([*pip, wheel], env=from_index())
     assert installed.returncode == 0, installed.stderr
     return folder / "bin"
 
 
 def megabytes(folder):
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    counted = [path for path in files if "__pycache__" not in path.parts and "pip" not in path.parts]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    ]
+    counted = [
+        path
+        for path in files
+        if "__pycache__" not in path.parts and "pip" not in path.parts
+    ]
     return sum(path.stat().st_size for path in counted) / 1e6
 
 
@@ -87,24 +116,62 @@ def test_what_needs_torch_names_the_extra_in_one_line(small, tmp_path, command):
 def index(tmp_path_factory):
     """An index that a full installation built."""
     folder = tmp_path_factory.mktemp("index")
-    (folder / "rows.jsonl").write_text(json.dumps({"id": "1", "title": "Radium", "text": "Marie Curie found radium."}))
-    built = run([sys.executable, "-m", "selfrag", "index", "build", "rows.jsonl", "-o", "made"], cwd=folder)
+    (folder / "rows.jsonl").write_text(
+        json.dumps({"id": "1", "title": "Radium", "text": "Marie Curie found radium."})
+    )
+    built = run(
+        [sys.executable, "-m", "selfrag", "index", "build", "rows.jsonl", "-o", "made"],
+        cwd=folder,
+    )
     assert built.returncode == 0, built.stderr
     return folder / "made"
 
 
-def test_it_asks_a_server_with_an_index_searched_by_words(small, index, vllm_server, tiny_llama):
-    options = ["--model", tiny_llama, "--index", f"words:{index}", "--engine", vllm_server.url, "--mode", "always"]
-    done = run([small / "selfrag", "ask", "Who found radium?", *options, "--segments", "1", "--json"], env=from_index())
+def test_it_asks_a_server_with_an_index_searched_by_words(
+    small, index, vllm_server, tiny_llama
+):
+    options = [
+        "--model",
+        tiny_llama,
+        "--index",
+        f"words:{index}",
+        "--engine",
+        vllm_server.url,
+        "--mode",
+        "always",
+    ]
+    done = run(
+        [
+            small / "selfrag",
+            "ask",
+            "Who found radium?",
+            *options,
+            "--segments",
+            "1",
+            "--json",
+        ],
+        env=from_index(),
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert json.loads(done.stdout)["usage"]["searches"] == 1
 
 
 def test_it_serves_a_model_of_a_server(small, index, vllm_server, tiny_llama):
-    options = ["--model", tiny_llama, "--index", f"words:{index}", "--engine", vllm_server.url, "--port", "8751"]
+    options = [
+        "--model",
+        tiny_llama,
+        "--index",
+        f"words:{index}",
+        "--engine",
+        vllm_server.url,
+        "--port",
+        "8751",
+    ]
     command = list(map(str, [small / "selfrag", "serve", *options]))
-    with subprocess.Popen(command, env=from_index(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+    with subprocess.Popen(
+        command, env=from_index(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as server:
         try:
             found = wait_for_passages("http://127.0.0.1:8751/search", server)
         finally:
@@ -117,7 +184,9 @@ def wait_for_passages(url, server, patience=120.0):
     until = time.monotonic() + patience
     while time.monotonic() < until and server.poll() is None:
         try:
-            return httpx.post(url, json={"query": "radium", "n_docs": 1}, timeout=30).json()
+            return httpx.post(
+                url, json={"query": "radium", "n_docs": 1}, timeout=30
+            ).json()
         except httpx.TransportError:
             time.sleep(0.2)
     raise AssertionError("the server did not start")
@@ -126,6 +195,15 @@ def wait_for_passages(url, server, patience=120.0):
 @pytest.mark.slow
 def test_the_extra_cpu_resolves_from_the_public_index_alone(wheel, small):
     wanted = f"selfrag[cpu] @ file://{wheel}"
-    command = [small / "python", "-m", "pip", "install", "--dry-run", "--quiet", "--no-cache-dir", wanted]
+    command = [
+        small / "python",
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--no-cache-dir",
+        wanted,
+    ]
     done = run(command, env=from_index())
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,12 @@ from pump import assert_same, generated, prompt, serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.transformers import PrefixCache, TransformersConfig, TransformersEngine, shared_prefixes
+from selfrag.engines.transformers import (
+    PrefixCache,
+    TransformersConfig,
+    TransformersEngine,
+    shared_prefixes,
+)
 from selfrag.engines.transformers_model import LoadedModel
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
@@ -48,8 +53,12 @@ class Reference:
     def __call__(self, request: Generate) -> Generated:
         ids, logprobs, watched, finish = list(request.prompt_ids), [], [], None
         while finish is None:
-            row = torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0, -1].float(), dim=-1)
-            allowed = list(range(len(row)) if request.allowed_ids is None else request.allowed_ids)
+            row = torch.log_softmax(
+                self.model(input_ids=torch.tensor([ids])).logits[0, -1].float(), dim=-1
+            )
+            allowed = list(
+                range(len(row)) if request.allowed_ids is None else request.allowed_ids
+            )
             new = allowed[int(row[allowed].argmax())]
             ids.append(new)
             logprobs.append(float(row[new]))
@@ -61,7 +70,12 @@ class Reference:
                 Finish.CONTEXT: len(ids) == CONTEXT,
             }
             finish = next((end for end, holds in ends.items() if holds), None)
-        return Generated(tuple(ids[len(request.prompt_ids) :]), tuple(logprobs), np.stack(watched), finish)
+        return Generated(
+            tuple(ids[len(request.prompt_ids) :]),
+            tuple(logprobs),
+            np.stack(watched),
+            finish,
+        )
 
 
 @pytest.fixture(scope="module", params=["tiny_llama", "tiny_gpt2"])
@@ -88,10 +102,13 @@ STEMS = [(7, 8, 9) * 8, (7, 8, 9) * 8 + (40,) * 20, (50, 51) * 10, ()]
 TAILS = st.lists(st.integers(5, 60), min_size=1, max_size=12).map(tuple)
 REQUESTS = st.builds(
     Generate,
-    prompt_ids=st.builds(lambda stem, tail: (stem + tail)[:60], st.sampled_from(STEMS), TAILS),
+    prompt_ids=st.builds(
+        lambda stem, tail: (stem + tail)[:60], st.sampled_from(STEMS), TAILS
+    ),
     max_tokens=st.integers(1, 12),
     stop_ids=st.sampled_from([(), REFLECTION[:3], tuple(range(0, 400, 9))]),
-    allowed_ids=st.none() | st.lists(st.integers(0, 399), min_size=1, max_size=6, unique=True).map(tuple),
+    allowed_ids=st.none()
+    | st.lists(st.integers(0, 399), min_size=1, max_size=6, unique=True).map(tuple),
     watch_ids=st.sampled_from([(), REFLECTION, (3,)]),
 )
 
@@ -103,9 +120,13 @@ def test_any_batch_gives_what_each_request_gives_alone(engine, reference, batch)
         assert_same(got, reference(request))
 
 
-def test_long_answers_outgrow_their_buffers_up_to_the_end_of_the_context(engine, reference):
+def test_long_answers_outgrow_their_buffers_up_to_the_end_of_the_context(
+    engine, reference
+):
     never_ends = tuple(range(3, 200))
-    wave = [Generate((9, 10 + i), 150 - 40 * i, allowed_ids=never_ends) for i in range(3)]
+    wave = [
+        Generate((9, 10 + i), 150 - 40 * i, allowed_ids=never_ends) for i in range(3)
+    ]
     full = Generate((5,) * (CONTEXT - 3), 50, allowed_ids=(8, 9))
     wave += [full, replace(full, max_tokens=3)]
     found = serve(engine, wave)
@@ -138,7 +159,9 @@ def computed(passes, *adapters) -> int:
 
 
 def candidates(question=QUESTION, tokens=1) -> list[Generate]:
-    return [Generate(question + passage, tokens, watch_ids=WATCH) for passage in PASSAGES]
+    return [
+        Generate(question + passage, tokens, watch_ids=WATCH) for passage in PASSAGES
+    ]
 
 
 def test_cached_tokens_add_up_to_what_was_not_computed(counting):
@@ -146,11 +169,15 @@ def test_cached_tokens_add_up_to_what_was_not_computed(counting):
     task = tuple(range(300, 340))  # an instruction that all questions share
     wave = [r for first in (5, 6, 7) for r in candidates((*task, first, *QUESTION))]
     results = serve(engine, wave)
-    assert sum(len(r.prompt_ids) - g.cached_tokens for r, g in zip(wave, results, strict=True)) == computed(passes)
+    assert sum(
+        len(r.prompt_ids) - g.cached_tokens for r, g in zip(wave, results, strict=True)
+    ) == computed(passes)
     assert computed(passes) == 40 + 3 * 101 + 15 * 30
 
 
-def test_a_decision_pays_for_the_candidates_and_a_candidate_for_the_next_segment(counting):
+def test_a_decision_pays_for_the_candidates_and_a_candidate_for_the_next_segment(
+    counting,
+):
     engine, passes = counting()
     assert generated(engine, Generate(QUESTION, 1)).cached_tokens == 0
     results = serve(engine, candidates(tokens=8))
@@ -170,7 +197,9 @@ def test_the_budget_bounds_what_is_kept(counting):
 
 def test_rows_run_together_and_leave_when_finished(counting):
     engine, passes = counting(max_batch=4)
-    serve(engine, [Generate((5 + i, 6), 2 + 2 * i, allowed_ids=(8, 9)) for i in range(4)])
+    serve(
+        engine, [Generate((5 + i, 6), 2 + 2 * i, allowed_ids=(8, 9)) for i in range(4)]
+    )
     assert [tokens for _, tokens in passes] == [8, 4, 3, 3, 2, 2, 1, 1]
 
 
@@ -192,7 +221,10 @@ def test_the_cache_finds_the_longest_and_keeps_to_its_budget(stored, wanted, bud
         cache.put(None, one, np.array(one, np.int8))
         cache.put("other", one, np.array(one, np.int8))
     payload, length = cache.longest(None, wanted)
-    assert length == max((n for n in range(len(wanted) + 1) for one in stored if one[:n] == wanted[:n]), default=0)
+    assert length == max(
+        (n for n in range(len(wanted) + 1) for one in stored if one[:n] == wanted[:n]),
+        default=0,
+    )
     assert length == 0 or tuple(payload[:length]) == wanted[:length]
     assert all(cache.longest(None, one)[1] == len(one) for one in stored)
     assert cache.longest("third", wanted) == (None, 0)
@@ -223,16 +255,27 @@ def adapters(tiny_llama, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
     own = {"first": {"alora_invocation_tokens": list(INVOCATION)}, "plain": {}}
     own |= {"second": own["first"], "other": {}}
-    return {name: save_adapter(tiny_llama, folder / name, seed=at, **own[name]) for at, name in enumerate(own)}
+    return {
+        name: save_adapter(tiny_llama, folder / name, seed=at, **own[name])
+        for at, name in enumerate(own)
+    }
 
 
 def test_mixed_batches_give_the_numbers_of_peft(tiny_llama, adapters):
     engine = load(tiny_llama, adapters=adapters)
-    assert (engine.limits.adapters, engine.limits.activated) == (set(adapters), {"first", "second"})
-    references = {None: Reference(tiny_llama), **{name: Reference(tiny_llama, path) for name, path in adapters.items()}}
+    assert (engine.limits.adapters, engine.limits.activated) == (
+        set(adapters),
+        {"first", "second"},
+    )
+    references = {
+        None: Reference(tiny_llama),
+        **{name: Reference(tiny_llama, path) for name, path in adapters.items()},
+    }
     twice = (*CONVERSATION[:20], *INVOCATION)  # it acts from the last occurrence
     wave = [
-        Generate((*CONVERSATION[:cut], *INVOCATION, *tail), 5, watch_ids=WATCH, adapter=name)
+        Generate(
+            (*CONVERSATION[:cut], *INVOCATION, *tail), 5, watch_ids=WATCH, adapter=name
+        )
         for cut in (1, 30, 100)
         for tail in ((), (5, 6), twice)
         for name in references
@@ -244,9 +287,14 @@ def test_mixed_batches_give_the_numbers_of_peft(tiny_llama, adapters):
 
 
 @pytest.mark.parametrize("cache", [0, 64])
-def test_activated_adapters_of_one_wave_share_one_pass_of_the_base_model(counting, adapters, cache):
+def test_activated_adapters_of_one_wave_share_one_pass_of_the_base_model(
+    counting, adapters, cache
+):
     engine, passes = counting(adapters=adapters, prefix_cache_mib=cache)
-    wave = [Generate((*CONVERSATION, *INVOCATION), 1, watch_ids=WATCH, adapter=name) for name in ("first", "second")]
+    wave = [
+        Generate((*CONVERSATION, *INVOCATION), 1, watch_ids=WATCH, adapter=name)
+        for name in ("first", "second")
+    ]
     assert [result.cached_tokens for result in serve(engine, wave)] == [0, 100]
     assert computed(passes, None) == 100
     assert computed(passes, "first") == computed(passes, "second") == 3
@@ -255,7 +303,10 @@ def test_activated_adapters_of_one_wave_share_one_pass_of_the_base_model(countin
 def test_a_plain_adapter_shares_nothing_with_the_base_model(counting, adapters):
     engine, passes = counting(adapters=adapters)
     names = (None, "plain", None, "plain")
-    cached = [generated(engine, Generate(CONVERSATION, 1, adapter=name)).cached_tokens for name in names]
+    cached = [
+        generated(engine, Generate(CONVERSATION, 1, adapter=name)).cached_tokens
+        for name in names
+    ]
     assert cached == [0, 0, 99, 99]
     assert computed(passes, "plain") == 101
 
@@ -272,20 +323,37 @@ def test_a_prompt_without_the_invocation_is_refused(counting, adapters):
 
 def test_what_is_no_plain_lora_is_refused_with_the_way_out(tiny_llama, tmp_path):
     rows = save_adapter(tiny_llama, tmp_path / "rows", trainable_token_indices=[3, 4])
-    with pytest.raises(EngineError, match=r"adapter 'rows' .*: it uses trainable_token_indices; merge it"):
+    with pytest.raises(
+        EngineError,
+        match=r"adapter 'rows' .*: it uses trainable_token_indices; merge it",
+    ):
         load(tiny_llama, adapters={"rows": rows})
 
 
 # What goes wrong.
 
-LEAST = (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0))
+LEAST = (
+    ("max_batch", 1),
+    ("max_model_len", 2),
+    ("max_prefill_tokens", 1),
+    ("prefix_cache_mib", 0),
+)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "int8"}, "dtype='int8': choose one of auto, float32, bfloat16, float16"),
-        *(({name: least - 1}, f"{name}={least - 1}: give a whole number of at least {least}") for name, least in LEAST),
+        (
+            {"dtype": "int8"},
+            "dtype='int8': choose one of auto, float32, bfloat16, float16",
+        ),
+        *(
+            (
+                {name: least - 1},
+                f"{name}={least - 1}: give a whole number of at least {least}",
+            )
+            for name, least in LEAST
+        ),
     ],
 )
 def test_nonsense_is_named(options, message):
@@ -300,10 +368,22 @@ LINEAR = {"layer_types": ["full_attention", "linear_attention"], "model_type": "
 @pytest.mark.parametrize(
     ("changed", "most", "said"),
     [
-        ({"num_hidden_layers": 3}, None, r"lacks 9 of its weights, such as model\.layers\.2\."),  # none is made up
+        (
+            {"num_hidden_layers": 3},
+            None,
+            r"lacks 9 of its weights, such as model\.layers\.2\.",
+        ),  # none is made up
         (LINEAR, None, "layers of kind linear_attention; use the vllm engine"),
-        ({"max_position_embeddings": 512}, 9999, r"max_model_len=9999, but model .* takes at most 512 tokens here"),
-        ({"sliding_window": 64, "model_type": "mistral"}, 33, r"max_model_len=33, but .* takes at most 32 tokens here"),
+        (
+            {"max_position_embeddings": 512},
+            9999,
+            r"max_model_len=9999, but model .* takes at most 512 tokens here",
+        ),
+        (
+            {"sliding_window": 64, "model_type": "mistral"},
+            33,
+            r"max_model_len=33, but .* takes at most 32 tokens here",
+        ),
         (None, None, "cannot be loaded"),
     ],
 )
@@ -321,7 +401,10 @@ def test_checkpoints_that_cannot_be_used(tmp_path, tiny_llama, changed, most, sa
 
 def test_16_bit_weights_run(tiny_llama):
     engine = load(tiny_llama, dtype="bfloat16")
-    assert generated(engine, Generate((5, 6, 7), 3, watch_ids=(3,))).watched.dtype == "float32"
+    assert (
+        generated(engine, Generate((5, 6, 7), 3, watch_ids=(3,))).watched.dtype
+        == "float32"
+    )
 
 
 def test_a_failing_model_is_one_line_and_the_engine_stays_dead(tiny_llama, monkeypatch):

@@ -20,23 +20,43 @@ pytestmark = pytest.mark.engine
 
 SEINE = Passage("seine", "The river through Paris is the Seine.", "Seine")
 MOON = Passage("moon", "In 1969 two people walked on the Moon.", "Moon")
-QUESTIONS = ("Which river is in Paris?", "Who walked on the Moon?", "What boils at 100 degrees?")
+QUESTIONS = (
+    "Which river is in Paris?",
+    "Who walked on the Moon?",
+    "What boils at 100 degrees?",
+)
 SETTINGS = {"mode": "always", "max_segments": 2, "segment_tokens": 16, "beam": 2}
 
 
 @pytest.fixture(scope="module", params=["qwen", "llama"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.save_chat(tmp_path_factory.mktemp("chat") / request.param, request.param)
+def folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return tiny.save_chat(
+        tmp_path_factory.mktemp("chat") / request.param, request.param
+    )
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
+def served(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedVLLM]:
     pytest.importorskip("vllm", reason="vllm is not installed")
     log = tmp_path_factory.mktemp("served") / "log.txt"
-    options = ("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--max-model-len", "2048")
+    options = (
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+        "--max-num-seqs",
+        "8",
+        "--max-model-len",
+        "2048",
+    )
     server = ServedVLLM(folder, log, *options, "--kv-cache-memory-bytes", str(50 << 20))
     warm = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2}
-    httpx.post(f"{server.url}/v1/completions", json=warm, timeout=600)  # the first request compiles kernels
+    httpx.post(
+        f"{server.url}/v1/completions", json=warm, timeout=600
+    )  # the first request compiles kernels
     yield server
     server.kill()
 
@@ -45,12 +65,19 @@ def seen(answers: list[Answer]) -> list[tuple[object, ...]]:
     """Everything that must be equal, but for the last digits of numbers."""
     rows = []
     for answer in answers:
-        nodes = [(node.text, str(node.status), pytest.approx(node.score, abs=2e-3)) for node in answer.trace.nodes]
-        rows.append((answer.text, [(s.text, s.citation) for s in answer.segments], nodes))
+        nodes = [
+            (node.text, str(node.status), pytest.approx(node.score, abs=2e-3))
+            for node in answer.trace.nodes
+        ]
+        rows.append(
+            (answer.text, [(s.text, s.citation) for s in answer.segments], nodes)
+        )
     return rows
 
 
-def test_answers_over_http_are_those_of_this_process(folder: Path, served: ServedVLLM) -> None:
+def test_answers_over_http_are_those_of_this_process(
+    folder: Path, served: ServedVLLM
+) -> None:
     evidence = [[SEINE, MOON]] * len(QUESTIONS)
     with SelfRAG.from_pretrained(folder, engine="transformers", dtype="float32") as rag:
         here = rag.generate(QUESTIONS, evidence=evidence, **SETTINGS)

@@ -17,24 +17,67 @@ from selfrag.common.pretrained import cpu_instructions
 from selfrag.engines import vllm
 from selfrag.engines.adapters import VLLMAdapter, read_adapter, unsupported
 from selfrag.engines.base import check_model
-from selfrag.engines.vllm import VLLMConfig, build_environment, engine_arguments, multiply_by_groups
+from selfrag.engines.vllm import (
+    VLLMConfig,
+    build_environment,
+    engine_arguments,
+    multiply_by_groups,
+)
 from selfrag.reflection.requests import Finish, Generate
 
 OWN = {"block_size": 128, "quantization": "x"}
-ADAPTERS = [VLLMAdapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
-SMALL = {"block_size": 32, "kv_cache_memory_bytes": 2 << 30, "enforce_eager": True, "max_num_seqs": 64}
+ADAPTERS = [
+    VLLMAdapter(f"a{i}", Path("x"), rank)
+    for i, rank in enumerate((4, 12, 16, *[2] * 9))
+]
+SMALL = {
+    "block_size": 32,
+    "kv_cache_memory_bytes": 2 << 30,
+    "enforce_eager": True,
+    "max_num_seqs": 64,
+}
 LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 8, "max_cpu_loras": 12}
 
 
 @pytest.mark.parametrize(
     ("config", "adapters", "cpu", "wanted", "absent"),
     [
-        ({}, [], True, SMALL | {"enable_prefix_caching": True}, {"enable_lora", "max_model_len"}),
-        ({"tensor_parallel_size": 2}, [], False, {"enforce_eager": False, "tensor_parallel_size": 2}, SMALL),
-        ({"enforce_eager": False, "kv_cache_gib": 0.5}, [], True, {"kv_cache_memory_bytes": 1 << 29}, ()),
-        ({"enforce_eager": False, "engine_args": OWN}, [], True, OWN | {"enforce_eager": False}, ()),
+        (
+            {},
+            [],
+            True,
+            SMALL | {"enable_prefix_caching": True},
+            {"enable_lora", "max_model_len"},
+        ),
+        (
+            {"tensor_parallel_size": 2},
+            [],
+            False,
+            {"enforce_eager": False, "tensor_parallel_size": 2},
+            SMALL,
+        ),
+        (
+            {"enforce_eager": False, "kv_cache_gib": 0.5},
+            [],
+            True,
+            {"kv_cache_memory_bytes": 1 << 29},
+            (),
+        ),
+        (
+            {"enforce_eager": False, "engine_args": OWN},
+            [],
+            True,
+            OWN | {"enforce_eager": False},
+            (),
+        ),
         ({}, ADAPTERS, False, LORA, ()),
-        ({}, ADAPTERS, True, LORA | {"max_loras": 13, "max_cpu_loras": 13}, ()),  # one stays empty
+        (
+            {},
+            ADAPTERS,
+            True,
+            LORA | {"max_loras": 13, "max_cpu_loras": 13},
+            (),
+        ),  # one stays empty
     ],
 )
 def test_arguments(config, adapters, cpu, wanted, absent):
@@ -45,10 +88,17 @@ def test_arguments(config, adapters, cpu, wanted, absent):
 
 
 def test_environment():
-    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in build_environment(cpu=False, kv_cache_is_ours=True)
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in build_environment(
+        cpu=False, kv_cache_is_ours=True
+    )
     # A cache size in the environment stands unless the configuration names one.
-    assert "VLLM_CPU_KVCACHE_SPACE" not in build_environment(cpu=True, kv_cache_is_ours=False)
-    assert build_environment(cpu=True, kv_cache_is_ours=True)["VLLM_CPU_KVCACHE_SPACE"] is None
+    assert "VLLM_CPU_KVCACHE_SPACE" not in build_environment(
+        cpu=True, kv_cache_is_ours=False
+    )
+    assert (
+        build_environment(cpu=True, kv_cache_is_ours=True)["VLLM_CPU_KVCACHE_SPACE"]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,11 +112,20 @@ def test_environment():
     ],
 )
 def test_how_it_ended(reason, last, count, eos, end):
-    assert vllm.finish(Generate((5,), count, stop_ids=(11,)), [8, last], reason, eos=eos) is end
+    assert (
+        vllm.finish(Generate((5,), count, stop_ids=(11,)), [8, last], reason, eos=eos)
+        is end
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "bad"), [("kv_cache_gib", 0), ("max_model_len", 0), ("max_num_seqs", 0), ("gpu_memory_utilization", 1.5)]
+    ("name", "bad"),
+    [
+        ("kv_cache_gib", 0),
+        ("max_model_len", 0),
+        ("max_num_seqs", 0),
+        ("gpu_memory_utilization", 1.5),
+    ],
 )
 def test_senseless_settings(name, bad):
     with pytest.raises(UserError, match=f"{name}={bad}"):
@@ -86,7 +145,9 @@ def test_models_that_are_none(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_auto_keeps_what_the_checkpoint_was_saved_in_on_a_cpu(tmp_path, dtype):
     """On a GPU vLLM's own `auto` turns float32 into 16 bits, as the transformers engine does."""
-    (tmp_path / "config.json").write_text(f'{{"model_type": "llama", "dtype": "{dtype}"}}')
+    (tmp_path / "config.json").write_text(
+        f'{{"model_type": "llama", "dtype": "{dtype}"}}'
+    )
     config = VLLMConfig(str(tmp_path))
     on_cpu = dtype if dtype == "float32" or cpu_instructions(dtype)[0] else "float32"
     assert engine_arguments(config, [], cpu=False)["dtype"] == "auto"
@@ -95,7 +156,9 @@ def test_auto_keeps_what_the_checkpoint_was_saved_in_on_a_cpu(tmp_path, dtype):
 
 
 def test_a_scan_of_all_modules_as_vllm_makes_it_survives_llvmlite():
-    ffi = pytest.importorskip("llvmlite.binding.ffi", reason="llvmlite is not installed")
+    ffi = pytest.importorskip(
+        "llvmlite.binding.ffi", reason="llvmlite is not installed"
+    )
     vllm.spare_llvmlite()
     for value in vars(ffi).values():
         if hasattr(value, "__dict__"):
@@ -130,7 +193,9 @@ def test_missing_and_broken_files(tiny_llama, tmp_path):
     path = save_adapter(tiny_llama, tmp_path / "a")
     assert read_adapter("mine", path) == VLLMAdapter("mine", path, 4)
     # PEFT saves the whole embedding with an adapter on it; vLLM would drop that copy silently.
-    whole = save_adapter(tiny_llama, tmp_path / "whole", target_modules=["q_proj", "embed_tokens"])
+    whole = save_adapter(
+        tiny_llama, tmp_path / "whole", target_modules=["q_proj", "embed_tokens"]
+    )
     with pytest.raises(EngineError, match=r"adapter 'mine' .*beside the LoRA pairs"):
         read_adapter("mine", whole)
     weights, config = path / "adapter_model.safetensors", path / "adapter_config.json"
@@ -148,7 +213,9 @@ def test_missing_and_broken_files(tiny_llama, tmp_path):
 
 def test_a_worker_without_adapters_or_of_another_make_stays_as_it_is():
     assert multiply_by_groups(SimpleNamespace(model_runner=SimpleNamespace())) == 0
-    manager = SimpleNamespace(punica_wrapper_mapping={"language": SimpleNamespace(token_lora_indices=None)})
+    manager = SimpleNamespace(
+        punica_wrapper_mapping={"language": SimpleNamespace(token_lora_indices=None)}
+    )
     runner = SimpleNamespace(lora_manager=SimpleNamespace(_adapter_manager=manager))
     assert multiply_by_groups(SimpleNamespace(model_runner=runner)) == 0
 
@@ -178,9 +245,14 @@ print(finish(ask([Generate((3, 4, 5), 1, watch_ids=(7, 8))]), engine)[0].watched
 @pytest.mark.slow
 def test_log_probabilities_without_a_compiler(tiny_llama, tmp_path):
     pytest.importorskip("vllm", reason="vllm is not installed")
-    hidden = {"CXX": str(tmp_path / "no-such-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    hidden = {
+        "CXX": str(tmp_path / "no-such-compiler"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    }
     command = [sys.executable, "-c", SCRIPT, str(tiny_llama)]
-    done = subprocess.run(command, env=os.environ | hidden, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=os.environ | hidden, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "(1, 2)\n"), done.stderr[-2000:]
 
 
@@ -189,4 +261,9 @@ def test_a_deterministic_engine_computes_each_request_alone_or_by_kernels_that_d
     alone = engine_arguments(config, [], cpu=True)
     assert (alone["max_num_seqs"], alone["enable_prefix_caching"]) == (1, False)
     assert "max_num_seqs" not in engine_arguments(config, [], cpu=False)
-    assert build_environment(cpu=False, kv_cache_is_ours=False, deterministic=True)["VLLM_BATCH_INVARIANT"] == "1"
+    assert (
+        build_environment(cpu=False, kv_cache_is_ours=False, deterministic=True)[
+            "VLLM_BATCH_INVARIANT"
+        ]
+        == "1"
+    )

@@ -33,7 +33,9 @@ WATCH = tuple(range(400, 415))
 
 
 def load(url, model, **options):
-    return HTTPEngine.load(HTTPConfig(url, model_dir=str(model), max_concurrency=8, **options))
+    return HTTPEngine.load(
+        HTTPConfig(url, model_dir=str(model), max_concurrency=8, **options)
+    )
 
 
 @pytest.fixture
@@ -44,29 +46,46 @@ def engine(vllm_server, tiny_llama):
 
 def test_limits_the_end_of_the_context_and_cached_tokens_are_told(engine):
     limits = engine.limits
-    assert (limits.max_model_len, limits.vocab_size, limits.adapters) == (CONTEXT, 415, {"extra"})
+    assert (limits.max_model_len, limits.vocab_size, limits.adapters) == (
+        CONTEXT,
+        415,
+        {"extra"},
+    )
     full = generated(engine, Generate(prompt(CONTEXT - 2), 6))
     assert (full.finish, len(full.token_ids)) == (Finish.CONTEXT, 2)
-    assert [generated(engine, Generate(prompt(100, 5), 2)).cached_tokens for _ in range(2)] == [0, 96]
+    assert [
+        generated(engine, Generate(prompt(100, 5), 2)).cached_tokens for _ in range(2)
+    ] == [0, 96]
 
 
 def test_every_watched_id_comes_back(engine):
     """The server cuts each position at `logprobs` entries; the last watched id must survive that."""
     rare = generated(engine, Generate(prompt(30), 6, watch_ids=WATCH))
     assert rare.watched.shape == (6, 15)
-    doubled = generated(engine, Generate(prompt(30), 6, watch_ids=(rare.token_ids[0], *WATCH[::-1])))
+    doubled = generated(
+        engine, Generate(prompt(30), 6, watch_ids=(rare.token_ids[0], *WATCH[::-1]))
+    )
     assert doubled.watched[0, 0] == pytest.approx(rare.token_logprobs[0], abs=1e-5)
     np.testing.assert_allclose(doubled.watched[:, :0:-1], rare.watched, atol=1e-5)
     most = engine.limits.max_watch
-    good, failed = serve(engine, [Generate(prompt(30), 2, watch_ids=tuple(range(n))) for n in (most, most + 1)])
+    good, failed = serve(
+        engine,
+        [Generate(prompt(30), 2, watch_ids=tuple(range(n))) for n in (most, most + 1)],
+    )
     assert good.watched.shape == (2, 19)
     assert isinstance(failed, Failed)
 
 
 def test_a_choice_of_many_of_which_some_begin_others(engine, tiny_llama):
     rag = SelfRAG.from_pretrained(tiny_llama, engine=engine)
-    words = [f"{start}{end}" for start in range(100, 120) for end in ("", " and", " and so on")]
-    answer = rag.choose("Which?", words, evidence=[Passage("d1", "Text.")], mode="always")
+    words = [
+        f"{start}{end}"
+        for start in range(100, 120)
+        for end in ("", " and", " and so on")
+    ]
+    answer = rag.choose(
+        "Which?", words, evidence=[Passage("d1", "Text.")], mode="always"
+    )
     assert answer.text in words
     assert len(answer.trace.nodes) == 60
     assert sum(node.likelihood for node in answer.trace.nodes) == pytest.approx(1.0)
@@ -92,11 +111,16 @@ def gateway(vllm_server):
 
             def do_POST(self):
                 given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.pass_on("POST", {name: value for name, value in given.items() if name not in drop})
+                self.pass_on(
+                    "POST",
+                    {name: value for name, value in given.items() if name not in drop},
+                )
 
             def pass_on(self, method, given):
                 if self.path.startswith("/v1/"):
-                    reply = httpx.request(method, vllm_server.url + self.path, json=given, timeout=60)
+                    reply = httpx.request(
+                        method, vllm_server.url + self.path, json=given, timeout=60
+                    )
                     self.answer(reply.status_code, reply.content)
                 else:
                     self.answer(404, b'{"detail": "Not Found"}')
@@ -113,7 +137,9 @@ def test_both_routes_give_the_same(gateway, engine, tiny_llama):
     draw = random.Random(0)
     requests = [
         Generate(
-            prompt(draw.randrange(2, 60), seed) if seed % 2 else prompt(draw.randrange(2, 60)),
+            prompt(draw.randrange(2, 60), seed)
+            if seed % 2
+            else prompt(draw.randrange(2, 60)),
             draw.randrange(1, 8),
             watch_ids=WATCH if seed % 3 else (),
             stop_ids=tuple(range(seed % 5, 200, 7)) if seed % 4 == 0 else (),
@@ -130,10 +156,17 @@ def test_both_routes_give_the_same(gateway, engine, tiny_llama):
     assert {one.finish for one in ours} >= {Finish.STOP, Finish.BUDGET}
 
 
-@pytest.mark.parametrize("lost", ["logprob_token_ids", "return_token_ids", "return_tokens_as_token_ids", "logprobs"])
-def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(gateway, tiny_llama, lost, monkeypatch):
+@pytest.mark.parametrize(
+    "lost",
+    ["logprob_token_ids", "return_token_ids", "return_tokens_as_token_ids", "logprobs"],
+)
+def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(
+    gateway, tiny_llama, lost, monkeypatch
+):
     monkeypatch.setenv("VLLM_API_KEY", "very-secret")
-    with pytest.raises(EngineError, match="gives no log-probabilities of token ids") as found:
+    with pytest.raises(
+        EngineError, match="gives no log-probabilities of token ids"
+    ) as found:
         load(gateway(lost), tiny_llama)
     assert "very-secret" not in str(found.value)
 
@@ -144,24 +177,65 @@ def test_interpretation_over_a_server_and_in_a_process_gives_the_same_replies(
 ):
     questions, names, rows = tmp_path / "rivers.jsonl", ("Aare", "Inn"), []
     for n in range(5):  # of which two are held out as demonstrations
-        passages = [{"id": f"p{n}{name}", "title": name, "text": f"{name} is in land {n}."} for name in names]
-        row = {"id": f"q{n}", "task": "list", "instruction": f"Which rivers are in land {n}?", "passages": passages}
+        passages = [
+            {"id": f"p{n}{name}", "title": name, "text": f"{name} is in land {n}."}
+            for name in names
+        ]
+        row = {
+            "id": f"q{n}",
+            "task": "list",
+            "instruction": f"Which rivers are in land {n}?",
+            "passages": passages,
+        }
         rows.append(json.dumps(row | {"answers": [[name] for name in names]}) + "\n")
     questions.write_text("".join(rows))
     # A prompt as text goes to any endpoint, reflection tokens as ids to one's own server.
     remote = ("tiny", "--endpoint") if layout == "plain" else (tiny_llama, "--engine")
     found = []
-    for *model, where in ((tiny_llama, "--engine", "transformers"), (*remote, vllm_server.url)):
-        words = ["interpret", "run", questions, "-o", tmp_path / str(len(found)), "--model", *model, where]
-        words += ["--layout", layout, "--max-tokens", 8, "--cutoff=2", "--order=ranked", "--examples=0"]
+    for *model, where in (
+        (tiny_llama, "--engine", "transformers"),
+        (*remote, vllm_server.url),
+    ):
+        words = [
+            "interpret",
+            "run",
+            questions,
+            "-o",
+            tmp_path / str(len(found)),
+            "--model",
+            *model,
+            where,
+        ]
+        words += [
+            "--layout",
+            layout,
+            "--max-tokens",
+            8,
+            "--cutoff=2",
+            "--order=ranked",
+            "--examples=0",
+        ]
         done = CliRunner().invoke(app, [*map(str, words), "--prompt=direct"])
         assert done.exit_code == 0, done.output
         assert "3 of 5 questions of rivers.jsonl" in done.stdout
         run = read_grid(tmp_path / str(len(found)))
         found.append(run.records(run.cells[0]) or [])
-    kept = ("id", "text", "answer", "explanation", "read", "cited", "finish", "scores", "error")
+    kept = (
+        "id",
+        "text",
+        "answer",
+        "explanation",
+        "read",
+        "cited",
+        "finish",
+        "scores",
+        "error",
+    )
     # A server leaves out the first bytes of a character that the budget cut; the engine here shows that they are there.
-    here, there = ([{key: str(one[key]).rstrip("\ufffd") for key in kept} for one in records] for records in found)
+    here, there = (
+        [{key: str(one[key]).rstrip("\ufffd") for key in kept} for one in records]
+        for records in found
+    )
     assert here == there
     assert [one["error"] for one in there] == ["None"] * 3
     assert all(one["text"] for one in there)
@@ -172,29 +246,43 @@ CASES = [
     Case("Retrieve", "Which river flows through Paris?"),
     Case("Retrieve", "Which river?", "It is long.", "It is the Seine.", PASSAGE),
     Case("IsRel", "Which river flows through Paris?", evidence=PASSAGE),
-    Case("IsSup", "Which river flows through Paris?", output="The Seine.", evidence=PASSAGE),
+    Case(
+        "IsSup",
+        "Which river flows through Paris?",
+        output="The Seine.",
+        evidence=PASSAGE,
+    ),
     Case("IsUse", "Which river flows through Paris?", output="The Seine <|im_end|>."),
 ]
 
 
 def label(server, api, constraint, cases=CASES):
-    config = TeacherConfig(server.url, "tiny", api, constraint, retries=0, max_tokens=40, min_coverage=0.0)
+    config = TeacherConfig(
+        server.url, "tiny", api, constraint, retries=0, max_tokens=40, min_coverage=0.0
+    )
     found = dict(EndpointTeacher(config).label(cases))
     return [found[position] for position in range(len(cases))]
 
 
 @pytest.mark.parametrize("api", list(Api))
-def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabilities(vllm_server, api):
+def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabilities(
+    vllm_server, api
+):
     found = label(vllm_server, api, LabelConstraint.AUTO)
     for case, reply in zip(CASES, found, strict=True):
-        assert (reply.outcome, reply.constraint) == (LabelOutcome.LABELLED, LabelConstraint.CHOICE)
+        assert (reply.outcome, reply.constraint) == (
+            LabelOutcome.LABELLED,
+            LabelConstraint.CHOICE,
+        )
         assert reply.label in GROUPS[case.group].names
         assert reply.prompt_tokens > 500
         assert reply.completion_tokens > 0
     assert [reply.label for reply in found] == [
         reply.label for reply in label(vllm_server, api, LabelConstraint.CHOICE)
     ]
-    for case, reply in zip(CASES, label(vllm_server, api, LabelConstraint.LOGPROBS), strict=True):
+    for case, reply in zip(
+        CASES, label(vllm_server, api, LabelConstraint.LOGPROBS), strict=True
+    ):
         if reply.outcome is LabelOutcome.LABELLED:
             assert reply.coverage
             assert reply.label in GROUPS[case.group].names
@@ -208,9 +296,17 @@ def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_do
 ):
     """The server leaves special tokens out of its text, so a reflection token is seen as no label, and set aside."""
     long = Case("IsUse", "What?", output="word " * 4 * CONTEXT)
-    *found, failed = label(vllm_server, Api.CHAT, LabelConstraint.SCHEMA, [*CASES, long])
-    assert found[0].outcome is LabelOutcome.LABELLED or "cut at max_tokens" in found[0].reason, found[0]
-    assert all(reply.outcome is not LabelOutcome.FAILED and reply.raw.startswith("{") for reply in found)
+    *found, failed = label(
+        vllm_server, Api.CHAT, LabelConstraint.SCHEMA, [*CASES, long]
+    )
+    assert (
+        found[0].outcome is LabelOutcome.LABELLED
+        or "cut at max_tokens" in found[0].reason
+    ), found[0]
+    assert all(
+        reply.outcome is not LabelOutcome.FAILED and reply.raw.startswith("{")
+        for reply in found
+    )
     assert failed.outcome is LabelOutcome.FAILED
     assert "status 400" in failed.reason
 
@@ -226,7 +322,9 @@ def test_server_killed_in_the_middle_is_one_clear_line(vllm_server, tiny_llama):
         for _ in range(1000):  # one of them is under way when the server dies
             serve(engine, [Generate(prompt(10, 9), 1000)])
 
-    with pytest.raises(EngineError, match=f"no server at {vllm_server.url} after 2 attempts") as caught:
+    with pytest.raises(
+        EngineError, match=f"no server at {vllm_server.url} after 2 attempts"
+    ) as caught:
         ask()
     assert "\n" not in str(caught.value)
     engine.close()

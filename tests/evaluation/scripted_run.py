@@ -26,7 +26,15 @@ from selfrag.prompting import Chat
 from selfrag.reflection.requests import Failed, Generate
 
 ITEMS = tuple(
-    Item(f"q{i}", f"Question {i}", True, answers=("Paris",), references=("Paris",), task="short_qa") for i in range(60)
+    Item(
+        f"q{i}",
+        f"Question {i}",
+        True,
+        answers=("Paris",),
+        references=("Paris",),
+        task="short_qa",
+    )
+    for i in range(60)
 )
 FILE = TaskFile("set", Path("set.jsonl"), "0" * 64, SHORT, ITEMS, len(ITEMS))
 BROKEN = "Question 5"
@@ -35,7 +43,9 @@ BROKEN = "Question 5"
 class Slow(ScriptedEngine):
     """Serves three requests a step, the newest first, and takes its time."""
 
-    def __init__(self, reply: Callable[[Generate], ScriptedReply | Failed], pause: float) -> None:
+    def __init__(
+        self, reply: Callable[[Generate], ScriptedReply | Failed], pause: float
+    ) -> None:
         super().__init__(reply, EOS, limits=LIMITS, batch=3)
         self.pause = pause
 
@@ -47,11 +57,15 @@ class Slow(ScriptedEngine):
 
 def reply(request: Generate) -> ScriptedReply | Failed:
     """Paris for every third question; one question cannot be answered."""
-    text = PROMPTING.codec.decode([i for i in request.prompt_ids if i >= FIRST_CHARACTER])
+    text = PROMPTING.codec.decode(
+        [i for i in request.prompt_ids if i >= FIRST_CHARACTER]
+    )
     number = int(text.split("Question ")[1].split()[0])
     if f"Question {number}" == BROKEN:
         return Failed("no memory\nleft")
-    return ScriptedReply((*PROMPTING.codec.encode("Paris" if number % 3 == 0 else "Röm\u2028"), EOS))
+    return ScriptedReply(
+        (*PROMPTING.codec.encode("Paris" if number % 3 == 0 else "Röm\u2028"), EOS)
+    )
 
 
 def data_file(folder: Path, *rows: Mapping[str, Any], name: str = "set.jsonl") -> Path:
@@ -63,16 +77,28 @@ def data_file(folder: Path, *rows: Mapping[str, Any], name: str = "set.jsonl") -
 
 def finetuned(passages: int) -> Untuned:
     """A system of a model that was fine-tuned without reflection tokens."""
-    before, after = (tuple(PROMPTING.codec.encode(text)) for text in ("### Instruction:\n", "\n\n### Response:\n"))
-    return Untuned(PROMPTING.codec, Chat(before, after, "selfrag"), EOS, passages, is_told=False)
+    before, after = (
+        tuple(PROMPTING.codec.encode(text))
+        for text in ("### Instruction:\n", "\n\n### Response:\n")
+    )
+    return Untuned(
+        PROMPTING.codec, Chat(before, after, "selfrag"), EOS, passages, is_told=False
+    )
 
 
 def job(folder: Path, **options: Any) -> RunJob:
     """The run that all tests repeat."""
-    return RunJob(finetuned(0), {"name": "finetuned", "model": {"weights": "abc"}}, folder, **options)
+    return RunJob(
+        finetuned(0),
+        {"name": "finetuned", "model": {"weights": "abc"}},
+        folder,
+        **options,
+    )
 
 
-def start(folder: Path, pause: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:
+def start(
+    folder: Path, pause: float = 0.0, **options: Any
+) -> dict[str, dict[str, Any]]:
     """Run, or continue."""
     return run(job(folder, **options), [FILE], lambda: Slow(reply, pause))
 

@@ -46,11 +46,32 @@ from selfrag.evaluation.metrics.registry import (
 )
 from selfrag.evaluation.normalisation import contains_any
 
-PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
-SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann", "Anne"), references=("Ann",))
-LONG = Item("q", "why?", True, PASSAGES, gold=frozenset({"p1"}), answerable=True, references=("the cat sat", "a dog"))
+PASSAGES = tuple(
+    Passage(f"p{i}", text, "T")
+    for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1)
+)
+SHORT = Item(
+    "q",
+    "who?",
+    True,
+    PASSAGES,
+    gold=frozenset({"p1", "p2"}),
+    answers=("Ann", "Anne"),
+    references=("Ann",),
+)
+LONG = Item(
+    "q",
+    "why?",
+    True,
+    PASSAGES,
+    gold=frozenset({"p1"}),
+    answerable=True,
+    references=("the cat sat", "a dog"),
+)
 NO_ANSWER = Item("q", "why?", True, PASSAGES, gold=frozenset(), answerable=False)
-LETTERS = Item("q", "Choose.", None, label="B", options=("Venus", "Mars", "a red planet"))
+LETTERS = Item(
+    "q", "Choose.", None, label="B", options=("Venus", "Mars", "a red planet")
+)
 CLAIM = Item("q", "True?", None, label="false", options=("true", "false"))
 SETS = (("New York", "NYC"), ("The Beatles",), ("Caf\u00e9",))
 SEVERAL = Item("q", "which?", True, answer_sets=SETS)
@@ -61,14 +82,18 @@ def part(name: str, item: Item, said: str | Output | None) -> Part | None:
     return get_metric(name).part(item, Output(said) if isinstance(said, str) else said)
 
 
-def test_defect_28_the_official_match_is_there_under_its_own_name_and_the_other_reads_words() -> None:
+def test_defect_28_the_official_match_is_there_under_its_own_name_and_the_other_reads_words() -> (
+    None
+):
     assert official_match("D. Atoms", ["A"]) == 1.0
     assert contains("D. Atoms", ["A"]) == 0.0
     assert official_match("paris", ["Paris"]) == 0.0
     assert contains("It is paris.", ["London", "Paris"]) == 1.0
 
 
-@pytest.mark.parametrize("metric", [official_match, contains, exact_match, token_f1, rouge_l, rouge_lsum])
+@pytest.mark.parametrize(
+    "metric", [official_match, contains, exact_match, token_f1, rouge_l, rouge_lsum]
+)
 def test_defect_29_a_text_in_place_of_a_list_is_refused(metric: Any) -> None:
     for wrong in ("false", []):
         with pytest.raises(UserError, match="must be a list of at least one"):
@@ -86,25 +111,55 @@ def test_contains_whole_words_only() -> None:
 
 
 def test_abstentions() -> None:
-    declined = ("", " . ", "I don't know.", "I don\u2019t know", "I'm not sure.", "I do not know the answer.")
+    declined = (
+        "",
+        " . ",
+        "I don't know.",
+        "I don\u2019t know",
+        "I'm not sure.",
+        "I do not know the answer.",
+    )
     assert all(map(abstains, declined))
-    assert not any(map(abstains, ("Paris", "No", "She did not know it then", "unknown soldier")))
+    assert not any(
+        map(abstains, ("Paris", "No", "She did not know it then", "unknown soldier"))
+    )
 
 
 def test_exact_match_and_token_f1() -> None:
     assert exact_match("The Beatles!", ["beatles"]) == 1.0
     assert exact_match("The Beatles of Liverpool", ["beatles"]) == 0.0
     # 2 words in common; 3 and 4 words: 2 * 2 / 7. The other answer shares none.
-    assert token_f1("in New York", ["New York City today", "Paris"]) == pytest.approx(4 / 7)
+    assert token_f1("in New York", ["New York City today", "Paris"]) == pytest.approx(
+        4 / 7
+    )
     assert token_f1("york york", ["york"]) == pytest.approx(2 / 3)
-    assert (token_f1("the", ["the"]), token_f1("the", ["a"]), token_f1("", ["york"])) == (1.0, 0.0, 0.0)
+    assert (
+        token_f1("the", ["the"]),
+        token_f1("the", ["a"]),
+        token_f1("", ["york"]),
+    ) == (1.0, 0.0, 0.0)
 
 
 def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
     """Audit E3, defect 13."""
-    assert contains("Vitamin A", ["A"]) == contains("(A)", ["A"]) == contains("I like The The", ["The The"]) == 1.0
-    assert contains("It is a vitamin", ["A"]) == contains("", ["A"]) == contains("Vitamin A", ["?"]) == 0.0
-    assert (exact_match("", ["A"]), exact_match("A.", ["A"]), exact_match("", ["?"]), exact_match("", [""])) == (
+    assert (
+        contains("Vitamin A", ["A"])
+        == contains("(A)", ["A"])
+        == contains("I like The The", ["The The"])
+        == 1.0
+    )
+    assert (
+        contains("It is a vitamin", ["A"])
+        == contains("", ["A"])
+        == contains("Vitamin A", ["?"])
+        == 0.0
+    )
+    assert (
+        exact_match("", ["A"]),
+        exact_match("A.", ["A"]),
+        exact_match("", ["?"]),
+        exact_match("", [""]),
+    ) == (
         0,
         1,
         0,
@@ -112,7 +167,10 @@ def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
     )
     assert token_f1("", ["A"]) == 0.0
     assert token_f1("Vitamin A", ["A"]) == pytest.approx(2 / 3)
-    assert (str_em("Vitamin A", [["A"], ["C"]]), str_em("a vitamin", [["A"]])) == (0.5, 0.0)
+    assert (str_em("Vitamin A", [["A"], ["C"]]), str_em("a vitamin", [["A"]])) == (
+        0.5,
+        0.0,
+    )
     assert list_figures("A, B", [["A"], ["B"]])["list_f1"] == 1.0
 
 
@@ -134,9 +192,16 @@ def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
         ("هل ١٩٤٥؟", "1945"),
     ],
 )
-def test_the_same_words_in_another_script_or_typography_match(text: str, answer: str) -> None:
+def test_the_same_words_in_another_script_or_typography_match(
+    text: str, answer: str
+) -> None:
     """Field audit E4 and E5: Chinese, curly quotes, dashes and full width never matched."""
-    assert contains(text, [answer]) == str_em(text, [[answer]]) == exact_match(f"{answer}。", [answer]) == 1.0
+    assert (
+        contains(text, [answer])
+        == str_em(text, [[answer]])
+        == exact_match(f"{answer}。", [answer])
+        == 1.0
+    )
     assert token_f1(text, [answer]) > 0.3
     assert contains("Something else", [answer]) == 0.0
 
@@ -144,7 +209,17 @@ def test_the_same_words_in_another_script_or_typography_match(text: str, answer:
 @pytest.mark.parametrize(
     ("text", "item", "option"),
     [
-        *((text, LETTERS, "B") for text in ("B", " (B) Mars", "B: Mars", "**B.**", "The answer is B.", "It is Mars.")),
+        *(
+            (text, LETTERS, "B")
+            for text in (
+                "B",
+                " (B) Mars",
+                "B: Mars",
+                "**B.**",
+                "The answer is B.",
+                "It is Mars.",
+            )
+        ),
         ("Answer: B\nbecause", LETTERS, "B"),
         ("A dog", LETTERS, None),  # an article
         *((text, LETTERS, None) for text in ("b", "D. Atoms", "Mars or Venus", "")),
@@ -185,28 +260,49 @@ def test_options_are_read(text: str, item: Item, option: str | None) -> None:
         ("words", BARE, "Ann wrote [1][2] it.", 3.0),
     ],
 )
-def test_metrics_of_one_answer(name: str, item: Item, said: str | None, expected: float | None) -> None:
+def test_metrics_of_one_answer(
+    name: str, item: Item, said: str | None, expected: float | None
+) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
-    assert part(name, item, said) == (None if expected is None else pytest.approx((expected, 1.0)))
+    assert part(name, item, said) == (
+        None if expected is None else pytest.approx((expected, 1.0))
+    )
 
 
 def test_three_readings_of_contains() -> None:
     text = "It was NYC, where beatles lived [1]."
-    assert answer_recall(text, SETS) == pytest.approx(1 / 3)  # "beatles" is not "The Beatles" letter for letter
+    assert answer_recall(text, SETS) == pytest.approx(
+        1 / 3
+    )  # "beatles" is not "The Beatles" letter for letter
     assert str_em(text, SETS) == answer_recall_words(text, SETS) == pytest.approx(2 / 3)
-    assert answer_recall("a nyctalope", SETS) == answer_recall_words("a nyctalope", SETS) == 0.0
-    assert str_em("a nyctalope", SETS) == pytest.approx(1 / 3)  # a substring, as in ALCE
+    assert (
+        answer_recall("a nyctalope", SETS)
+        == answer_recall_words("a nyctalope", SETS)
+        == 0.0
+    )
+    assert str_em("a nyctalope", SETS) == pytest.approx(
+        1 / 3
+    )  # a substring, as in ALCE
     # The first line, without citation marks.
     assert str_em("New [1] York\nThe Beatles", SETS) == pytest.approx(1 / 3)
     assert answer_recall_words("New York.\nThe Beatles", SETS) == pytest.approx(2 / 3)
     assert str_em("\n\n New York", SETS) == pytest.approx(1 / 3)
-    assert str_em("anything", [["The"], ["?"], [""]]) == answer_recall("anything", [[""]]) == 0.0
-    assert (str_hit("NYC, beatles, caf\u00e9", SETS), str_hit("NYC, beatles", SETS)) == (1.0, 0.0)
+    assert (
+        str_em("anything", [["The"], ["?"], [""]])
+        == answer_recall("anything", [[""]])
+        == 0.0
+    )
+    assert (
+        str_hit("NYC, beatles, caf\u00e9", SETS),
+        str_hit("NYC, beatles", SETS),
+    ) == (1.0, 0.0)
 
 
 def test_qampari_by_hand() -> None:
     gold = [["Big Ben"], ["Nelson's Column", "the column of Nelson"], ["Hyde Park"]]
-    found = list_figures("Big Ben, Column of Nelson, Eiffel Tower [1].\nHyde Park", gold)
+    found = list_figures(
+        "Big Ben, Column of Nelson, Eiffel Tower [1].\nHyde Park", gold
+    )
     assert found == pytest.approx(dict.fromkeys(LISTS, 2 / 3) | {"list_length": 3})
     # Five right answers are as good as all for recall-5.
     gold = [[letter] for letter in "bcdefghij"]
@@ -217,10 +313,16 @@ def test_qampari_by_hand() -> None:
     item = Item("q", "which?", True, answer_sets=(("x",), ("y",)))
     figures = {name: part(name, item, "x, z") for name in LISTS}
     assert figures == dict.fromkeys(LISTS, (0.5, 1.0)) | {"list_length": (2.0, 1.0)}
-    assert (part("list_f1_5", item, None), part("list_length", item, None)) == ((0.0, 1.0), None)
+    assert (part("list_f1_5", item, None), part("list_length", item, None)) == (
+        (0.0, 1.0),
+        None,
+    )
 
 
-REFERENCES = ("The cat sat. The dog barked loudly.", "It rained all day in the old town.")
+REFERENCES = (
+    "The cat sat. The dog barked loudly.",
+    "It rained all day in the old town.",
+)
 
 
 def test_rouge_by_hand() -> None:
@@ -238,28 +340,50 @@ def test_rouge_by_hand() -> None:
 
 
 def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None:
-    read, in_vain = Output("x", read=("p1",), retrieved=True), Output("x", retrieved=True)
-    assert ratio([part("retrieval_rate", SHORT, o) for o in (read, read, read, in_vain)]) == 0.75
+    read, in_vain = (
+        Output("x", read=("p1",), retrieved=True),
+        Output("x", retrieved=True),
+    )
+    assert (
+        ratio([part("retrieval_rate", SHORT, o) for o in (read, read, read, in_vain)])
+        == 0.75
+    )
 
     # Effort is a mean over answers and leaves failures out.
-    outputs = [Output("x", usage={"prompt_tokens": 10}), Output("x", usage={"prompt_tokens": 30}), None]
+    outputs = [
+        Output("x", usage={"prompt_tokens": 10}),
+        Output("x", usage={"prompt_tokens": 30}),
+        None,
+    ]
     assert ratio([part("prompt_tokens", SHORT, output) for output in outputs]) == 20.0
 
 
 def test_recall_and_ndcg_by_hand() -> None:
     ranking = ["a", "x", "b", "y", "c"]
-    assert [recall_at(ranking, {"a", "b", "z"}, k) for k in (1, 3)] == pytest.approx([1 / 3, 2 / 3])
+    assert [recall_at(ranking, {"a", "b", "z"}, k) for k in (1, 3)] == pytest.approx(
+        [1 / 3, 2 / 3]
+    )
     assert (recall_at([], {"a"}, 5), recall_at(ranking, set(), 5)) == (0.0, None)
     # Gains 3, 0, 1 at ranks 1 to 3, ideal 3, 2, 1.
     ideal = 3 + 2 / math.log2(3) + 1 / 2
-    assert ndcg_at(["a", "x", "c"], {"a": 3, "b": 2, "c": 1}, 3) == pytest.approx((3 + 1 / 2) / ideal)
+    assert ndcg_at(["a", "x", "c"], {"a": 3, "b": 2, "c": 1}, 3) == pytest.approx(
+        (3 + 1 / 2) / ideal
+    )
     assert (ndcg_at(["x"], {"a": 1}, 3), ndcg_at(["x"], {"a": 0}, 3)) == (0.0, None)
-    item, output = Item("q", "who?", True, gold=frozenset({"b", "z"})), Output("x", read=("a", "b"), retrieved=True)
-    assert part("retrieval_recall@2", item, output) == (0.5, 1.0)  # of what the model was shown
+    item, output = (
+        Item("q", "who?", True, gold=frozenset({"b", "z"})),
+        Output("x", read=("a", "b"), retrieved=True),
+    )
+    assert part("retrieval_recall@2", item, output) == (
+        0.5,
+        1.0,
+    )  # of what the model was shown
     assert part("retrieval_recall@2", NO_ANSWER, output) is None
     # A passage named twice counts once.
     assert recall_at(["a", "a", "b"], {"a", "b"}, 2) == 1.0
-    assert ndcg_at(["a", "a"], {"a": 1, "b": 1}, 2) == pytest.approx(1 / (1 + 1 / math.log2(3)))
+    assert ndcg_at(["a", "a"], {"a": 1, "b": 1}, 2) == pytest.approx(
+        1 / (1 + 1 / math.log2(3))
+    )
     with pytest.raises(ValueError, match="k=0"):
         recall_at(["a"], {"a"}, 0)
 
@@ -268,31 +392,60 @@ def test_both_agree_with_trec_eval() -> None:
     measures = pytest.importorskip("ir_measures")
     rng = random.Random(5)
     documents = [f"d{i}" for i in range(30)]
-    gains = {f"q{n}": {one: rng.randint(0, 3) for one in rng.sample(documents, rng.randint(1, 12))} for n in range(40)}
+    gains = {
+        f"q{n}": {
+            one: rng.randint(0, 3) for one in rng.sample(documents, rng.randint(1, 12))
+        }
+        for n in range(40)
+    }
     ranked = {query: rng.sample(documents, rng.randint(1, 25)) for query in gains}
-    run = {query: {one: 100.0 - rank for rank, one in enumerate(ranking)} for query, ranking in ranked.items()}
-    wanted = [measures.parse_measure(f"{name}@{k}") for name in ("R", "nDCG") for k in (1, 5, 10, 20)]
+    run = {
+        query: {one: 100.0 - rank for rank, one in enumerate(ranking)}
+        for query, ranking in ranked.items()
+    }
+    wanted = [
+        measures.parse_measure(f"{name}@{k}")
+        for name in ("R", "nDCG")
+        for k in (1, 5, 10, 20)
+    ]
     results = list(measures.iter_calc(wanted, gains, run))
     assert len(results) == 40 * 8
     for found in results:
         own, k = gains[found.query_id], found.measure.params["cutoff"]
-        figure, gold = (recall_at, [d for d in own if own[d]]) if found.measure.NAME == "R" else (ndcg_at, own)
-        assert (figure(ranked[found.query_id], gold, k) or 0.0) == pytest.approx(found.value, abs=1e-4)  # its digits
+        figure, gold = (
+            (recall_at, [d for d in own if own[d]])
+            if found.measure.NAME == "R"
+            else (ndcg_at, own)
+        )
+        assert (figure(ranked[found.query_id], gold, k) or 0.0) == pytest.approx(
+            found.value, abs=1e-4
+        )  # its digits
 
 
 ITEMS = (SHORT, SEVERAL, LETTERS, LONG, NO_ANSWER, BARE)
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text(
+    encoding="utf-8"
+)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["accurracy"], r"unknown metric 'accurracy'; did you mean accuracy\? All are in docs/"),
+        (
+            ["accurracy"],
+            r"unknown metric 'accurracy'; did you mean accuracy\? All are in docs/",
+        ),
         (["retrieval_recall@K"], "unknown metric 'retrieval_recall@K'"),
         (["retrieval_recall@0"], "at least 1, such as retrieval_recall@5"),
         (["f1", "f1"], "f1 is named twice"),
         ([], "no metric"),
-        *(([name], f"metric {name} needs .*; compute it on the finished run: selfrag eval") for name in JUDGED),
+        *(
+            (
+                [name],
+                f"metric {name} needs .*; compute it on the finished run: selfrag eval",
+            )
+            for name in JUDGED
+        ),
     ],
 )
 def test_errors_name_what_is_known(names: list[str], message: str) -> None:
@@ -300,10 +453,19 @@ def test_errors_name_what_is_known(names: list[str], message: str) -> None:
         metrics(names)
 
 
-def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("gone", "no_such_metrics", group)])
+def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        registry,
+        "entry_points",
+        lambda group: [EntryPoint("gone", "no_such_metrics", group)],
+    )
     registry.known.cache_clear()
-    with pytest.raises(UserError, match=r"metrics no_such_metrics of another package cannot be loaded: .*No module"):
+    with pytest.raises(
+        UserError,
+        match=r"metrics no_such_metrics of another package cannot be loaded: .*No module",
+    ):
         get_metric("contains")
     with pytest.raises(ValueError, match="there is a metric contains already"):
         registry.metric("contains")(lambda item, output: 1.0)
@@ -319,17 +481,37 @@ def test_no_metric_returns_nan_in_silence() -> None:
     st.text(alphabet="abcAB .,[]12\n\x1b\ud800", max_size=20),
     st.lists(st.sampled_from(["p1", "p2", "p9"]), unique=True, max_size=3),
 )
-def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(text: str, cited: list[str]) -> None:
-    output = Output(text, tuple(cited), tuple(cited), bool(cited), ((text, cited[0] if cited else None),))
+def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(
+    text: str, cited: list[str]
+) -> None:
+    output = Output(
+        text,
+        tuple(cited),
+        tuple(cited),
+        bool(cited),
+        ((text, cited[0] if cited else None),),
+    )
     for item in ITEMS:
         for one in METRICS.values():
             found = one.part(item, output)
-            assert found is None or (math.isfinite(found[0]) and math.isfinite(found[1]))
-            assert found is None or one.unit == "count" or 0 <= found[0] <= max(found[1], 0)
+            assert found is None or (
+                math.isfinite(found[0]) and math.isfinite(found[1])
+            )
+            assert (
+                found is None
+                or one.unit == "count"
+                or 0 <= found[0] <= max(found[1], 0)
+            )
             one.part(item, None)
 
 
-def test_every_metric_is_on_the_page_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_metric_is_on_the_page_and_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["eval", "metrics"]) == 0
     shown = capsys.readouterr().out
-    assert [name for name in (*METRICS, *PARAMETRIC, *JUDGED) if name not in shown or f"`{name}`" not in PAGE] == []
+    assert [
+        name
+        for name in (*METRICS, *PARAMETRIC, *JUDGED)
+        if name not in shown or f"`{name}`" not in PAGE
+    ] == []

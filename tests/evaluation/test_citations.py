@@ -29,8 +29,14 @@ from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Failed
 
-PASSAGES = {one.id: one for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))}
-THREE = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
+PASSAGES = {
+    one.id: one
+    for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))
+}
+THREE = tuple(
+    Passage(f"p{i}", text, "T")
+    for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1)
+)
 SHORT = Item("q", "who?", True, THREE, gold=frozenset({"p1", "p2"}), answers=("Ann",))
 NO_ANSWER = Item("q", "why?", True, THREE, gold=frozenset(), answerable=False)
 
@@ -40,7 +46,11 @@ def figure(name: str, *outputs: Output) -> float | None:
 
 
 def test_citations_of_two_items() -> None:
-    one, other, silent = Output("Ann", cited=("p1", "p3")), Output("Bob", cited=("p2",)), Output("Bob")
+    one, other, silent = (
+        Output("Ann", cited=("p1", "p3")),
+        Output("Bob", cited=("p2",)),
+        Output("Bob"),
+    )
     # 2 of 3 citations are gold; one item has half of its gold passages, one also half, one none.
     assert figure("citation_precision", one, other, silent) == pytest.approx(2 / 3)
     assert figure("citation_recall", one, other, silent) == pytest.approx(1 / 3)
@@ -53,15 +63,28 @@ def test_citations_of_two_items() -> None:
     assert figure("citation_f1", one, both, silent) == pytest.approx((0.5 + 1 + 0) / 3)
 
 
-def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_citation() -> None:
+def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_citation() -> (
+    None
+):
     precision, recall = get_metric("citation_precision"), get_metric("citation_recall")
     declined = Output("I don't know.", cited=("p1",))
-    assert (precision.part(SHORT, declined), recall.part(SHORT, declined)) == ((0.0, 0.0), (0.0, 1.0))
+    assert (precision.part(SHORT, declined), recall.part(SHORT, declined)) == (
+        (0.0, 0.0),
+        (0.0, 1.0),
+    )
     assert precision.part(NO_ANSWER, Output("Because.", cited=("p1",))) == (0.0, 1.0)
     assert recall.part(NO_ANSWER, Output("Because.", cited=("p1",))) is None
     assert precision.part(Item("q", "?", None), Output("x", cited=("p1",))) is None
     # An option that sounds like an abstention keeps its citation.
-    item = Item("q", "?", None, THREE, gold=frozenset({"p1"}), label="I do not know", options=("I do not know", "x"))
+    item = Item(
+        "q",
+        "?",
+        None,
+        THREE,
+        gold=frozenset({"p1"}),
+        label="I do not know",
+        options=("I do not know", "x"),
+    )
     assert precision.part(item, Output("I do not know", cited=("p1",))) == (1.0, 1.0)
 
 
@@ -69,11 +92,18 @@ def test_pairs_by_hand() -> None:
     gold = [[Cited(0, "p", 0), Cited(0, "p", 1), Cited(1, "q", 0)], [Cited(0, "p", 2)]]
     given = [[Cited(0, "p", 1), Cited(1, "p", 0)], [Cited(0, "p", 2)]]
     found = pair_figures(list(map(by_sentence, gold)), list(map(by_sentence, given)))
-    values = [one.value for one in (found.precision, found.recall, found.f1, found.exact)]
+    values = [
+        one.value for one in (found.precision, found.recall, found.f1, found.exact)
+    ]
     assert values == pytest.approx([2 / 3, 2 / 4, 4 / 7, 0.5])
     # Gold (0, p), (1, q) and (0, p); given (0, p), (1, p) and (0, p).
     found = pair_figures(list(map(by_passage, gold)), list(map(by_passage, given)))
-    assert found.precision.value == found.recall.value == found.f1.value == pytest.approx(2 / 3)
+    assert (
+        found.precision.value
+        == found.recall.value
+        == found.f1.value
+        == pytest.approx(2 / 3)
+    )
     assert pair_figures([set()], [set()]).exact.value == 1.0
     with pytest.raises(ValueError, match="shorter"):
         pair_figures([{1}], [])
@@ -87,12 +117,17 @@ class Letters:
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         self.rounds.append(list(pairs))
-        return [None if "?" in claim else set(claim) <= set(premise) for premise, claim in pairs]
+        return [
+            None if "?" in claim else set(claim) <= set(premise)
+            for premise, claim in pairs
+        ]
 
 
 def test_alce_by_hand() -> None:
     response = [
-        CitedClaim("ab", ("a", "b", "c")),  # together: yes; a and b are needed, c is not: 1, 2 of 3
+        CitedClaim(
+            "ab", ("a", "b", "c")
+        ),  # together: yes; a and b are needed, c is not: 1, 2 of 3
         CitedClaim("d", ("d", "dx")),  # each alone is enough: 1, 2 of 2
         CitedClaim("e", ("f",)),  # does not entail: 0, 0 of 1
         CitedClaim("g"),  # cites nothing: 0
@@ -102,13 +137,29 @@ def test_alce_by_hand() -> None:
     assert (found.recall, found.precision) == pytest.approx((2 / 4, 4 / 6))
     assert found.f1 == pytest.approx(2 * 0.5 * (4 / 6) / (0.5 + 4 / 6))
     # The fourth citation would have been enough, but is not read.
-    three, uncited = cites([[CitedClaim("z", ("a", "b", "c", "z"))], [CitedClaim("a")]], Letters())
-    assert [(one.recall, one.precision, one.f1) for one in (three, uncited) if one] == [(0.0, 0.0, 0.0)] * 2
+    three, uncited = cites(
+        [[CitedClaim("z", ("a", "b", "c", "z"))], [CitedClaim("a")]], Letters()
+    )
+    assert [(one.recall, one.precision, one.f1) for one in (three, uncited) if one] == [
+        (0.0, 0.0, 0.0)
+    ] * 2
 
 
-def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out() -> None:
+def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out() -> (
+    None
+):
     judge = Letters()
-    cites([[CitedClaim("ab", ("a", "ab")), CitedClaim("z", ("a", "b")), CitedClaim("a", ("a",))]] * 2, judge)
+    cites(
+        [
+            [
+                CitedClaim("ab", ("a", "ab")),
+                CitedClaim("z", ("a", "b")),
+                CitedClaim("a", ("a",)),
+            ]
+        ]
+        * 2,
+        judge,
+    )
     assert judge.rounds == [
         [("a\nab", "ab"), ("a\nb", "z"), ("a", "a")],
         [("a", "ab"), ("ab", "ab")],  # not of `z`, which is not recalled
@@ -122,32 +173,51 @@ def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_l
 
 def test_claim_recall_by_hand() -> None:
     judge = Letters()
-    found = claim_recall(["abc [1]", "", "ab", "ab"], [["a", "ac", "d"], ["a"], [], ["a", "?"]], judge)
+    found = claim_recall(
+        ["abc [1]", "", "ab", "ab"], [["a", "ac", "d"], ["a"], [], ["a", "?"]], judge
+    )
     assert found == [pytest.approx(2 / 3), 0.0, None, None]
     assert claim_recall([], [], judge) == []
     assert claim_recall(["ab [1]\ncd"], [["a", "c"]], judge) == [0.5]  # the first line
     judge.rounds.clear()
     claim_recall(["ab", "ab", ""], [["a", "b"], ["a"], ["c"]], judge)
-    assert judge.rounds == [[("ab", "a"), ("ab", "b")]]  # each pair once, nothing of empty answers
+    assert judge.rounds == [
+        [("ab", "a"), ("ab", "b")]
+    ]  # each pair once, nothing of empty answers
 
 
 def test_sentences_cite_their_segment() -> None:
-    output = Output("Ann did. It rained. So.", ("p1",), segments=(("Ann did. It rained.", "p1"), (" So.", None)))
+    output = Output(
+        "Ann did. It rained. So.",
+        ("p1",),
+        segments=(("Ann did. It rained.", "p1"), (" So.", None)),
+    )
     own = ("Title: Ann\nAnn wrote it.",)
-    wanted = (CitedClaim("Ann did.", own), CitedClaim("It rained.", own), CitedClaim("So."))
+    wanted = (
+        CitedClaim("Ann did.", own),
+        CitedClaim("It rained.", own),
+        CitedClaim("So."),
+    )
     assert cited_sentences(output, PASSAGES) == wanted
 
     # A system that rests on all it read cites all with every sentence; an abstention cites nothing.
-    output = Output("Ann. Bob.", ("p1", "p2"), ("p1", "p2"), True, (("Ann. Bob.", None),))
+    output = Output(
+        "Ann. Bob.", ("p1", "p2"), ("p1", "p2"), True, (("Ann. Bob.", None),)
+    )
     both = (premise(PASSAGES["p1"]), "It rained.")
-    assert cited_sentences(output, PASSAGES) == (CitedClaim("Ann.", both), CitedClaim("Bob.", both))
+    assert cited_sentences(output, PASSAGES) == (
+        CitedClaim("Ann.", both),
+        CitedClaim("Bob.", both),
+    )
     output = Output("I don't know.", ("p1",), segments=(("I don't know.", "p1"),))
     assert cited_sentences(output, PASSAGES) == (CitedClaim("I don't know."),)
     with pytest.raises(UserError, match="'p9' is not known; give the index"):
         cited_sentences(Output("Ann.", ("p9",), segments=(("Ann.", "p9"),)), PASSAGES)
 
 
-def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says_so() -> None:
+def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says_so() -> (
+    None
+):
     said = "Ann wrote [1][2]. It rained. [2] So it did [3].\n[1] So."
     output = Output(said, ("p2",), ("p1", "p2"), True, (("..", None),))
     assert cited_sentences(output, PASSAGES, marked=True) == (
@@ -156,7 +226,9 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
         CitedClaim("So it did."),  # there is no third passage
     )
     own = Output("Ann did [2].", ("p1",), ("p1", "p2"), True, (("Ann did [2].", "p1"),))
-    assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(own, PASSAGES)  # citations by segment
+    assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(
+        own, PASSAGES
+    )  # citations by segment
 
 
 @pytest.mark.parametrize(
@@ -168,9 +240,13 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
         "\u53e5\u4e00\u3002[1]\u3002\u53e5\u4e8c\u3002[2]",
     ],
 )
-def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(said: str) -> None:
+def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(
+    said: str,
+) -> None:
     claims = marked_sentences(said, list(PASSAGES.values()))
-    assert [claim.passages for claim in claims] == [(premise(passage),) for passage in PASSAGES.values()]
+    assert [claim.passages for claim in claims] == [
+        (premise(passage),) for passage in PASSAGES.values()
+    ]
 
 
 def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:
@@ -178,10 +254,20 @@ def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:
 
     def answer(request: ModelRequest) -> Completion | Failed:
         (turn,), (slot,) = request.prompt.messages, request.slots
-        found = [label for pieces, label in labels.items() if all(piece in turn.content for piece in pieces)]
+        found = [
+            label
+            for pieces, label in labels.items()
+            if all(piece in turn.content for piece in pieces)
+        ]
         if not found:
             return Failed("no answer")
-        return Completion("", "stop", scores=(tuple(math.log(0.9 if x == found[0] else 0.01) for x in slot.surfaces),))
+        return Completion(
+            "",
+            "stop",
+            scores=(
+                tuple(math.log(0.9 if x == found[0] else 0.01) for x in slot.surfaces),
+            ),
+        )
 
     executor = Answering(answer)
     return Grader(executor, "m"), executor
@@ -206,20 +292,36 @@ def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
         CitedClaim("So much for that."),
         CitedClaim("It sold well."),
     ]
-    (found, nothing, silent) = judge.cites(["Who?"] * 3, [response, [], [CitedClaim("It is blue.")]])
+    (found, nothing, silent) = judge.cites(
+        ["Who?"] * 3, [response, [], [CitedClaim("It is blue.")]]
+    )
     # (1 + 0.5 + 0 + 1 + 0) / 5 and 2 of 4 citations; without a grade there is no figure.
     assert (found.recall, found.precision) == (0.5, 0.5)
     assert (nothing.recall, nothing.precision, nothing.f1) == (0.0, 0.0, 0.0)
     assert silent is None
     seen = [request.prompt.messages[0].content for request in executor.requests]
-    assert any("By Goethe." in one and "A river." in one for one in seen)  # what a sentence cites is one support
+    assert any(
+        "By Goethe." in one and "A river." in one for one in seen
+    )  # what a sentence cites is one support
 
 
 def test_a_model_says_who_does_not_know_and_rates_against_a_reference() -> None:
     said = ["Nobody can tell from this.", "Perhaps Goethe, who knows.", "Goethe.", "?"]
     kinds = zip(said, ("unknown", "partly", "answer"), strict=False)
-    states = [JudgeInput((Message("user", "Who wrote Faust?"), Message("assistant", one))) for one in said]
+    states = [
+        JudgeInput((Message("user", "Who wrote Faust?"), Message("assistant", one)))
+        for one in said
+    ]
     judge, _ = grader({("Does the last message", one): label for one, label in kinds})
     assert judge.abstained(states) == [True, False, False, None]
-    judge, _ = grader({("Rate the", "Reference: In 1808."): "10", ("Rate the", "Reference: Goethe"): "04"})
-    assert judge.quality(states[:3], ["In 1808.", "Goethe", "Nobody"]) == [1.0, pytest.approx(1 / 3), None]
+    judge, _ = grader(
+        {
+            ("Rate the", "Reference: In 1808."): "10",
+            ("Rate the", "Reference: Goethe"): "04",
+        }
+    )
+    assert judge.quality(states[:3], ["In 1808.", "Goethe", "Nobody"]) == [
+        1.0,
+        pytest.approx(1 / 3),
+        None,
+    ]

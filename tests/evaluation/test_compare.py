@@ -41,7 +41,9 @@ def means(*values: float) -> list[tuple[float, float]]:
 
 
 def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count() -> None:
-    plain, pooled, none = bootstrap([[*means(1, 0), None], [(2.0, 4.0), (0.0, 0.0), (1.0, 2.0)], [None] * 3])
+    plain, pooled, none = bootstrap(
+        [[*means(1, 0), None], [(2.0, 4.0), (0.0, 0.0), (1.0, 2.0)], [None] * 3]
+    )
     assert (plain.value, plain.n) == (0.5, 2)
     assert (pooled.value, pooled.n) == (0.5, 2)
     assert none is None
@@ -75,7 +77,10 @@ def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
 def test_tables_of_two_systems(runs: list[Path], tmp_path: Path) -> None:
     found = compare(read_runs(runs), against="finetuned")
     table = found.tables[0]
-    assert [(t.name, t.kind, t.items) for t in found.tables] == [("short", "short", 8), ("long", "long", 3)]
+    assert [(t.name, t.kind, t.items) for t in found.tables] == [
+        ("short", "short", 8),
+        ("long", "long", 3),
+    ]
     high, low = table.rows
     # Four of eight questions are even; the other system is always right.
     assert (low.figures["contains"].value, high.figures["contains"].value) == (0.5, 1.0)
@@ -86,14 +91,23 @@ def test_tables_of_two_systems(runs: list[Path], tmp_path: Path) -> None:
     assert any("finetuned: 1 items failed" in note for note in table.notes)
     assert high.figures["citation_precision"].value == 1.0  # the better passage is gold
     assert high.differences["retrieval_rate"].value == 0.0
-    both = [one.rows[0].figures[name].value for one, name in zip(found.tables, ("contains", "long_form"), strict=True)]
+    both = [
+        one.rows[0].figures[name].value
+        for one, name in zip(found.tables, ("contains", "long_form"), strict=True)
+    ]
     assert found.average.rows[0].figures["score"].value == pytest.approx(sum(both) / 2)
     # A headline that counts is not averaged with shares, and nothing is cited where there is nothing to cite.
-    run(job(tmp_path), [FILE, replace(FEW, name="texts", task=BIOGRAPHY)], lambda: Slow(reply, 0.0))
+    run(
+        job(tmp_path),
+        [FILE, replace(FEW, name="texts", task=BIOGRAPHY)],
+        lambda: Slow(reply, 0.0),
+    )
     found = compare(read_runs([tmp_path]))
     assert found.average.rows[0].figures["score"].value == pytest.approx(1 / 3)
     assert found.average.notes == ("score is the mean of contains of set",)
-    assert any("60 of 60 items came without passages" in note for note in found.tables[0].notes)
+    assert any(
+        "60 of 60 items came without passages" in note for note in found.tables[0].notes
+    )
     assert found.tables[0].rows[0].figures["citation_precision"] is None
 
 
@@ -102,10 +116,21 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
     text = markdown(found)
     assert "### Average over 2 files" in text
     assert "### short (short, 8 items)" in text
-    assert re.search(r"\| reflective \| 100\.0 \[63\.1, 100\.0\] \| \+50\.0 \[\d+\.\d, \d+\.\d\] \* \|", text)
-    rows = {(r["file"], r["system"], r["metric"]): r for r in csv.DictReader(io.StringIO(csv_text(found)))}
+    assert re.search(
+        r"\| reflective \| 100\.0 \[63\.1, 100\.0\] \| \+50\.0 \[\d+\.\d, \d+\.\d\] \* \|",
+        text,
+    )
+    rows = {
+        (r["file"], r["system"], r["metric"]): r
+        for r in csv.DictReader(io.StringIO(csv_text(found)))
+    }
     row = rows["short", "reflective", "contains"]
-    assert (row["value"], row["n"], row["against"], row["difference_value"]) == ("1", "8", "finetuned", "0.5")
+    assert (row["value"], row["n"], row["against"], row["difference_value"]) == (
+        "1",
+        "8",
+        "finetuned",
+        "0.5",
+    )
     assert rows["short", "finetuned", "failed"]["value"] == "1"
     console = Console(width=400, record=True, file=io.StringIO())
     console.print(Terminal(found))
@@ -117,13 +142,20 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
 
 def few(folder: Path, file: TaskFile = FEW, **options: Any) -> Path:
     """A run of three items."""
-    run(replace(job(folder, **options), identity={"name": folder.name}), [file], lambda: Slow(reply, 0.0))
+    run(
+        replace(job(folder, **options), identity={"name": folder.name}),
+        [file],
+        lambda: Slow(reply, 0.0),
+    )
     return folder
 
 
 def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
     assert list(read_runs(runs, ["long"])[0].files) == ["long"]
-    half, limited = few(tmp_path / "half"), few(tmp_path / "limited", settings={"limit": 3})
+    half, limited = (
+        few(tmp_path / "half"),
+        few(tmp_path / "limited", settings={"limit": 3}),
+    )
     for folders, message in (
         ([], "no run to compare"),
         ([runs[0], runs[0]], "both of a system called reflective"),
@@ -138,11 +170,17 @@ def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path: Path) -> No
     path = few(tmp_path / "run") / "set.jsonl"
     text = path.read_text()
     for figure in ("[NaN, 1.0]", '"right"', "[1.0]", "[[1.0], 1.0]"):
-        path.write_text(re.sub(r'"contains": ?\[[^]]*\]', f'"contains": {figure}', text, count=1))
-        with pytest.raises(UserError, match=r"set\.jsonl: contains of item 'q0' is no figure"):
+        path.write_text(
+            re.sub(r'"contains": ?\[[^]]*\]', f'"contains": {figure}', text, count=1)
+        )
+        with pytest.raises(
+            UserError, match=r"set\.jsonl: contains of item 'q0' is no figure"
+        ):
             read_run(path.parent)
     path.write_text(text.replace('"contains"', '"containment"'))
-    with pytest.raises(UserError, match="has no contains; the run is of another version"):
+    with pytest.raises(
+        UserError, match="has no contains; the run is of another version"
+    ):
         read_run(path.parent)
     manifest = json.loads((path.parent / "manifest.json").read_text())
     del manifest["files"]["set"]["result"]
@@ -151,27 +189,50 @@ def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path: Path) -> No
         read_run(path.parent)
 
 
-def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(tmp_path: Path) -> None:
+def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(
+    tmp_path: Path,
+) -> None:
     """The rows of an ablation beside an ordinary run of the same items, in either order."""
     metrics = FILE.task.metrics
     plain = few(tmp_path / "run")
-    added = few(tmp_path / "row", replace(FEW, task=replace(FILE.task, metrics=(*metrics, METRICS["words"]))))
-    headless = few(tmp_path / "headless", replace(FEW, task=replace(FILE.task, metrics=metrics[::-1])))
+    added = few(
+        tmp_path / "row",
+        replace(FEW, task=replace(FILE.task, metrics=(*metrics, METRICS["words"]))),
+    )
+    headless = few(
+        tmp_path / "headless",
+        replace(FEW, task=replace(FILE.task, metrics=metrics[::-1])),
+    )
     for folders in ((plain, added), (added, plain)):
         found = compare(read_runs(folders), against="run").tables[0]
         assert found.metrics == tuple(metric.name for metric in metrics)
     assert "words" in compare(read_runs([added])).tables[0].metrics
-    with pytest.raises(UserError, match=r"set: .*headless was scored by searches and .*run by contains"):
+    with pytest.raises(
+        UserError, match=r"set: .*headless was scored by searches and .*run by contains"
+    ):
         read_runs([plain, headless])
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
-def test_a_table_that_is_too_wide_is_cut_between_columns_and_never_inside_an_interval(width: int) -> None:
+def test_a_table_that_is_too_wide_is_cut_between_columns_and_never_inside_an_interval(
+    width: int,
+) -> None:
     estimate = Estimate(0.5, 0.0, 1.0, 3)
-    metrics = ("str_em", "citation_precision", "citation_recall (true)", "citation_precision (true)")
-    row = ComparisonRow("selfrag-adaptive", dict.fromkeys(metrics, estimate), {}, 0.1, 0)
+    metrics = (
+        "str_em",
+        "citation_precision",
+        "citation_recall (true)",
+        "citation_precision (true)",
+    )
+    row = ComparisonRow(
+        "selfrag-adaptive", dict.fromkeys(metrics, estimate), {}, 0.1, 0
+    )
     console = Console(width=width, file=io.StringIO())
-    console.print(Terminal(Comparison(None, (ComparisonTable("f", "long", metrics, 3, (row,)),), None)))
+    console.print(
+        Terminal(
+            Comparison(None, (ComparisonTable("f", "long", metrics, 3, (row,)),), None)
+        )
+    )
     lines = console.file.getvalue().splitlines()
     assert sum(line.count("[0.0, 100.0]") for line in lines) == len(metrics)
     assert max(map(len, lines)) <= width

@@ -16,7 +16,15 @@ from selfrag.common.errors import UserError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.comparison import Draws, average, bootstrap
-from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Estimate, bracketed, kappa, mean, pooled_auc
+from selfrag.evaluation.intervals import (
+    DIFFERENCE,
+    SHARE,
+    Estimate,
+    bracketed,
+    kappa,
+    mean,
+    pooled_auc,
+)
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
@@ -31,7 +39,14 @@ from selfrag.evaluation.metrics.classification import (
     plot_reliability,
     reliability,
 )
-from selfrag.evaluation.reflection_calibration import Observed, calibrate, fit, observe, store, write
+from selfrag.evaluation.reflection_calibration import (
+    Observed,
+    calibrate,
+    fit,
+    observe,
+    store,
+    write,
+)
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
@@ -60,7 +75,11 @@ def test_intervals_keep_a_width_where_all_items_agree() -> None:
         (mean([0.0] * 3, bounds=DIFFERENCE), three - 1, 1 - three),
         (pooled_auc([[0.9]] * 3, [[0.1]] * 3), three, 1.0),
         # Only three of six are flagged, so three are behind the precision.
-        (classification("UUUAAA", "UUUAAA", ("U", "A")).classes["U"].precision, three, 1.0),
+        (
+            classification("UUUAAA", "UUUAAA", ("U", "A")).classes["U"].precision,
+            three,
+            1.0,
+        ),
         # Kappa at total disagreement is -1 here, as both answers are equally frequent.
         (kappa([[(True, True)], [(False, False)]] * 50), 2 * hundred - 1, 1.0),
     ]
@@ -79,9 +98,14 @@ def drawn(draws: Draws | None) -> Draws:
 def test_differences_and_clusters_keep_a_width_where_all_items_agree() -> None:
     """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three = 0.025 ** (1 / 3)
-    right, wrong, clustered = [(1.0, 1.0)] * 3, [(0.0, 1.0)] * 3, [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)]
+    right, wrong, clustered = (
+        [(1.0, 1.0)] * 3,
+        [(0.0, 1.0)] * 3,
+        [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)],
+    )
     first, second, rows, tokens = map(
-        drawn, bootstrap([right, wrong, clustered, right], bounds=[SHARE, SHARE, SHARE, None])
+        drawn,
+        bootstrap([right, wrong, clustered, right], bounds=[SHARE, SHARE, SHARE, None]),
     )
     assert bracketed(first.estimate) == "100.0 [29.2, 100.0]"
     difference = (first - second).estimate
@@ -96,8 +120,17 @@ def test_differences_and_clusters_keep_a_width_where_all_items_agree() -> None:
 def test_one_item_has_no_interval_and_none_has_no_value() -> None:
     one = mean([0.5])
     assert (one.value, one.as_dict()["low"], str(one)) == (0.5, None, "0.500 n=1")
-    for nothing in (mean([]), pair_figures([], []).f1, classification([], [], ("U", "A")).accuracy, brier([], [])):
-        assert (nothing.defined, nothing.n, str(nothing)) == (False, 0, "\N{EN DASH} n=0")
+    for nothing in (
+        mean([]),
+        pair_figures([], []).f1,
+        classification([], [], ("U", "A")).accuracy,
+        brier([], []),
+    ):
+        assert (nothing.defined, nothing.n, str(nothing)) == (
+            False,
+            0,
+            "\N{EN DASH} n=0",
+        )
         assert nothing.as_dict()["value"] is None
 
 
@@ -111,16 +144,28 @@ def test_pooled_auc_pools_scores_and_resamples_items() -> None:
 
 def test_answerability_by_hand() -> None:
     found = classification(list("UUAA"), list("UAAA"), ("U", "A"))
-    figures = [[one.precision.value, one.recall.value, one.f1.value] for one in found.classes.values()]
-    assert figures == [pytest.approx([1.0, 0.5, 2 / 3]), pytest.approx([2 / 3, 1.0, 0.8])]
+    figures = [
+        [one.precision.value, one.recall.value, one.f1.value]
+        for one in found.classes.values()
+    ]
+    assert figures == [
+        pytest.approx([1.0, 0.5, 2 / 3]),
+        pytest.approx([2 / 3, 1.0, 0.8]),
+    ]
     assert found.weighted_f1.value == pytest.approx((2 / 3 + 0.8) / 2)
     assert found.confusion == {("U", "U"): 1, ("U", "A"): 1, ("A", "A"): 2}
     # No prediction costs recall and not precision.
     found = classification(list("UUAA"), ["U", None, "A", "other"], ("U", "A"))
-    assert (found.classes["U"].precision.value, found.classes["U"].recall.value) == (1.0, 0.5)
+    assert (found.classes["U"].precision.value, found.classes["U"].recall.value) == (
+        1.0,
+        0.5,
+    )
     assert (found.accuracy.value, found.undefined) == (0.5, 2)
     assert found.as_dict()["confusion"] == {"U": {"U": 1, "": 1}, "A": {"A": 1, "": 1}}
-    for truth, said, message in ((["X"], ["U"], "unknown class 'X'"), (["U"], ["U", "A"], "1 items for 2")):
+    for truth, said, message in (
+        (["X"], ["U"], "unknown class 'X'"),
+        (["U"], ["U", "A"], "1 items for 2"),
+    ):
         with pytest.raises(ValueError, match=message):
             classification(truth, said, ("U", "A"))
 
@@ -137,13 +182,25 @@ def test_jafs_by_hand() -> None:
     assert (found.jafs.value, found.responses) == (pytest.approx(0.45), 1)
     # The paper counts the abstention on an answerable question as 0 (section 5.2.2).
     assert (found.faithfulness.value, found.response_faithfulness.value) == (0.4, 0.8)
-    gated = [FlowOutcome(answerable=True, answered=i > 0, faithfulness=0.75 if i else None) for i in range(10)]
+    gated = [
+        FlowOutcome(answerable=True, answered=i > 0, faithfulness=0.75 if i else None)
+        for i in range(10)
+    ]
     assert joint_figures(gated).faithfulness.value == pytest.approx(0.675)
     classes = found.answerability.classes
-    assert classes[UNANSWERABLE].f1.value == classes[ANSWERABLE].f1.value == pytest.approx(0.5)
+    assert (
+        classes[UNANSWERABLE].f1.value
+        == classes[ANSWERABLE].f1.value
+        == pytest.approx(0.5)
+    )
     # An answer whose faithfulness is unknown is left out, and counted.
     found = joint_figures([FlowOutcome(answerable=True, answered=True), outcomes[0]])
-    assert (found.jafs.value, found.jafs.n, found.unknown, found.responses) == (1.0, 1, 1, 1)
+    assert (found.jafs.value, found.jafs.n, found.unknown, found.responses) == (
+        1.0,
+        1,
+        1,
+        1,
+    )
     with pytest.raises(ValueError, match="not between"):
         FlowOutcome(answerable=True, answered=True, faithfulness=1.5)
 
@@ -156,17 +213,31 @@ def test_five_answers_by_hand() -> None:
     found = calibration_error(CONFIDENCE, CORRECT)
     assert (found.value, found.n) == (pytest.approx(0.21), 5)
     # (3 * 0.05^2 + 0.95^2 + 0.25^2) / 5
-    assert brier(CONFIDENCE, CORRECT).value == pytest.approx((3 * 0.0025 + 0.9025 + 0.0625) / 5)
+    assert brier(CONFIDENCE, CORRECT).value == pytest.approx(
+        (3 * 0.0025 + 0.9025 + 0.0625) / 5
+    )
     low, high = reliability(CONFIDENCE, CORRECT)
     assert (low.count, low.confidence, low.accuracy) == (1, 0.25, 0.0)
     assert (high.count, high.low, high.high, high.accuracy) == (4, 0.95, 0.95, 0.75)
-    assert (math.isnan(calibration_error([], []).value), reliability([], [])) == (True, ())
+    assert (math.isnan(calibration_error([], []).value), reliability([], [])) == (
+        True,
+        (),
+    )
     # Adaptive bins hold equal counts and keep ties together: |0.15 - 0.5| / 2 + |0.85 - 1| / 2.
-    assert calibration_error([0.1, 0.2, 0.8, 0.9], [1, 0, 1, 1], bins=2, adaptive=True).value == pytest.approx(0.25)
-    assert (adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist(), set(adaptive_bins([0.5] * 7, 3))) == ([1, 0, 1, 0], {0})
+    assert calibration_error(
+        [0.1, 0.2, 0.8, 0.9], [1, 0, 1, 1], bins=2, adaptive=True
+    ).value == pytest.approx(0.25)
+    assert (
+        adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist(),
+        set(adaptive_bins([0.5] * 7, 3)),
+    ) == ([1, 0, 1, 0], {0})
     # A border belongs to the upper bin, and one to the last.
     assert equal_bins([0.0, 0.1, 0.0999, 1.0]).tolist() == [0, 1, 0, 9]
-    for confidence, message in (([1.2], "no probability"), ([math.nan], "nan"), ([0.1, 0.2], "2 confidences for 1")):
+    for confidence, message in (
+        ([1.2], "no probability"),
+        ([math.nan], "nan"),
+        ([0.1, 0.2], "2 confidences for 1"),
+    ):
         for figure in (calibration_error, brier, reliability):
             with pytest.raises(ValueError, match=message):
                 figure(confidence, [1])
@@ -181,41 +252,76 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn() -> None:
     confidence = random.random(1000)
     correct = (random.random(1000) < confidence).astype(int)
     said, right = confidence.tolist(), correct.tolist()
-    theirs = torchmetrics.binary_calibration_error(torch.tensor(confidence), torch.tensor(correct), n_bins=10)
-    assert calibration_error(said, right).value == pytest.approx(float(theirs), abs=1e-6)
-    assert brier(said, right).value == pytest.approx(sklearn.brier_score_loss(correct, confidence))
+    theirs = torchmetrics.binary_calibration_error(
+        torch.tensor(confidence), torch.tensor(correct), n_bins=10
+    )
+    assert calibration_error(said, right).value == pytest.approx(
+        float(theirs), abs=1e-6
+    )
+    assert brier(said, right).value == pytest.approx(
+        sklearn.brier_score_loss(correct, confidence)
+    )
     for adaptive, strategy in ((False, "uniform"), (True, "quantile")):
         accuracy, mean = curve(correct, confidence, n_bins=10, strategy=strategy)
         shown = reliability(said, right, adaptive=adaptive)
         np.testing.assert_allclose([one.confidence for one in shown], mean, atol=0.002)
-        np.testing.assert_allclose([one.accuracy for one in shown], accuracy, atol=0.011)  # quantile borders move one
+        np.testing.assert_allclose(
+            [one.accuracy for one in shown], accuracy, atol=0.011
+        )  # quantile borders move one
     for count in (1, 2, 5, 30):
-        truth, predicted = ([str(label) for label in random.choice(list("abc"), count)] for _ in range(2))
+        truth, predicted = (
+            [str(label) for label in random.choice(list("abc"), count)]
+            for _ in range(2)
+        )
         found = classification(truth, predicted, ("a", "b", "c"))
-        expected = sklearn.precision_recall_fscore_support(truth, predicted, labels=list("abc"), zero_division=0)
+        expected = sklearn.precision_recall_fscore_support(
+            truth, predicted, labels=list("abc"), zero_division=0
+        )
         for at, one in enumerate(found.classes.values()):
             figures = (one.precision.value, one.recall.value, one.f1.value, one.support)
             assert figures == pytest.approx(tuple(column[at] for column in expected))
-        weighted = sklearn.f1_score(truth, predicted, average="weighted", zero_division=0)
-        macro = sklearn.f1_score(truth, predicted, labels=sorted(set(truth)), average="macro", zero_division=0)
-        assert (found.weighted_f1.value, found.macro_f1.value) == pytest.approx((weighted, macro))
+        weighted = sklearn.f1_score(
+            truth, predicted, average="weighted", zero_division=0
+        )
+        macro = sklearn.f1_score(
+            truth,
+            predicted,
+            labels=sorted(set(truth)),
+            average="macro",
+            zero_division=0,
+        )
+        assert (found.weighted_f1.value, found.macro_f1.value) == pytest.approx(
+            (weighted, macro)
+        )
         gold, given = random.random((2, count, 6)) < 0.3
-        pairs = pair_figures(*([set(np.flatnonzero(row)) for row in rows] for rows in (gold, given)))
-        expected = sklearn.precision_recall_fscore_support(gold, given, average="micro", zero_division=0)[:3]
-        assert (pairs.precision.value, pairs.recall.value, pairs.f1.value) == pytest.approx(expected)
+        pairs = pair_figures(
+            *([set(np.flatnonzero(row)) for row in rows] for rows in (gold, given))
+        )
+        expected = sklearn.precision_recall_fscore_support(
+            gold, given, average="micro", zero_division=0
+        )[:3]
+        assert (
+            pairs.precision.value,
+            pairs.recall.value,
+            pairs.f1.value,
+        ) == pytest.approx(expected)
 
 
 def sure(rights: int, wrongs: int) -> list[Observed]:
     """A model that is sure of Relevant, and right in some rows."""
     judgment = Judgment(ISREL, "row", (0.99, 0.01), 1.0)
-    return [Observed(f"q{i}", judgment, int(i >= rights)) for i in range(rights + wrongs)]
+    return [
+        Observed(f"q{i}", judgment, int(i >= rights)) for i in range(rights + wrongs)
+    ]
 
 
 def test_the_temperature_makes_confidence_the_share_that_is_right() -> None:
     """Right in 80 of 100 rows: the log-odds of .99 become those of .8, so T is near log 99 / log 4."""
     scaling = fit(sure(80, 20), biased=False)
     assert scaling.temperature == pytest.approx(math.log(99) / math.log(4), rel=0.1)
-    assert scaling(sure(1, 0)[0].judgment).probability("Relevant") == pytest.approx(0.8, abs=0.02)
+    assert scaling(sure(1, 0)[0].judgment).probability("Relevant") == pytest.approx(
+        0.8, abs=0.02
+    )
 
 
 def test_tokens_are_read_where_a_row_has_them() -> None:
@@ -237,13 +343,23 @@ def test_tokens_are_read_where_a_row_has_them() -> None:
         limits=EngineLimits(max_model_len=500, vocab_size=10_000),
     )
     found = observe([TrainingRow("r", "set/kind", "Is it?", parts)], prompting, engine)
-    assert [(one.judgment.role, one.right) for one in found] == [("retrieve", 0), ("isrel", 1), ("isuse", 3)]
+    assert [(one.judgment.role, one.right) for one in found] == [
+        ("retrieve", 0),
+        ("isrel", 1),
+        ("isuse", 3),
+    ]
     assert found[1].judgment.distribution == pytest.approx((0.75, 0.25))
     evidence = prompting.evidence(passage, 256).ids
-    assert engine.requests[1].prompt_ids == (*prompting.prompt("Is it?"), vocabulary.ids["[Retrieval]"], *evidence)
+    assert engine.requests[1].prompt_ids == (
+        *prompting.prompt("Is it?"),
+        vocabulary.ids["[Retrieval]"],
+        *evidence,
+    )
 
 
-def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(tmp_path: Path) -> None:
+def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
+    tmp_path: Path,
+) -> None:
     observed = sure(80, 20)
     found = calibrate(observed)
     figures = found[Role.RELEVANCE]
@@ -260,7 +376,9 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(tmp
     record = json.loads((tmp_path / "reflection.json").read_text())
     assert record["format"] == 1
     assert read_scalings(record[STORED]) == {Role.RELEVANCE: figures.scaling}
-    assert (tmp_path / "out" / "reliability-isrel.svg").read_bytes().startswith(b"<?xml")
+    assert (
+        (tmp_path / "out" / "reliability-isrel.svg").read_bytes().startswith(b"<?xml")
+    )
     with pytest.raises(UserError, match="nothing to draw"):
         plot_reliability({"none": ()}, tmp_path / "other.png")
     with pytest.raises(UserError, match="calibration needs 5"):
@@ -270,6 +388,14 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(tmp
 def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["eval", "calibration", str(tmp_path / "rows"), "--out", str(tmp_path / "out"), "--model", "none"]
+    command = [
+        "eval",
+        "calibration",
+        str(tmp_path / "rows"),
+        "--out",
+        str(tmp_path / "out"),
+        "--model",
+        "none",
+    ]
     assert main([*command, "--store", str(tmp_path)]) == 2
     assert "holds neither tokenizer_config.json" in capsys.readouterr().err

@@ -59,7 +59,10 @@ from selfrag.evaluation.task_files import TaskFile, read_task
 from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.requests import Failed, Generate
 
-PASSAGES = (Passage("good", "The answer is Paris.", "France"), Passage("bad", "It rained.", ""))
+PASSAGES = (
+    Passage("good", "The answer is Paris.", "France"),
+    Passage("bad", "It rained.", ""),
+)
 COLUMN = "citation_recall_nli (last word)"
 
 
@@ -73,17 +76,27 @@ def last_word(**identity: object) -> Ruled:
 
 
 def record(text: str, cited: str | None, **fields: object) -> Record:
-    item = Item(f"q{abs(hash((text, cited))) % 10**6}", "Where is", True, PASSAGES, **fields)
+    item = Item(
+        f"q{abs(hash((text, cited))) % 10**6}", "Where is", True, PASSAGES, **fields
+    )
     output = Output(text, (cited,) if cited else (), segments=((text, cited),))
     return Record(item, output, {one.id: one for one in PASSAGES})
 
 
 def test_citations_of_long_short_and_listed_answers() -> None:
     judge = last_word()
-    records = [record("In Paris. In Rome.", "good"), record("In Paris.", "bad"), record("In Paris.", None)]
+    records = [
+        record("In Paris. In Rome.", "good"),
+        record("In Paris.", "bad"),
+        record("In Paris.", None),
+    ]
     found = judge_citations(records, judge, kind="long")
     for name in ("recall", "precision"):
-        assert list(found.parts[f"citation_{name}_nli"].values()) == [(0.5, 1.0), (0.0, 1.0), (0.0, 1.0)]
+        assert list(found.parts[f"citation_{name}_nli"].values()) == [
+            (0.5, 1.0),
+            (0.0, 1.0),
+            (0.0, 1.0),
+        ]
     assert ("Title: France\nThe answer is Paris.", "In Paris.") in judge.asked
     judge_citations([record("Paris", "good")], judge, kind="short")
     assert judge.asked[-1][1] == "Where is Paris"
@@ -94,9 +107,19 @@ def test_citations_of_long_short_and_listed_answers() -> None:
 
 def test_what_is_left_out_and_what_counts_as_nothing() -> None:
     closed = record("B", "good", label="B", options=("x", "y"))
-    records = [record("Why?", "good"), record("", None), closed, replace(record("x", None), output=None)]
+    records = [
+        record("Why?", "good"),
+        record("", None),
+        closed,
+        replace(record("x", None), output=None),
+    ]
     found = judge_citations(records, last_word(), kind="long")
-    assert list(found.parts["citation_f1_nli"].values()) == [None, (0.0, 1.0), None, (0.0, 1.0)]
+    assert list(found.parts["citation_f1_nli"].values()) == [
+        None,
+        (0.0, 1.0),
+        None,
+        (0.0, 1.0),
+    ]
     assert found.undecided == dict.fromkeys(found.parts, 1)
 
 
@@ -107,7 +130,11 @@ def writes(text: str) -> Callable[[Generate], ScriptedReply]:
 def answered(folder: Path, data: TaskFile, text: str, **options: Any) -> Path:
     """A run that answers every question with `text`."""
     system = finetuned(1)
-    work = replace(job(folder, **options), system=system, identity={"name": folder.name, "model": {}})
+    work = replace(
+        job(folder, **options),
+        system=system,
+        identity={"name": folder.name, "model": {}},
+    )
     run(work, [data], lambda: Slow(writes(text), 0.0))
     return folder
 
@@ -118,21 +145,28 @@ def data(tmp_path: Path) -> TaskFile:
     row = {"task": "short_qa", "answers": ["Paris"], "gold_passage_ids": ["good"]}
     row["passages"] = [one.as_dict() for one in PASSAGES]
     asked = ("Where is", "Where is", "Where is", "Where is it?")
-    rows = [{"id": f"q{at}", "instruction": text, **row} for at, text in enumerate(asked)]
+    rows = [
+        {"id": f"q{at}", "instruction": text, **row} for at, text in enumerate(asked)
+    ]
     return read_task(data_file(tmp_path, *rows, name="places.jsonl"))
 
 
 @pytest.fixture
 def runs(tmp_path: Path, data: TaskFile) -> list[Path]:
     """One system that is right and cites a passage that says so, one that is wrong."""
-    return [answered(tmp_path / name, data, text) for name, text in (("right", "Paris"), ("wrong", "Rome"))]
+    return [
+        answered(tmp_path / name, data, text)
+        for name, text in (("right", "Paris"), ("wrong", "Rome"))
+    ]
 
 
 @pytest.fixture
 def ask(data: TaskFile) -> Callable[..., Any]:
     """`judge_run` on the items of the file."""
     items = {one.id: one for one in data.items}
-    return lambda folder, judges, *only, known=items: judge_run(folder, lambda *_: known, judges, *only)
+    return lambda folder, judges, *only, known=items: judge_run(
+        folder, lambda *_: known, judges, *only
+    )
 
 
 def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], ask: Any) -> None:
@@ -141,10 +175,16 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], ask: Any) ->
     for folder in runs:
         ask(folder, Judges(judge))
     assert (runs[0] / "places.jsonl").read_bytes() == before
-    assert len(judge.asked) == 4  # two questions, two systems: equal pairs are asked once
+    assert (
+        len(judge.asked) == 4
+    )  # two questions, two systems: equal pairs are asked once
     table = compare(read_runs(runs), against="wrong").tables[0]
     right, wrong = (row.figures[COLUMN] for row in table.rows)
-    assert (right.value, right.n, wrong.value) == (1.0, 3, 0.0)  # one verdict is missing
+    assert (right.value, right.n, wrong.value) == (
+        1.0,
+        3,
+        0.0,
+    )  # one verdict is missing
     assert table.rows[0].differences[COLUMN].value == 1.0
     assert f"right: 1 items have no {COLUMN}, as a verdict is missing" in table.notes
     assert COLUMN in markdown(compare(read_runs(runs)))
@@ -154,11 +194,16 @@ def test_two_judges_of_one_name_are_not_compared(runs: list[Path], ask: Any) -> 
     other = last_word(files={"model.safetensors": "abc"})
     for folder, judge in zip(runs, (last_word(), other), strict=True):
         ask(folder, Judges(judge))
-    with pytest.raises(UserError, match=r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than"):
+    with pytest.raises(
+        UserError,
+        match=r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than",
+    ):
         read_runs(runs)
     ask(runs[0], Judges(other))
     assert COLUMN in compare(read_runs(runs)).tables[0].metrics
-    next(runs[0].glob("places.judged.*.json")).unlink()  # a judge that not all runs have is left out
+    next(
+        runs[0].glob("places.judged.*.json")
+    ).unlink()  # a judge that not all runs have is left out
     assert COLUMN not in compare(read_runs(runs)).tables[0].metrics
     assert COLUMN in compare(read_runs(runs[1:])).tables[0].metrics
 
@@ -170,7 +215,10 @@ def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
         write_judged(folder, "places", Judged("other", {}, whole={"mauve": None}))
     found = compare(read_runs(runs), against="wrong")
     first, second = found.tables[0].rows
-    figure, difference = first.figures["mauve (gpt2)"], first.differences["mauve (gpt2)"]
+    figure, difference = (
+        first.figures["mauve (gpt2)"],
+        first.differences["mauve (gpt2)"],
+    )
     assert (figure.value, difference.value) == (0.9, pytest.approx(0.5))
     assert figure.low != figure.low
     assert second.figures["mauve (other)"] is None
@@ -178,27 +226,51 @@ def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
         assert "nan" not in text.lower()
 
 
-def test_passages_that_a_file_does_not_bring_are_read_from_traces(tmp_path: Path, data: TaskFile, ask: Any) -> None:
+def test_passages_that_a_file_does_not_bring_are_read_from_traces(
+    tmp_path: Path, data: TaskFile, ask: Any
+) -> None:
     bare = {one.id: replace(one, passages=()) for one in data.items}
-    kept, lost = (answered(tmp_path / str(traces), data, "Paris", traces=traces) for traces in (True, False))
+    kept, lost = (
+        answered(tmp_path / str(traces), data, "Paris", traces=traces)
+        for traces in (True, False)
+    )
     (found,) = ask(kept, Judges(last_word()), known=bare)["places"]
     assert found.parts["citation_recall_nli"]["q0"] == (1.0, 1.0)
-    with pytest.raises(UserError, match="passage 'good' is not known; give the index of the run, or run with traces"):
+    with pytest.raises(
+        UserError,
+        match="passage 'good' is not known; give the index of the run, or run with traces",
+    ):
         ask(lost, Judges(last_word()), known=bare)
 
 
-def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile, ask: Any) -> None:
-    items = {one.id: replace(one, claims=("in Paris", "in Oslo"), topic="Paris") for one in data.items}
-    judges = Judges(last_word(), knowledge=lambda queries, k: [PASSAGES[:k]] * len(queries), source={"index": "abc"})
+def test_figures_of_one_judge_are_in_one_file(
+    runs: list[Path], data: TaskFile, ask: Any
+) -> None:
+    items = {
+        one.id: replace(one, claims=("in Paris", "in Oslo"), topic="Paris")
+        for one in data.items
+    }
+    judges = Judges(
+        last_word(),
+        knowledge=lambda queries, k: [PASSAGES[:k]] * len(queries),
+        source={"index": "abc"},
+    )
     ask(runs[0], judges, ["citations", "claims", "facts"], known=items)
-    facts, own = sorted(read_judged(runs[0], "places"), key=lambda one: one.judge, reverse=True)
+    facts, own = sorted(
+        read_judged(runs[0], "places"), key=lambda one: one.judge, reverse=True
+    )
     assert (own.judge, own.parts["claim_recall"]["q0"]) == ("last word", (0.5, 1.0))
     assert set(own.parts) == {*CITATIONS, "claim_recall"}
-    assert (facts.judge, facts.parts["factscore_unpenalised"]["q0"]) == ("sentences, last word", (1.0, 1.0))
+    assert (facts.judge, facts.parts["factscore_unpenalised"]["q0"]) == (
+        "sentences, last word",
+        (1.0, 1.0),
+    )
     assert facts.identity["knowledge"] == {"index": "abc"}
 
 
-def test_damage_is_named_and_what_is_missing_is_asked_for(runs: list[Path], ask: Any) -> None:
+def test_damage_is_named_and_what_is_missing_is_asked_for(
+    runs: list[Path], ask: Any
+) -> None:
     judges = Judges(last_word())
     with locked_directory(runs[0]), pytest.raises(UserError, match="another process"):
         ask(runs[0], judges)  # its verdicts would be written into the other's lines
@@ -229,7 +301,9 @@ def test_damage_is_named_and_what_is_missing_is_asked_for(runs: list[Path], ask:
         families(["contains"])
 
 
-def test_the_command_asks_a_real_model(runs, data, tiny_nli, tmp_path, capsys, monkeypatch):
+def test_the_command_asks_a_real_model(
+    runs, data, tiny_nli, tmp_path, capsys, monkeypatch
+):
     command = ["eval", "judge", *map(str, runs), "--judge", f"nli:{tiny_nli}"]
     assert main(command) == 0
     assert "nli" in capsys.readouterr().out  # who judged
@@ -237,8 +311,12 @@ def test_the_command_asks_a_real_model(runs, data, tiny_nli, tmp_path, capsys, m
     assert judged.judge == tiny_nli.name
     assert judged.identity["files"]
     assert list(judged.parts["citation_recall_nli"]) == ["q0", "q1", "q2", "q3"]
-    with monkeypatch.context() as patched:  # every verdict is on disk: what the judge is is known without its weights
-        patched.setattr("transformers.AutoModelForSequenceClassification.from_pretrained", None)
+    with (
+        monkeypatch.context() as patched
+    ):  # every verdict is on disk: what the judge is is known without its weights
+        patched.setattr(
+            "transformers.AutoModelForSequenceClassification.from_pretrained", None
+        )
         assert main(command) == 0
     moved = tmp_path / "elsewhere"
     moved.mkdir()
@@ -260,37 +338,83 @@ def facts(*supported: bool | None) -> Facts:
 def test_the_score_by_hand() -> None:
     # 3 of 4 facts, and exp(1 - 10 / 4) for so few.
     values = (0.75 * math.exp(-1.5), 0.75, 4.0, 1.0)
-    wanted = {name: pytest.approx((value, 1.0)) for name, value in zip(NAMES, values, strict=True)}
+    wanted = {
+        name: pytest.approx((value, 1.0))
+        for name, value in zip(NAMES, values, strict=True)
+    }
     assert parts(facts(True, True, False, True)) == wanted
     assert (penalty(9), penalty(10), penalty(11)) == (math.exp(1 - 10 / 9), 1.0, 1.0)
     # Abstentions and failed items count as such only, missing verdicts nowhere.
-    assert parts(Facts()) == parts(None) == {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
-    assert parts(facts(True, None)) == parts(Facts(failed="no list")) == dict.fromkeys(NAMES)
+    assert (
+        parts(Facts())
+        == parts(None)
+        == {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
+    )
+    assert (
+        parts(facts(True, None))
+        == parts(Facts(failed="no list"))
+        == dict.fromkeys(NAMES)
+    )
 
 
-BIOS = [Item(f"q{at}", f"Tell me a bio of {name}", True, topic=name) for at, name in enumerate(["Ann", "Bob", "Eve"])]
+BIOS = [
+    Item(f"q{at}", f"Tell me a bio of {name}", True, topic=name)
+    for at, name in enumerate(["Ann", "Bob", "Eve"])
+]
 
 
 def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path: Path) -> None:
-    outputs = {"q0": Output("Ann wrote. Ann died."), "q1": Output("I do not know."), "q2": None}
+    outputs = {
+        "q0": Output("Ann wrote. Ann died."),
+        "q1": Output("I do not know."),
+        "q2": None,
+    }
     assert write_input(tmp_path / "in.jsonl", BIOS, outputs) == 3
-    rows = [json.loads(line) for line in (tmp_path / "in.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "in.jsonl").read_text().splitlines()
+    ]
     wanted = [("Ann", "Ann wrote. Ann died."), ("Bob", ""), ("Eve", "")]
     assert [(row["topic"], row["output"]) for row in rows] == wanted
-    decisions = [[{"atom": "Ann wrote.", "is_supported": True}, {"atom": "Ann died.", "is_supported": 0}], None, None]
+    decisions = [
+        [
+            {"atom": "Ann wrote.", "is_supported": True},
+            {"atom": "Ann died.", "is_supported": 0},
+        ],
+        None,
+        None,
+    ]
     out = tmp_path / "in_factscore_output.json"
-    out.write_text(json.dumps({"score": 0.1, "respond_ratio": 1 / 3, "decisions": decisions}))
+    out.write_text(
+        json.dumps({"score": 0.1, "respond_ratio": 1 / 3, "decisions": decisions})
+    )
     found = read_output(out, BIOS)
-    assert found == {"q0": Facts((Fact("Ann wrote.", True), Fact("Ann died.", False))), "q1": Facts(), "q2": Facts()}
-    judged = facts_judged([Record(item, outputs[item.id], {}) for item in BIOS], found, "official", {})
-    assert judged.parts["factscore_unpenalised"] == {"q0": (0.5, 1.0), "q1": None, "q2": None}
-    assert judged.parts["responds"] == {"q0": (1.0, 1.0), "q1": (0.0, 1.0), "q2": (0.0, 1.0)}
+    assert found == {
+        "q0": Facts((Fact("Ann wrote.", True), Fact("Ann died.", False))),
+        "q1": Facts(),
+        "q2": Facts(),
+    }
+    judged = facts_judged(
+        [Record(item, outputs[item.id], {}) for item in BIOS], found, "official", {}
+    )
+    assert judged.parts["factscore_unpenalised"] == {
+        "q0": (0.5, 1.0),
+        "q1": None,
+        "q2": None,
+    }
+    assert judged.parts["responds"] == {
+        "q0": (1.0, 1.0),
+        "q1": (0.0, 1.0),
+        "q2": (0.0, 1.0),
+    }
     with pytest.raises(UserError, match="no output for item 'q1'"):
         write_input(tmp_path / "in.jsonl", BIOS, {"q0": None})
     for content, message in (
         ("[]", "has no 'decisions'"),
         ('{"decisions": [null]}', "on 1 answers, the file 3 items"),
-        ('{"decisions": [[{"atom": "x", "is_supported": "yes"}], null, null]}', "neither true nor false"),
+        (
+            '{"decisions": [[{"atom": "x", "is_supported": "yes"}], null, null]}',
+            "neither true nor false",
+        ),
         ('{"decisions": [["x"], null, null]}', "are none"),
     ):
         out.write_text(content)
@@ -298,43 +422,77 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path: Path) ->
             read_output(out, BIOS)
 
 
-def test_the_official_tool_between_two_commands(runs: list[Path], data: TaskFile, tmp_path: Path, capsys: Any) -> None:
+def test_the_official_tool_between_two_commands(
+    runs: list[Path], data: TaskFile, tmp_path: Path, capsys: Any
+) -> None:
     command = ["eval", "facts", str(runs[0]), "places"]
     assert main(command) != 0
     assert "--write FILE.jsonl before" in capsys.readouterr().err
     assert main([*command, "--write", str(tmp_path / "in.jsonl")]) != 0
     assert "item 'q0' has no 'topic'" in capsys.readouterr().err
-    rows = [json.loads(line) | {"topic": "Paris"} for line in data.path.read_text().splitlines()]
-    folder = answered(tmp_path / "bios", read_task(data_file(tmp_path, *rows, name="places.jsonl")), "Paris")
+    rows = [
+        json.loads(line) | {"topic": "Paris"}
+        for line in data.path.read_text().splitlines()
+    ]
+    folder = answered(
+        tmp_path / "bios",
+        read_task(data_file(tmp_path, *rows, name="places.jsonl")),
+        "Paris",
+    )
     command = ["eval", "facts", str(folder), "places"]
     assert main([*command, "--write", str(tmp_path / "in.jsonl")]) == 0
-    assert json.loads((tmp_path / "in.jsonl").read_text().splitlines()[0])["topic"] == "Paris"
+    assert (
+        json.loads((tmp_path / "in.jsonl").read_text().splitlines()[0])["topic"]
+        == "Paris"
+    )
     decisions = [[{"atom": "x", "is_supported": at < 3}] * 11 for at in range(4)]
     (tmp_path / "out.json").write_text(json.dumps({"decisions": decisions}))
     assert main([*command, "--read", str(tmp_path / "out.json")]) == 0
     (row,) = compare(read_runs([folder])).tables[0].rows
-    score, count = (row.figures[f"{name} (factscore.factscorer)"] for name in ("factscore", "facts"))
+    score, count = (
+        row.figures[f"{name} (factscore.factscorer)"] for name in ("factscore", "facts")
+    )
     assert (score.value, count.value) == (0.75, 11.0)
 
 
 def test_splitting() -> None:
     found = read_facts("Sure:\n- Ann wrote.\n  * Ann died.\n2. Ann lived. \n\n-no\n")
     assert found == ("Ann wrote.", "Ann died.", "Ann lived.")
-    assert load_splitter("sentences").split(["Ann wrote [1]. Ann died.", ""]) == [("Ann wrote.", "Ann died."), ()]
-    prompted = PromptedSplitter(writing("- Ann wrote.\n- Ann was kind."), "facts by m", {"model": "m"})
+    assert load_splitter("sentences").split(["Ann wrote [1]. Ann died.", ""]) == [
+        ("Ann wrote.", "Ann died."),
+        (),
+    ]
+    prompted = PromptedSplitter(
+        writing("- Ann wrote.\n- Ann was kind."), "facts by m", {"model": "m"}
+    )
     two = ("Ann wrote.", "Ann was kind.")
-    assert prompted.split(["Ann, who was kind, wrote.", "", "Ann sang. Bob died."]) == [two, (), two * 2]
-    assert PromptedSplitter(writing("Ann wrote."), "facts by m", {}).split(["Ann wrote."]) == [None]
+    assert prompted.split(["Ann, who was kind, wrote.", "", "Ann sang. Bob died."]) == [
+        two,
+        (),
+        two * 2,
+    ]
+    assert PromptedSplitter(writing("Ann wrote."), "facts by m", {}).split(
+        ["Ann wrote."]
+    ) == [None]
 
     def fails(request: ModelRequest) -> Completion | Failed:
-        return Failed("gone") if "rained" in request.prompt.messages[0].content else Completion("- fact")
+        return (
+            Failed("gone")
+            if "rained" in request.prompt.messages[0].content
+            else Completion("- fact")
+        )
 
-    assert PromptedSplitter(Answering(fails), "facts by m", {}).split(["Ann. It rained.", "Ann."]) == [None, ("fact",)]
+    assert PromptedSplitter(Answering(fails), "facts by m", {}).split(
+        ["Ann. It rained.", "Ann."]
+    ) == [None, ("fact",)]
 
 
 def test_facts_are_looked_up_under_their_topic() -> None:
     def search(queries: Sequence[str], k: int) -> list[list[Passage]]:
-        return [[Passage("p", "Ann wrote", "Ann")][:k] if query.startswith("Ann ") else [] for query in queries]
+        return [
+            [Passage("p", "Ann wrote", "Ann")][:k] if query.startswith("Ann ") else []
+            for query in queries
+        ]
 
     judge = Ruled(lambda known, said: set(said.split()) <= set(known.split()))
     said = ["Ann wrote\n\nAnn died", "Ann wrote", "I do not know."]
@@ -344,7 +502,10 @@ def test_facts_are_looked_up_under_their_topic() -> None:
         Facts((Fact("Ann wrote", False),)),  # nothing is found on Bob
         Facts(),
     ]
-    assert judge.asked == [("Title: Ann\nAnn wrote", "Ann wrote"), ("Title: Ann\nAnn wrote", "Ann died")]
+    assert judge.asked == [
+        ("Title: Ann\nAnn wrote", "Ann wrote"),
+        ("Title: Ann\nAnn wrote", "Ann died"),
+    ]
 
 
 # MAUVE
@@ -359,49 +520,81 @@ class Drawn:
         return {"kind": "drawn"}
 
     def embed(self, texts: Sequence[str]) -> Any:
-        noise = np.random.default_rng(len(texts)).normal(scale=0.01, size=(len(texts), 4))
-        return noise + [[1.0, 0, 0, 0] if text.startswith("a") else [0, 1.0, 0, 0] for text in texts]
+        noise = np.random.default_rng(len(texts)).normal(
+            scale=0.01, size=(len(texts), 4)
+        )
+        return noise + [
+            [1.0, 0, 0, 0] if text.startswith("a") else [0, 1.0, 0, 0] for text in texts
+        ]
 
 
-def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(monkeypatch: Any) -> None:
+def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
+    monkeypatch: Any,
+) -> None:
     pytest.importorskip("mauve", reason="mauve-text is not installed")
     pytest.importorskip("faiss", reason="faiss is not installed")
     mixed = [("a" if at % 2 else "b") + str(at) for at in range(40)]
-    same, other = mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2)), mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2))
+    same, other = (
+        mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2)),
+        mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2)),
+    )
     assert 0.95 < same.low <= same.value <= same.high <= 1.0
     assert other.value < 0.05
     assert (same.texts, same.features) == (40, "drawn")
     assert mauve(["a"] * 20, ["b"] * 10 + [" "] * 10, Drawn()) is None
-    records = [Record(Item(f"q{at}", "", True, references=("a", "b")), Output("a"), {}) for at in range(20)]
+    records = [
+        Record(Item(f"q{at}", "", True, references=("a", "b")), Output("a"), {})
+        for at in range(20)
+    ]
     assert (judge_likeness(records, Drawn()).whole["mauve"] or {})["texts"] == 20
     assert judge_likeness(records[:19], Drawn()).whole == {"mauve": None}
     with pytest.raises(UserError, match="2 human texts for 1"):
         mauve(["a", "b"], ["a"], Drawn())
     monkeypatch.setitem(sys.modules, "mauve", None)
-    with pytest.raises(MissingExtraError, match=r"mauve is not installed; run: .*mauve"):
+    with pytest.raises(
+        MissingExtraError, match=r"mauve is not installed; run: .*mauve"
+    ):
         mauve(["a"] * 20, ["b"] * 20, Drawn())
 
 
-def test_answers_are_judged_as_alce_prepares_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_judged_as_alce_prepares_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert as_alce("q", "w " * 200) == "q" + " w" * 99
     seen: list[list[str]] = []
-    monkeypatch.setattr("selfrag.evaluation.judging.mauve", lambda human, said, features: seen.extend((human, said)))
-    item = Item("q", "what", True, query="who?", references=("Ann did.\nIn May.!", "second"))
+    monkeypatch.setattr(
+        "selfrag.evaluation.judging.mauve",
+        lambda human, said, features: seen.extend((human, said)),
+    )
+    item = Item(
+        "q", "what", True, query="who?", references=("Ann did.\nIn May.!", "second")
+    )
     texts = ("Ann did [1], in May [2][3].\nQuestion: what?", "[1]", " ")
-    judge_likeness([*(Record(item, Output(text), {}) for text in texts), Record(item, None, {})], Drawn())
+    judge_likeness(
+        [*(Record(item, Output(text), {}) for text in texts), Record(item, None, {})],
+        Drawn(),
+    )
     assert seen == [["who? Ann did. In May"], ["who? Ann did, in May"]]
 
 
-def test_features_are_the_last_states_and_those_of_mauve_text_whatever_the_batch(tiny_gpt2: Path) -> None:
+def test_features_are_the_last_states_and_those_of_mauve_text_whatever_the_batch(
+    tiny_gpt2: Path,
+) -> None:
     torch = pytest.importorskip("torch")
     made = HiddenStates.load(str(tiny_gpt2))
-    texts = ["The capital of France is Paris.", "Water", "In 1969 two people walked on the Moon."]
+    texts = [
+        "The capital of France is Paris.",
+        "Water",
+        "In 1969 two people walked on the Moon.",
+    ]
     found = made.embed(texts)
     tokens = [made.tokenizer(text, return_tensors="pt").input_ids for text in texts]
     with torch.inference_mode():
         states = [made.model(ids).last_hidden_state[0, -1].numpy() for ids in tokens]
     assert found == pytest.approx(np.array(states), abs=1e-4)
-    one_by_one = HiddenStates(made.model, made.tokenizer, made.source, made.files, 1).embed(texts)
+    one_by_one = HiddenStates(
+        made.model, made.tokenizer, made.source, made.files, 1
+    ).embed(texts)
     assert one_by_one == pytest.approx(found, abs=1e-4)
     with pytest.raises(UserError, match="empty text"):
         made.embed([""])

@@ -19,7 +19,12 @@ from structure import Structure
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.evaluation.comparison import Comparison, ComparisonRow, ComparisonTable, read_runs
+from selfrag.evaluation.comparison import (
+    Comparison,
+    ComparisonRow,
+    ComparisonTable,
+    read_runs,
+)
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.report import (
@@ -52,7 +57,20 @@ def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
     runs: list[Path], capsys, monkeypatch, width: int, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["eval", "report", str(runs[0].parent), "--only", "short", "--against", "finetuned"]) == 0
+    assert (
+        main(
+            [
+                "eval",
+                "report",
+                str(runs[0].parent),
+                "--only",
+                "short",
+                "--against",
+                "finetuned",
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= width
     assert re.search(r"\[\d+\.\d, 100\.0\]", shown)  # an interval is never broken
@@ -60,7 +78,9 @@ def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
     assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
 
 
-def test_what_cannot_be_done_is_one_line(runs: list[Path], tmp_path: Path, capsys) -> None:
+def test_what_cannot_be_done_is_one_line(
+    runs: list[Path], tmp_path: Path, capsys
+) -> None:
     both, ours = list(map(str, runs)), str(runs[0])
     for words, said in (
         (["report", str(tmp_path / "none")], "holds no run: manifest.json is missing"),
@@ -79,13 +99,19 @@ def copied(runs: list[Path], tmp_path: Path) -> list[Path]:
     return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
 
 
-def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(runs: list[Path]) -> None:
+def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(
+    runs: list[Path],
+) -> None:
     found = read_runs(runs)
     (short, long), again = read_cases(found, 3, seed=1), read_cases(found, 3, seed=1)
     assert [case.id for case in short.cases] == [case.id for case in again[0].cases]
     assert (len(short.cases), short.items, len(long.cases), long.items) == (3, 8, 3, 3)
     ours, other = next(case for case in short.cases if case.id == "short_qa-5").outcomes
-    assert (ours.output.text, ours.output.segments, ours.share) == ("Paris.", (("Paris.", "d1"),), 1.0)
+    assert (ours.output.text, ours.output.segments, ours.share) == (
+        "Paris.",
+        (("Paris.", "d1"),),
+        1.0,
+    )
     assert ours.trace.question == "Question 5?"
     assert "no memory left" in str(other.error)
     assert (other.output.text, other.share, other.trace) == ("", 0.0, None)
@@ -112,26 +138,41 @@ def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None
 
 def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
     path = copied[0] / "short.jsonl"
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records = [
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     records[0]["trace"] = {"question": "Q"}
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    first, second = [case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases][:2]
+    first, second = [
+        case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases
+    ][:2]
     assert first.trace is None
     assert "no trace in JSON" in str(first.damage)
     assert second.trace.question == "Question 1?"
     records[2]["read"] = 3
     path.write_text("".join(json.dumps(one) + "\n" for one in records))
-    with pytest.raises(UserError, match=r"short\.jsonl:3: .*'short_qa-2' is no record of an answer"):
+    with pytest.raises(
+        UserError, match=r"short\.jsonl:3: .*'short_qa-2' is no record of an answer"
+    ):
         read_cases(read_runs(copied), 99)
 
 
 # The page
 
 
-def outcome(system: str = "ours", share: float = 1.0, **changes: object) -> SystemOutcome:
-    answer = {"text": "Paris.", "segments": (("Paris.", "d1"),), "read": ("d1",), "usage": {"searches": 2}}
+def outcome(
+    system: str = "ours", share: float = 1.0, **changes: object
+) -> SystemOutcome:
+    answer = {
+        "text": "Paris.",
+        "segments": (("Paris.", "d1"),),
+        "read": ("d1",),
+        "usage": {"searches": 2},
+    }
     output = Output(**{key: changes.pop(key, value) for key, value in answer.items()})
-    return replace(SystemOutcome(system, output, None, {"contains": (share, 1.0)}, None), **changes)
+    return replace(
+        SystemOutcome(system, output, None, {"contains": (share, 1.0)}, None), **changes
+    )
 
 
 def hostile_page(text: str) -> Structure:
@@ -139,24 +180,70 @@ def hostile_page(text: str) -> Structure:
     scores = {f"m{text}": (1.0, 1.0)}
     made = {"trace": reported.hostile(text), "usage": {f"u{text}": 3}, "scores": scores}
     traced = outcome(f"s{text}", text=text, **made)
-    bare = outcome(f"t{text}", text=text, error=text, damage=text, segments=((text, text),), read=(text,))
-    passages, gold = (Passage(f"d1{text}", f"Text.{text}", f"Title{text}"),), (f"gold{text}",)
-    item = Item(f"q{text}", f"Ask{text}", True, passages, frozenset({f"d1{text}"}), gold, references=gold)
-    file = {"settings": {"task": {"kind": f"short{text}"}, "items": 1, "rows": 2, "sha256": f"ab{text}", "limit": text}}
+    bare = outcome(
+        f"t{text}",
+        text=text,
+        error=text,
+        damage=text,
+        segments=((text, text),),
+        read=(text,),
+    )
+    passages, gold = (
+        (Passage(f"d1{text}", f"Text.{text}", f"Title{text}"),),
+        (f"gold{text}",),
+    )
+    item = Item(
+        f"q{text}",
+        f"Ask{text}",
+        True,
+        passages,
+        frozenset({f"d1{text}"}),
+        gold,
+        references=gold,
+    )
+    file = {
+        "settings": {
+            "task": {"kind": f"short{text}"},
+            "items": 1,
+            "rows": 2,
+            "sha256": f"ab{text}",
+            "limit": text,
+        }
+    }
     about = {"commit": f"c{text}", "time": text, "versions": {f"v{text}": text}}
-    identity = {"engine": text, "model": {f"model.safetensors{text}": text}, "system": {"kind": text}}
+    identity = {
+        "engine": text,
+        "model": {f"model.safetensors{text}": text},
+        "system": {"kind": text},
+    }
     manifest = {"identity": identity, "about": about, "files": {f"file{text}": file}}
     table = ComparisonTable(
-        f"f{text}", text, ("contains",), 1, (ComparisonRow(f"s{text}", {"contains": None}, {}, None, 0),), (text,)
+        f"f{text}",
+        text,
+        ("contains",),
+        1,
+        (ComparisonRow(f"s{text}", {"contains": None}, {}, None, 0),),
+        (text,),
     )
-    cases = CaseFile(f"file{text}", (ItemCase(f"q{text}", item, (traced, bare)),), 9, text or None)
-    return Structure(render(Report(Comparison(None, (table,), None), {f"s{text}": manifest}, (cases,), 3)))
+    cases = CaseFile(
+        f"file{text}", (ItemCase(f"q{text}", item, (traced, bare)),), 9, text or None
+    )
+    return Structure(
+        render(
+            Report(
+                Comparison(None, (table,), None), {f"s{text}": manifest}, (cases,), 3
+            )
+        )
+    )
 
 
 def check(found: Structure) -> None:
     found.check_inert(TAGS, ATTRIBUTES)
     assert not found.unseen()
-    assert all(str(value).startswith("data:image/svg+xml;base64,") for value in found.values("src"))
+    assert all(
+        str(value).startswith("data:image/svg+xml;base64,")
+        for value in found.values("src")
+    )
     found.text().encode()
 
 
@@ -176,11 +263,20 @@ def test_the_report_of_real_runs(runs: list[Path]) -> None:
         assert part in found.text(), part
     pictures = [dict(attrs) for tag, attrs in found.tags if tag == "img"]
     assert len(pictures) == 3
-    assert re.search(r"contains of reflective 100\.0 .*; finetuned 50\.0 \[", str(pictures[1]["alt"]))
+    assert re.search(
+        r"contains of reflective 100\.0 .*; finetuned 50\.0 \[", str(pictures[1]["alt"])
+    )
     # It is readable by ear.
     tags = [tag for tag, _ in found.tags]
-    assert (tags.count("table"), tags.count("details")) == (tags.count("caption"), tags.count("summary"))
-    assert all(dict(attrs).get("scope") in ("row", "col") for tag, attrs in found.tags if tag == "th")
+    assert (tags.count("table"), tags.count("details")) == (
+        tags.count("caption"),
+        tags.count("summary"),
+    )
+    assert all(
+        dict(attrs).get("scope") in ("row", "col")
+        for tag, attrs in found.tags
+        if tag == "th"
+    )
     assert all(dict(attrs).get("alt") for tag, attrs in found.tags if tag == "img")
     levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
@@ -188,19 +284,28 @@ def test_the_report_of_real_runs(runs: list[Path]) -> None:
 
 
 def test_what_is_not_at_hand_is_said() -> None:
-    text = Structure(parts().article(ItemCase("q", None, (outcome(read=("d1", "d2")),)), "item")).text()
+    text = Structure(
+        parts().article(ItemCase("q", None, (outcome(read=("d1", "d2")),)), "item")
+    ).text()
     assert "not at hand" in text
     assert "was shown: d1, d2" in text
     right, wrong = outcome("a"), outcome("b", 0.0, error="gone")
-    for outcomes, kinds in (((right,), {"right"}), ((right, wrong), {"wrong", "differ", "failed"})):
+    for outcomes, kinds in (
+        ((right,), {"right"}),
+        ((right, wrong), {"wrong", "differ", "failed"}),
+    ):
         assert ItemCase("q", None, outcomes).kinds == {"all", *kinds}
 
 
-def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs: list[Path], tmp_path: Path) -> None:
+def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(
+    browser, runs: list[Path], tmp_path: Path
+) -> None:
     report = read_report(runs, against="finetuned")
     file = write(report, tmp_path / "a report.html")
     page, seen = browsing.opened(browser, file, viewport={"width": 400, "height": 700})
-    assert [url for url in seen["requests"] if not url.startswith("data:image/svg+xml")] == [file.as_uri()]
+    assert [
+        url for url in seen["requests"] if not url.startswith("data:image/svg+xml")
+    ] == [file.as_uri()]
     assert seen["dialogs"] == seen["errors"] == []
     moved = page.evaluate("""() => {
         const box = document.querySelector('.results .scroll'), name = box.querySelector('tbody th')
@@ -210,7 +315,9 @@ def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs: lis
     }""")
     assert moved[0] > 100  # a wide table scrolls, and the names of the systems stay
     assert abs(moved[1]) < 1
-    drawn = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 100)")
+    drawn = page.evaluate(
+        "[...document.images].map(image => image.complete && image.naturalWidth > 100)"
+    )
     assert drawn == [True] * 3
     answer = page.locator("#item-0-0-0")
     segment, tree = answer.locator("table").first, answer.locator("svg").first
@@ -250,28 +357,58 @@ def table(*names: str, head: str = "contains") -> ComparisonTable:
         return ComparisonRow(name, figures, {}, 0.5, 0)
 
     metrics = (head, "retrieval_rate", "prompt_tokens", "generated_tokens")
-    return ComparisonTable("set", "short", metrics, 9, tuple(row(i, name) for i, name in enumerate(names)))
+    return ComparisonTable(
+        "set", "short", metrics, 9, tuple(row(i, name) for i, name in enumerate(names))
+    )
 
 
 def test_the_panels_hold_the_figures() -> None:
     shown = table("a", "b", "c")
-    assert spoken(shown).startswith("set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]")
+    assert spoken(shown).startswith(
+        "set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]"
+    )
     scores, tokens, _ = draw_tables([shown]).axes
-    assert [label.get_text() for label in scores.get_yticklabels()] == ["1  a", "2  b", "3  c"]
+    assert [label.get_text() for label in scores.get_yticklabels()] == [
+        "1  a",
+        "2  b",
+        "3  c",
+    ]
     assert scores.get_xlabel() == "contains, % with 95% interval"
-    assert [bar.lines[0].get_xdata()[0] for bar in scores.containers] == pytest.approx([20, 50, 40])
-    points = [(bar.lines[0].get_xdata()[0], bar.lines[0].get_ydata()[0]) for bar in tokens.containers]
-    assert points == [pytest.approx((110, 20)), pytest.approx((210, 50)), pytest.approx((310, 40))]
+    assert [bar.lines[0].get_xdata()[0] for bar in scores.containers] == pytest.approx(
+        [20, 50, 40]
+    )
+    points = [
+        (bar.lines[0].get_xdata()[0], bar.lines[0].get_ydata()[0])
+        for bar in tokens.containers
+    ]
+    assert points == [
+        pytest.approx((110, 20)),
+        pytest.approx((210, 50)),
+        pytest.approx((310, 40)),
+    ]
     (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
-    assert list(front.get_xdata()) == pytest.approx([110, 210])  # c costs more than b and is worse
+    assert list(front.get_xdata()) == pytest.approx(
+        [110, 210]
+    )  # c costs more than b and is worse
     with pytest.raises(UserError, match="nothing to draw"):
         draw_tables(
-            [ComparisonTable("set", "short", ("contains",), 9, (ComparisonRow("a", {"contains": None}, {}, 0.5, 0),))]
+            [
+                ComparisonTable(
+                    "set",
+                    "short",
+                    ("contains",),
+                    9,
+                    (ComparisonRow("a", {"contains": None}, {}, 0.5, 0),),
+                )
+            ]
         )
 
 
 def test_names_of_others_are_only_text() -> None:
-    text = "$\\frac{1}{$ <b>&</b> \ud83d\u202e\x1b[31m\n\u0645 " + reported.HOSTILE["closing"]
+    text = (
+        "$\\frac{1}{$ <b>&</b> \ud83d\u202e\x1b[31m\n\u0645 "
+        + reported.HOSTILE["closing"]
+    )
     drawn = encoded(draw_tables([table(text, "b", head=text)]), ".svg").decode()
     root = ElementTree.fromstring(drawn)
     assert "$\\frac{1}{$ <b>&</b>" in "".join(root.itertext())
@@ -286,21 +423,32 @@ def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
         assert paths[0].read_bytes() == paths[1].read_bytes()
         assert paths[0].read_bytes().startswith(start)
     assert len(list(tmp_path.iterdir())) == 4
-    for name, said in (("x.gif", r"a plot ends in \.png, \.svg, \.pdf"), ("none/x.svg", "cannot write")):
+    for name, said in (
+        ("x.gif", r"a plot ends in \.png, \.svg, \.pdf"),
+        ("none/x.svg", "cannot write"),
+    ):
         with pytest.raises(UserError, match=said):
             save(drawn, tmp_path / name)
 
 
-def test_the_examples_of_the_guide_run(runs: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_examples_of_the_guide_run(
+    runs: list[Path], tmp_path: Path, monkeypatch, capsys
+) -> None:
     for run, name in zip(runs, ("selfrag-adaptive", "rag-1"), strict=True):
         made = Path(shutil.copytree(run, tmp_path / "runs" / name))
         manifest = (made / "manifest.json").read_text()
-        (made / "manifest.json").write_text(re.sub(r'"name": ?"\w+"', f'"name": "{name}"', manifest, count=1))
+        (made / "manifest.json").write_text(
+            re.sub(r'"name": ?"\w+"', f'"name": "{name}"', manifest, count=1)
+        )
     monkeypatch.chdir(tmp_path)
     code = "".join(re.findall(r"^```python\n(.*?)^```", GUIDE, flags=re.M | re.S))
-    exec(compile(code, "reports.md", "exec", dont_inherit=True), {"__name__": "__docs__"})  # the point of this test
+    exec(
+        compile(code, "reports.md", "exec", dont_inherit=True), {"__name__": "__docs__"}
+    )  # the point of this test
     assert len(capsys.readouterr().out.splitlines()) == 4
-    lines = "".join(re.findall(r"^```bash\n(.*?)^```", GUIDE, flags=re.M | re.S)).splitlines()
+    lines = "".join(
+        re.findall(r"^```bash\n(.*?)^```", GUIDE, flags=re.M | re.S)
+    ).splitlines()
     assert len(lines) == 2
     for program, *words in map(shlex.split, lines):
         assert (program, main(words)) == ("selfrag", 0), words

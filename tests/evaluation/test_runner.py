@@ -34,7 +34,15 @@ from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation import runner
 from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
-from selfrag.evaluation.runner import Source, Work, answer, answer_on_ray, record_of, run, run_all
+from selfrag.evaluation.runner import (
+    Source,
+    Work,
+    answer,
+    answer_on_ray,
+    record_of,
+    run,
+    run_all,
+)
 from selfrag.evaluation.systems import SYSTEMS, Reflective
 from selfrag.evaluation.task import SHORT
 from selfrag.reflection.requests import Failed, Generate
@@ -75,21 +83,28 @@ def recorded(log: Path) -> int:
 
 def complete(folder: Path) -> bool:
     """Whether the run of a folder has every item, in order."""
-    return [record["id"] for record in read_records(folder / "set.jsonl")] == [item.id for item in ITEMS]
+    return [record["id"] for record in read_records(folder / "set.jsonl")] == [
+        item.id for item in ITEMS
+    ]
 
 
 def no_engine() -> Any:
     raise AssertionError("nothing is left to run")
 
 
-def test_a_run_records_every_item_in_order_and_counts_what_failed(tmp_path: Path) -> None:
+def test_a_run_records_every_item_in_order_and_counts_what_failed(
+    tmp_path: Path,
+) -> None:
     results = start(tmp_path)
     records = read_records(tmp_path / "set.jsonl")
     assert complete(tmp_path)
     assert "no memory" in records[5]["error"]
     assert records[5]["scores"]["contains"] == [0.0, 1.0]
     assert records[5]["scores"]["prompt_tokens"] is None
-    assert [records[at]["scores"]["contains"] for at in (3, 4)] == [[1.0, 1.0], [0.0, 1.0]]
+    assert [records[at]["scores"]["contains"] for at in (3, 4)] == [
+        [1.0, 1.0],
+        [0.0, 1.0],
+    ]
     assert {"items": len(ITEMS), "failed": 1}.items() <= results["set"].items()
     said = failures(tmp_path, results) or ""
     assert said.startswith(f"1 failed, such as {ITEMS[5].id} of set: ")
@@ -111,21 +126,31 @@ def test_killed_at_random_points_the_file_is_the_same(tmp_path: Path) -> None:
         before = recorded(log)
         if before == len(ITEMS):
             break
-        child = subprocess.Popen([sys.executable, str(SCRIPT), str(killed), "0.02"], env=ENVIRONMENT)
+        child = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(killed), "0.02"], env=ENVIRONMENT
+        )
         wanted = before + draw.randint(0, 2)
         while child.poll() is None and recorded(log) < wanted:
             time.sleep(0.002)
         time.sleep(draw.random() * 0.03)
         child.send_signal(signal.SIGKILL)
         kills += child.wait() == -signal.SIGKILL
-        if draw.random() < 0.5 and log.exists():  # as a write that the power cut stopped half way
+        if (
+            draw.random() < 0.5 and log.exists()
+        ):  # as a write that the power cut stopped half way
             with log.open("ab") as stream:
-                stream.write('{"record": {"id": "q7", "text": "Rö'.encode()[: draw.randint(1, 36)])
+                stream.write(
+                    '{"record": {"id": "q7", "text": "Rö'.encode()[
+                        : draw.randint(1, 36)
+                    ]
+                )
     assert kills >= 3
     start(killed)
     ids = [json.loads(line)["record"]["id"] for line in log.read_bytes().splitlines()]
     assert sorted(ids) == sorted(item.id for item in ITEMS)
-    assert (killed / "set.jsonl").read_bytes() == (tmp_path / "whole" / "set.jsonl").read_bytes()
+    assert (killed / "set.jsonl").read_bytes() == (
+        tmp_path / "whole" / "set.jsonl"
+    ).read_bytes()
 
 
 def test_killed_between_the_last_record_and_the_end(tmp_path: Path) -> None:
@@ -138,7 +163,9 @@ def test_killed_between_the_last_record_and_the_end(tmp_path: Path) -> None:
 
     assert run(job(tmp_path), [FILE], no_engine)["set"] == result
     assert (tmp_path / "set.jsonl").read_bytes() == whole
-    (tmp_path / "set.log.jsonl").unlink()  # a log that somebody threw away costs the times only
+    (
+        tmp_path / "set.log.jsonl"
+    ).unlink()  # a log that somebody threw away costs the times only
     assert run(job(tmp_path), [FILE], no_engine)["set"]["items"] == len(ITEMS)
 
 
@@ -151,9 +178,13 @@ def test_failed_items_are_run_again_on_request(tmp_path: Path) -> None:
         return ScriptedReply((*b"", 0))
 
     for again, failed, count in ((False, 1, 0), (True, 0, 1)):
-        results = run(job(tmp_path, retry_failed=again), [FILE], lambda: Slow(mended, 0.0))
+        results = run(
+            job(tmp_path, retry_failed=again), [FILE], lambda: Slow(mended, 0.0)
+        )
         assert (results["set"]["failed"], len(asked)) == (failed, count)
-    assert [record["error"] for record in read_records(tmp_path / "set.jsonl")] == [None] * len(ITEMS)
+    assert [record["error"] for record in read_records(tmp_path / "set.jsonl")] == [
+        None
+    ] * len(ITEMS)
 
 
 def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
@@ -165,7 +196,10 @@ def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -> None:
-    with locked_directory(tmp_path), pytest.raises(UserError, match="another process is writing"):
+    with (
+        locked_directory(tmp_path),
+        pytest.raises(UserError, match="another process is writing"),
+    ):
         start(tmp_path)
     start(tmp_path)
     first = job(tmp_path)
@@ -181,7 +215,9 @@ def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -
 
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL, str(HERE), str(tmp_path)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.startswith("one line: no space left")
     assert done.stderr.count("\n") == 1
@@ -190,13 +226,20 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> No
 
 
 def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
-    tree = {"[No Retrieval]": "One.{retrieve 0 1 0}", "[No Retrieval]One.[No Retrieval]": Failed("no memory")}
+    tree = {
+        "[No Retrieval]": "One.{retrieve 0 1 0}",
+        "[No Retrieval]One.[No Retrieval]": Failed("no memory"),
+    }
     system = Reflective(PROMPTING, Decoding(mode="never"))
     long = replace(SHORT, segments=3)
     item = replace(ITEMS[0], instruction="Q")
     (finished,) = answer(Work(system, long, (item,)), scripted({"Q": tree}))
     record = record_of(item, long, finished)
-    assert record["partial"] == finished.partial == "segment 2 could not be written: no memory"
+    assert (
+        record["partial"]
+        == finished.partial
+        == "segment 2 could not be written: no memory"
+    )
     assert (record["text"], record["error"]) == ("One.", None)
     assert "partial" not in record_of(item, long, replace(finished, partial=None))
 
@@ -215,10 +258,14 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None
     counts = {"items": 3, "failed": 0, "seconds": 1.5, "cached_tokens": 6}
     assert records.finish(["a\ud800", "0", "1"]) == counts
     found = read_records(tmp_path / "set.jsonl")
-    assert [(one["id"], one["text"]) for one in found] == [(name, "x\udfff") for name in ("a\ud800", "0", "1")]
+    assert [(one["id"], one["text"]) for one in found] == [
+        (name, "x\udfff") for name in ("a\ud800", "0", "1")
+    ]
     (tmp_path / "set.jsonl").unlink()
     log.write_bytes(whole + b"{}\n" + whole)
-    with pytest.raises(UserError, match=r"set.log.jsonl:4: damaged .*; delete this line"):
+    with pytest.raises(
+        UserError, match=r"set.log.jsonl:4: damaged .*; delete this line"
+    ):
         RecordFile(tmp_path, "set")
 
 
@@ -226,11 +273,17 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None
 
 
 def in_this_process(
-    rows: Iterator[Mapping[str, Any]], worker: type, arguments: tuple[Any, ...], actors: Actors
+    rows: Iterator[Mapping[str, Any]],
+    worker: type,
+    arguments: tuple[Any, ...],
+    actors: Actors,
 ) -> Iterator[dict[str, Any]]:
     """What Ray does: two actors take turns, everything crosses as bytes, errors come at the end of the wave."""
     cloudpickle = pytest.importorskip("cloudpickle")  # Ray's is a copy of it
-    workers = [worker(*cloudpickle.loads(cloudpickle.dumps(arguments))) for _ in range(actors.workers)]
+    workers = [
+        worker(*cloudpickle.loads(cloudpickle.dumps(arguments)))
+        for _ in range(actors.workers)
+    ]
     error = ""
     for number, row in enumerate(rows):
         done = workers[number % len(workers)](pickle.loads(pickle.dumps(dict(row))))
@@ -251,9 +304,17 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
     monkeypatch.setattr(runner, "on_actors", in_this_process)
     monkeypatch.setattr(runner, "require_ray", lambda: None)
     with pytest.raises(UserError, match="the server is gone"):
-        run_all([job(there, traces=True)], [FILE], answer_on_ray(partial(Mortal, reply, 0.0), Actors(2)))
+        run_all(
+            [job(there, traces=True)],
+            [FILE],
+            answer_on_ray(partial(Mortal, reply, 0.0), Actors(2)),
+        )
     assert recorded(there / "set.log.jsonl") == 22  # 11 of each actor
-    run_all([job(there, traces=True)], [FILE], answer_on_ray(partial(Slow, reply, 0.0), Actors(2)))
+    run_all(
+        [job(there, traces=True)],
+        [FILE],
+        answer_on_ray(partial(Slow, reply, 0.0), Actors(2)),
+    )
     assert (there / "set.jsonl").read_bytes() == (here / "set.jsonl").read_bytes()
     with pytest.raises(UserError, match="workers=0"):
         Actors(0)
@@ -261,19 +322,62 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
-def test_a_local_cluster_writes_the_answers_of_a_local_run(tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_local_cluster_writes_the_answers_of_a_local_run(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
-    rows = [{"id": f"q{i}", "task": "short_qa", "instruction": f"Who {i}?", "answers": ["Ann"]} for i in range(12)]
-    command = ["eval", "run", str(data_file(tmp_path, *rows)), "--system", "base", "--model", str(tiny_llama)]
+    rows = [
+        {
+            "id": f"q{i}",
+            "task": "short_qa",
+            "instruction": f"Who {i}?",
+            "answers": ["Ann"],
+        }
+        for i in range(12)
+    ]
+    command = [
+        "eval",
+        "run",
+        str(data_file(tmp_path, *rows)),
+        "--system",
+        "base",
+        "--model",
+        str(tiny_llama),
+    ]
     command += ["--engine", "transformers", "--out"]
     assert main([*command, str(tmp_path / "here")]) == 0
     # Workers are less nice by default: on a busy machine they would not even start.
-    environment = ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    program = [sys.executable, "-m", "selfrag", *command, str(tmp_path / "there"), "--ray", "local", "--workers", "2"]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    environment = ENVIRONMENT | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
+    program = [
+        sys.executable,
+        "-m",
+        "selfrag",
+        *command,
+        str(tmp_path / "there"),
+        "--ray",
+        "local",
+        "--workers",
+        "2",
+    ]
+    done = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=1200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    here, there = (read_records(tmp_path / name / "base" / "set.jsonl") for name in ("here", "there"))
-    assert [(one["id"], one["text"]) for one in here] == [(one["id"], one["text"]) for one in there]
+    here, there = (
+        read_records(tmp_path / name / "base" / "set.jsonl")
+        for name in ("here", "there")
+    )
+    assert [(one["id"], one["text"]) for one in here] == [
+        (one["id"], one["text"]) for one in there
+    ]
 
 
 # docs/guides/running.md
@@ -283,7 +387,9 @@ PAGE = (ROOT / "docs" / "guides" / "running.md").read_text(encoding="utf-8")
 
 def test_every_name_is_on_the_page() -> None:
     protocols = {name for one in PRESETS.values() for name in one.protocols}
-    assert [name for name in (*PRESETS, *SYSTEMS, *protocols) if f"`{name}`" not in PAGE] == []
+    assert [
+        name for name in (*PRESETS, *SYSTEMS, *protocols) if f"`{name}`" not in PAGE
+    ] == []
     assert f"the {len(ROWS)} rows of the paper's main table" in PAGE
 
 
@@ -292,7 +398,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A data file without passages beside the page's module of one's own, in the working directory."""
     row = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
     (tmp_path / "own.jsonl").write_text(json.dumps(row) + "\n")
-    (module,) = re.findall(r"^```py\n(# mysearch\.py\n.*?)^```", PAGE, flags=re.M | re.S)
+    (module,) = re.findall(
+        r"^```py\n(# mysearch\.py\n.*?)^```", PAGE, flags=re.M | re.S
+    )
     (tmp_path / "mysearch.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -301,26 +409,47 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.engine
-def test_its_example_runs(own: Path, tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_example_runs(
+    own: Path, tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     write_samples(tmp_path)["asqa"].rename(tmp_path / "asqa.json")
     (python,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
-    assert python.count('Model("demo")') == 1  # the one thing that is not as on the page: a model of this machine
-    code = python.replace('Model("demo")', f'Model({str(tiny_llama)!r}, "transformers")')
-    exec(compile(code, "running.md", "exec", dont_inherit=True), {"__name__": "__docs__"})  # the point of this test
+    assert (
+        python.count('Model("demo")') == 1
+    )  # the one thing that is not as on the page: a model of this machine
+    code = python.replace(
+        'Model("demo")', f'Model({str(tiny_llama)!r}, "transformers")'
+    )
+    exec(
+        compile(code, "running.md", "exec", dont_inherit=True), {"__name__": "__docs__"}
+    )  # the point of this test
     assert capsys.readouterr().out == "1\n"
-    left = {"manifest.json", *(f"{name}{end}" for name in ("own", "asqa") for end in (".jsonl", ".log.jsonl"))}
+    left = {
+        "manifest.json",
+        *(
+            f"{name}{end}"
+            for name in ("own", "asqa")
+            for end in (".jsonl", ".log.jsonl")
+        ),
+    }
     for name in ("adaptive", "top-1"):
         assert {path.name for path in (tmp_path / "runs" / name).iterdir()} == left
 
 
-def test_items_without_passages_get_those_of_the_retriever(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_without_passages_get_those_of_the_retriever(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = Source([own], found=3, retriever="mysearch:search")
     (file,) = source.load()
     assert [passage.text for passage in file.items[0].passages] == ["Ann was first."]
     assert source.settings() == {"retriever": "mysearch:search", "found": 3}
     point = metadata.EntryPoint("wiki", "mysearch:search", "selfrag.retrievers")
-    monkeypatch.setattr(plugins, "entry_points", lambda group, name=None: [point] if group == point.group else [])
+    monkeypatch.setattr(
+        plugins,
+        "entry_points",
+        lambda group, name=None: [point] if group == point.group else [],
+    )
     assert Source([own], retriever="wiki").load()[0].items == file.items
     with pytest.raises(UserError, match="not both"):
         Source([own], index="demo", retriever="wiki")
@@ -333,5 +462,8 @@ def test_an_unknown_one_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("nowhere_at_all:search", "the module cannot be imported"),
         ("mysearch:absent", "mysearch has no 'absent'"),
     ):
-        assert main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"]) != 0
+        assert (
+            main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"])
+            != 0
+        )
         assert said in capsys.readouterr().err

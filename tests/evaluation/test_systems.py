@@ -10,7 +10,15 @@ import pytest
 import tiny
 from chat_server import ChatServer, said
 from scripted_run import data_file
-from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Characters, seen
+from written import (
+    EOS,
+    FIRST_CHARACTER,
+    LIMITS,
+    PROMPTING,
+    VOCABULARY,
+    Characters,
+    seen,
+)
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
@@ -38,19 +46,45 @@ from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 
-PASSAGES = tuple(Passage(f"d{i}", f"Text of d{i}.", f"Title of d{i}") for i in (1, 2, 3))
-ITEM = Item(
-    "q", "Q", True, PASSAGES, gold=frozenset({"d1"}), answers=("Paris",), references=("Paris",), task="short_qa"
+PASSAGES = tuple(
+    Passage(f"d{i}", f"Text of d{i}.", f"Title of d{i}") for i in (1, 2, 3)
 )
-CHOICE = Item("c", "Choose.", None, PASSAGES, label="B", options=("x", "y"), task="multiple_choice")
+ITEM = Item(
+    "q",
+    "Q",
+    True,
+    PASSAGES,
+    gold=frozenset({"d1"}),
+    answers=("Paris",),
+    references=("Paris",),
+    task="short_qa",
+)
+CHOICE = Item(
+    "c",
+    "Choose.",
+    None,
+    PASSAGES,
+    label="B",
+    options=("x", "y"),
+    task="multiple_choice",
+)
 CODEC = Characters()
-UNTUNED = Untuned(CODEC, Chat(tuple(CODEC.encode("<user>")), tuple(CODEC.encode("<bot>")), "test"), EOS, 2)
+UNTUNED = Untuned(
+    CODEC,
+    Chat(tuple(CODEC.encode("<user>")), tuple(CODEC.encode("<bot>")), "test"),
+    EOS,
+    2,
+)
 
 
-def answer(one: System, item: Item, task: Task, reply: Any) -> tuple[Answer, ScriptedEngine]:
+def answer(
+    one: System, item: Item, task: Task, reply: Any
+) -> tuple[Answer, ScriptedEngine]:
     engine = ScriptedEngine(reply, EOS, limits=LIMITS)
     (event,) = [
-        e for e in drive([one.decoder(item, task)], engine, None) if isinstance(e, QuestionAnswered | QuestionFailed)
+        e
+        for e in drive([one.decoder(item, task)], engine, None)
+        if isinstance(e, QuestionAnswered | QuestionFailed)
     ]
     if isinstance(event, QuestionFailed):
         raise event.error
@@ -63,7 +97,10 @@ def says(text: str) -> Any:
 
 def prefers(letter: str) -> Any:
     def reply(request: Generate) -> ScriptedReply:
-        row = {i: 0.7 if i == FIRST_CHARACTER + ord(letter) else 0.1 for i in request.watch_ids}
+        row = {
+            i: 0.7 if i == FIRST_CHARACTER + ord(letter) else 0.1
+            for i in request.watch_ids
+        }
         return ScriptedReply((FIRST_CHARACTER,), {0: row | {FIRST_CHARACTER: 0.1}})
 
     return reply
@@ -77,32 +114,58 @@ def test_the_untuned_model_reads_numbered_passages_question_and_hint() -> None:
         "[1] Title of d1\nText of d1.\n\n[2] Title of d2\nText of d2.\n\n"
         "Question: Q\n\nAnswer with a few words only.<bot>"
     )
-    assert (request.max_tokens, request.stop_ids, request.watch_ids) == (SHORT.new_tokens, (), ())
+    assert (request.max_tokens, request.stop_ids, request.watch_ids) == (
+        SHORT.new_tokens,
+        (),
+        (),
+    )
     output = output_of(found, cite_all=UNTUNED.cites_all)
-    assert (output.text, output.cited, output.read, output.retrieved) == ("Paris.", ("d1", "d2"), ("d1", "d2"), True)
-    usage = {"requests": 1, "prompt_tokens": len(request.prompt_ids), "generated_tokens": 9, "searches": 0}
+    assert (output.text, output.cited, output.read, output.retrieved) == (
+        "Paris.",
+        ("d1", "d2"),
+        ("d1", "d2"),
+        True,
+    )
+    usage = {
+        "requests": 1,
+        "prompt_tokens": len(request.prompt_ids),
+        "generated_tokens": 9,
+        "searches": 0,
+    }
     assert output.usage == usage
 
 
 def test_a_closed_set_is_scored_and_not_written() -> None:
     found, engine = answer(UNTUNED, CHOICE, CLOSED, prefers("B"))
     (request,) = engine.requests
-    assert seen(request.prompt_ids).endswith("Question: Choose.\n\nAnswer with one of: A, B.<bot>")
+    assert seen(request.prompt_ids).endswith(
+        "Question: Choose.\n\nAnswer with one of: A, B.<bot>"
+    )
     assert request.watch_ids == tuple(CODEC.encode("AB"))
     assert found.text == "B"
-    assert [node.likelihood for node in found.trace.nodes] == pytest.approx([0.125, 0.875])
+    assert [node.likelihood for node in found.trace.nodes] == pytest.approx(
+        [0.125, 0.875]
+    )
 
 
 def test_a_choice_is_written_where_the_task_says_so() -> None:
     """Appendix B.2: up to 50 tokens; case and format of the answer do not matter."""
-    task, item = preset("pubhealth").task("baseline"), replace(CHOICE, label="false", options=("true", "false"))
+    task, item = (
+        preset("pubhealth").task("baseline"),
+        replace(CHOICE, label="false", options=("true", "false")),
+    )
     found, engine = answer(UNTUNED, item, task, says("False. Tea cures nothing."))
-    assert (found.text, engine.requests[0].max_tokens) == ("False. Tea cures nothing.", 50)
+    assert (found.text, engine.requests[0].max_tokens) == (
+        "False. Tea cures nothing.",
+        50,
+    )
     assert scores(item, task, output_of(found))["option_match"] == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(("item", "task"), [(ITEM, SHORT), (CHOICE, CLOSED)])
-def test_a_request_that_fails_breaks_its_item_with_the_reason(item: Item, task: Task) -> None:
+def test_a_request_that_fails_breaks_its_item_with_the_reason(
+    item: Item, task: Task
+) -> None:
     with pytest.raises(UserError, match="no memory"):
         answer(UNTUNED, item, task, lambda request: Failed("no memory"))
 
@@ -110,16 +173,28 @@ def test_a_request_that_fails_breaks_its_item_with_the_reason(item: Item, task: 
 def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
     """The baselines of ASQA are told to cite `[1][2][3]`; what they do not cite is not cited."""
     found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
-    every, told = output_of(found, cite_all=True), output_of(found, cite_all=True, marked=True)
+    every, told = (
+        output_of(found, cite_all=True),
+        output_of(found, cite_all=True, marked=True),
+    )
     assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
-    assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [True, False]
+    assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [
+        True,
+        False,
+    ]
 
 
-def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the_question() -> None:
+def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the_question() -> (
+    None
+):
     """Section 4.2: Llama2-FT, No Retriever and No Critic; the tokenizer knows no reflection token."""
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     documents = "[1] Title of d1\nText of d1.\n\n"
-    for name, shown in (("finetuned", ""), ("finetuned-rag", documents), ("sail", documents)):
+    for name, shown in (
+        ("finetuned", ""),
+        ("finetuned-rag", documents),
+        ("sail", documents),
+    ):
         system = named_system(name, tokenizer)
         assert system.as_dict()["kind"] == "finetuned"
         engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
@@ -128,19 +203,34 @@ def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the
         assert asked == f"### Instruction:\n{shown}Q\n\n### Response:\n"
 
 
-def test_retrieval_baselines_read_five_documents_of_asqa_and_qampari_under_every_protocol() -> None:
+def test_retrieval_baselines_read_five_documents_of_asqa_and_qampari_under_every_protocol() -> (
+    None
+):
     """Section 4.3: the top five of GTR for all systems."""
     for name in ("asqa", "qampari"):
-        assert {documents(preset(name).task(protocol)) for protocol in preset(name).protocols} == {5}
+        assert {
+            documents(preset(name).task(protocol))
+            for protocol in preset(name).protocols
+        } == {5}
 
 
 def test_the_published_code_votes_over_the_texts_that_passages_wrote() -> None:
     """Only `a` is written, so a critique that prefers `b` cannot make it win; both texts are read as written."""
     item = replace(CHOICE, label="A", options=("x", "y"))
     task = preset("arc-challenge").task("official")
-    system = Reflective(PROMPTING, Decoding.official(max_segments=1, mode="always", passages=2))
-    relevant, support = VOCABULARY.ids["[Relevant]"], VOCABULARY.ids["[No support / Contradictory]"]
-    found, engine = answer(system, item, task, lambda _: ScriptedReply((relevant, *CODEC.encode("A"), support, EOS)))
+    system = Reflective(
+        PROMPTING, Decoding.official(max_segments=1, mode="always", passages=2)
+    )
+    relevant, support = (
+        VOCABULARY.ids["[Relevant]"],
+        VOCABULARY.ids["[No support / Contradictory]"],
+    )
+    found, engine = answer(
+        system,
+        item,
+        task,
+        lambda _: ScriptedReply((relevant, *CODEC.encode("A"), support, EOS)),
+    )
     assert len(engine.requests) == 2
     assert [node.text for node in found.trace.nodes] == ["A", "A"]
     assert found.text == "A"
@@ -148,9 +238,16 @@ def test_the_published_code_votes_over_the_texts_that_passages_wrote() -> None:
 
 
 def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() -> None:
-    ours = Reflective(PROMPTING, Decoding(mode="never", max_segments=9, answer_tokens=900))
+    ours = Reflective(
+        PROMPTING, Decoding(mode="never", max_segments=9, answer_tokens=900)
+    )
     policy = ours.policy(SHORT)
-    assert (policy.max_segments, policy.segment_tokens, policy.answer_tokens, policy.mode) == (1, 50, 50, "never")
+    assert (
+        policy.max_segments,
+        policy.segment_tokens,
+        policy.answer_tokens,
+        policy.mode,
+    ) == (1, 50, 50, "never")
     assert ours.policy(LONG).answer_tokens == LONG.new_tokens
     found, engine = answer(ours, ITEM, SHORT, says("Paris"))
     assert engine.requests[0].max_tokens == 50
@@ -158,10 +255,22 @@ def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() 
     assert (output.text, output.cited, output.retrieved) == ("Paris", (), False)
     ours = Reflective(PROMPTING, Decoding(mode="always", passages=2))
     relevant = VOCABULARY.ids["[Relevant]"]
-    found, engine = answer(ours, ITEM, SHORT, lambda request: ScriptedReply((relevant, *CODEC.encode("Paris"), EOS)))
-    assert [seen(r.prompt_ids).rpartition("\n")[2] for r in engine.requests] == ["[Retrieval]<d1>", "[Retrieval]<d2>"]
+    found, engine = answer(
+        ours,
+        ITEM,
+        SHORT,
+        lambda request: ScriptedReply((relevant, *CODEC.encode("Paris"), EOS)),
+    )
+    assert [seen(r.prompt_ids).rpartition("\n")[2] for r in engine.requests] == [
+        "[Retrieval]<d1>",
+        "[Retrieval]<d2>",
+    ]
     output = output_of(found)
-    assert (output.cited, output.read, output.retrieved) == (("d1",), ("d1", "d2"), True)
+    assert (output.cited, output.read, output.retrieved) == (
+        ("d1",),
+        ("d1", "d2"),
+        True,
+    )
 
 
 def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() -> None:
@@ -176,41 +285,78 @@ def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() 
     prompt = untuned.prompt(item, "Answer.")
     start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert [i for i in prompt.ids if i in (start, end)] == [start, end, start]
-    assert tokenizer.decode(prompt.ids).startswith("<|im_start|>user\nUse these passages")
-    assert tokenizer.decode(prompt.ids).endswith("Answer.<|im_end|>\n<|im_start|>assistant\n")
+    assert tokenizer.decode(prompt.ids).startswith(
+        "<|im_start|>user\nUse these passages"
+    )
+    assert tokenizer.decode(prompt.ids).endswith(
+        "Answer.<|im_end|>\n<|im_start|>assistant\n"
+    )
     assert untuned.chat.source == "chat_template"
 
 
 def test_systems_by_name() -> None:
     tokenizer = tiny.byte_level_tokenizer()
     for name in ROLES:
-        assert named_system(name, tokenizer).as_dict()["kind"] in ("untuned", "finetuned", "reflective")
-    ours = named_system("selfrag-adaptive", tokenizer, {"threshold": 0.5, "weights": Weights(issup=2.0)})
-    assert (ours.decoding.mode, ours.decoding.threshold, ours.decoding.weights.issup) == ("adaptive", 0.5, 2.0)
+        assert named_system(name, tokenizer).as_dict()["kind"] in (
+            "untuned",
+            "finetuned",
+            "reflective",
+        )
+    ours = named_system(
+        "selfrag-adaptive", tokenizer, {"threshold": 0.5, "weights": Weights(issup=2.0)}
+    )
+    assert (
+        ours.decoding.mode,
+        ours.decoding.threshold,
+        ours.decoding.weights.issup,
+    ) == ("adaptive", 0.5, 2.0)
     assert named_system("rag-5", tokenizer, {"passages": 3}).as_dict()["passages"] == 3
-    with pytest.raises(UserError, match="neither reflection tokens nor a chat template"):
+    with pytest.raises(
+        UserError, match="neither reflection tokens nor a chat template"
+    ):
         named_system("selfrag", tiny.byte_level_tokenizer(reflection=False))
     for name, settings, message in (
         ("rag-7", {}, "unknown system 'rag-7'; known: selfrag, selfrag-adaptive"),
         ("selfrag-always", {"treshold": 0.5}, "unknown setting 'treshold'"),
         ("selfrag", {"answer_tokens": 2}, "answer_tokens is the task's"),
-        ("selfrag", {"judges": ("citation_generation",)}, "other judges and guardrails need models of their own"),
+        (
+            "selfrag",
+            {"judges": ("citation_generation",)},
+            "other judges and guardrails need models of their own",
+        ),
         ("rag-1", {"beam": 2}, "unknown setting 'beam'; known: passages"),
         ("rag-1", {"passages": -1}, "passages=-1"),
-        ("base", {"layout": "vicuna"}, "layout='vicuna': choose one of selfrag, alpaca, llama2-chat"),
+        (
+            "base",
+            {"layout": "vicuna"},
+            "layout='vicuna': choose one of selfrag, alpaca, llama2-chat",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             named_system(name, tokenizer, settings)
 
 
 def test_settings_on_a_command_line() -> None:
-    found = decoding_settings(["threshold=None", "mode=always", "passages=3", "weights=issup=2", "retrieve_once=True"])
+    found = decoding_settings(
+        [
+            "threshold=None",
+            "mode=always",
+            "passages=3",
+            "weights=issup=2",
+            "retrieve_once=True",
+        ]
+    )
     values = {"threshold": None, "mode": "always", "passages": 3, "retrieve_once": True}
     assert found == {**values, "weights": Weights(issup=2.0)}
     with pytest.raises(UserError, match="--set 'threshold'"):
         decoding_settings(["threshold"])
-    assert decoding_settings(["calibrated=false", "threshold=none"]) == {"calibrated": False, "threshold": None}
-    assert decoding_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
+    assert decoding_settings(["calibrated=false", "threshold=none"]) == {
+        "calibrated": False,
+        "threshold": None,
+    }
+    assert decoding_settings(["threshold={[]: 1}"]) == {
+        "threshold": "{[]: 1}"
+    }  # refused by whoever knows the field
 
 
 # Behind an endpoint
@@ -219,7 +365,9 @@ def test_settings_on_a_command_line() -> None:
 def test_prompts_of_an_endpoint_word_for_word() -> None:
     published = preset("popqa").task("baseline")
     long = Passage("a", "He was born in Ulm. " + "More. " * 300, "Einstein")
-    item = replace(ITEM, instruction="Where?", passages=(long, Passage("b", "Ulm is a city.", "")))
+    item = replace(
+        ITEM, instruction="Where?", passages=(long, Passage("b", "Ulm is a city.", ""))
+    )
     assert Prompted(None, 0).prompt(item, published) == "Where?"
     shown = "[1] Einstein He was born in Ulm.\n\n[2] Ulm is a city.\n\n"
     assert Prompted(None, 5, 6).prompt(item, published) == f"{shown}Where?"
@@ -247,24 +395,47 @@ def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
         return said("In Ulm." if "[1]" in asked else "Rome")
 
     with ChatServer(reply) as server:
-        model, systems = f"gpt@{server.url}/v1", ["--system", "base", "--system", "rag-1"]
-        command = ["eval", "run", str(data_file(tmp_path, *rows)), "--model", model, *systems, "-o", str(tmp_path)]
+        model, systems = (
+            f"gpt@{server.url}/v1",
+            ["--system", "base", "--system", "rag-1"],
+        )
+        command = [
+            "eval",
+            "run",
+            str(data_file(tmp_path, *rows)),
+            "--model",
+            model,
+            *systems,
+            "-o",
+            str(tmp_path),
+        ]
         assert main(command) == 0
         asked = len(server.bodies)
         assert main(command) == 0  # all is recorded
         assert len(server.bodies) == asked
-    assert {(body["model"], body["temperature"]) for body in server.bodies} == {("gpt", 0.0)}
+    assert {(body["model"], body["temperature"]) for body in server.bodies} == {
+        ("gpt", 0.0)
+    }
     identity = read_manifest(tmp_path / "rag-1")["identity"]
     assert (identity["engine"], identity["model"]) == ("endpoint", {"name": "gpt"})
     first, refused, _ = read_records(tmp_path / "rag-1" / "set.jsonl")
-    assert (first["text"], first["cited"], first["read"], first["usage"]["prompt_tokens"]) == (
+    assert (
+        first["text"],
+        first["cited"],
+        first["read"],
+        first["usage"]["prompt_tokens"],
+    ) == (
         "In Ulm.",
         ["a"],
         ["a"],
         7,
     )
     assert "no answer could be written" in refused["error"]
-    assert [one["text"] for one in read_records(tmp_path / "base" / "set.jsonl") if not one["error"]] == ["Rome"] * 2
+    assert [
+        one["text"]
+        for one in read_records(tmp_path / "base" / "set.jsonl")
+        if not one["error"]
+    ] == ["Rome"] * 2
 
 
 @pytest.mark.parametrize(
@@ -272,13 +443,30 @@ def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
     [
         (["base", "--engine", "vllm"], "leave the engine and its settings out"),
         (["base", "--ray", "local"], "leave --ray out"),
-        (["sail"], "sail needs a checkpoint; an endpoint runs base, rag, rag-1, rag-5, selfrag"),
+        (
+            ["sail"],
+            "sail needs a checkpoint; an endpoint runs base, rag, rag-1, rag-5, selfrag",
+        ),
         (["base", "--set", "beam=2"], "--set beam"),
     ],
 )
-def test_what_an_endpoint_cannot_do_is_one_line(tmp_path: Path, capsys: Any, more: list[str], message: str) -> None:
-    row = {"task": "short_qa", "id": "q", "instruction": "Where?", "answers": ["Ulm"], "passages": []}
-    command = ["eval", "run", str(data_file(tmp_path, row)), "--model", "gpt@http://127.0.0.1:9/v1"]
+def test_what_an_endpoint_cannot_do_is_one_line(
+    tmp_path: Path, capsys: Any, more: list[str], message: str
+) -> None:
+    row = {
+        "task": "short_qa",
+        "id": "q",
+        "instruction": "Where?",
+        "answers": ["Ulm"],
+        "passages": [],
+    }
+    command = [
+        "eval",
+        "run",
+        str(data_file(tmp_path, row)),
+        "--model",
+        "gpt@http://127.0.0.1:9/v1",
+    ]
     assert main([*command, "-o", str(tmp_path / "runs"), "--system", *more]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -23,7 +23,12 @@ class Ruled(Judge):
 
     labels, cost, scope = ENTAILMENT, Cost.INLINE, Scope.SEGMENT
 
-    def __init__(self, rule: Callable[[str, str], bool | None], name: str = "ruled", **identity: Any) -> None:
+    def __init__(
+        self,
+        rule: Callable[[str, str], bool | None],
+        name: str = "ruled",
+        **identity: Any,
+    ) -> None:
         self.rule, self.name, self._identity = rule, name, {"kind": name, **identity}
         self.asked: list[tuple[str, str]] = []
 
@@ -37,8 +42,14 @@ class Ruled(Judge):
         pairs = [(state.passages[0].text, state.text) for state in inputs]
         self.asked += pairs
         verdicts = [self.rule(*pair) for pair in pairs]
-        rows = [None if verdict is None else (float(verdict), float(not verdict)) for verdict in verdicts]
-        return [as_reflection(state, ENTAILMENT, row) for state, row in zip(inputs, rows, strict=True)]
+        rows = [
+            None if verdict is None else (float(verdict), float(not verdict))
+            for verdict in verdicts
+        ]
+        return [
+            as_reflection(state, ENTAILMENT, row)
+            for state, row in zip(inputs, rows, strict=True)
+        ]
         yield []
 
 
@@ -51,12 +62,20 @@ def tokenizer(*, cls: bool) -> Any:
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Whitespace()
-    form = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"} if cls else {"single": "$A </s>"}
-    known = {"cls_token": "[CLS]", "sep_token": "[SEP]"} if cls else {"eos_token": "</s>"}
+    form = (
+        {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
+        if cls
+        else {"single": "$A </s>"}
+    )
+    known = (
+        {"cls_token": "[CLS]", "sep_token": "[SEP]"} if cls else {"eos_token": "</s>"}
+    )
     core.post_processor = processors.TemplateProcessing(
         **form, special_tokens=[(token, vocabulary[token]) for token in known.values()]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", **known)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", **known
+    )
 
 
 def save_t5(path: Path) -> Path:
@@ -64,24 +83,49 @@ def save_t5(path: Path) -> Path:
     from transformers import T5Config, T5ForConditionalGeneration
 
     words = tokenizer(cls=False)
-    shape = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "tie_word_embeddings": False}
+    shape = {
+        "d_model": 32,
+        "d_kv": 16,
+        "d_ff": 64,
+        "num_layers": 1,
+        "num_heads": 2,
+        "tie_word_embeddings": False,
+    }
     ids = {"pad_token_id": words.pad_token_id, "eos_token_id": words.eos_token_id}
     config = T5Config(
-        vocab_size=len(words), decoder_start_token_id=words.pad_token_id, initializer_factor=4.0, **shape, **ids
+        vocab_size=len(words),
+        decoder_start_token_id=words.pad_token_id,
+        initializer_factor=4.0,
+        **shape,
+        **ids,
     )
     return _save(T5ForConditionalGeneration, config, words, path)
 
 
-def save_classifier(path: Path, labels: tuple[str, ...] = ("contradiction", "neutral", "entailment")) -> Path:
+def save_classifier(
+    path: Path, labels: tuple[str, ...] = ("contradiction", "neutral", "entailment")
+) -> Path:
     """A BERT of one layer with a head of these labels."""
     from transformers import BertConfig, BertForSequenceClassification
 
     words, names = tokenizer(cls=True), dict(enumerate(labels))
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    limits = {"max_position_embeddings": 48, "initializer_range": 0.5, "num_labels": len(labels)}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    limits = {
+        "max_position_embeddings": 48,
+        "initializer_range": 0.5,
+        "num_labels": len(labels),
+    }
     known = {"id2label": names, "label2id": {label: at for at, label in names.items()}}
     return _save(
-        BertForSequenceClassification, BertConfig(vocab_size=len(words), **shape, **limits, **known), words, path
+        BertForSequenceClassification,
+        BertConfig(vocab_size=len(words), **shape, **limits, **known),
+        words,
+        path,
     )
 
 

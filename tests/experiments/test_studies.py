@@ -30,7 +30,12 @@ from selfrag.evaluation.runner import Model, answer_here
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments import sweeps
-from selfrag.experiments.ablations import TRAINED, ablations, against_paper, published_difference
+from selfrag.experiments.ablations import (
+    TRAINED,
+    ablations,
+    against_paper,
+    published_difference,
+)
 from selfrag.experiments.goals import FigureLimit, Goal, choose, halves
 from selfrag.experiments.studies import (
     FileStudy,
@@ -51,47 +56,88 @@ from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 
 EVIDENCE = passages("d1", "d2", "d3")
-SETTINGS = plan(Decoding(), (Axis.parse("issup=0,1,4"), Axis.parse("threshold=0:1:0.25"))).settings
+SETTINGS = plan(
+    Decoding(), (Axis.parse("issup=0,1,4"), Axis.parse("threshold=0:1:0.25"))
+).settings
 EXAMPLE = ("One", "Two")
 
 
 def file_of(name: str, kind: Task, items: int, asked: str, **fields: Any) -> TaskFile:
     given = {"gold": frozenset({"d2"}), **fields}
-    rows = tuple(Item(f"{name[0]}{i}", f"{asked} {i}", True, EVIDENCE, **given) for i in range(items))
+    rows = tuple(
+        Item(f"{name[0]}{i}", f"{asked} {i}", True, EVIDENCE, **given)
+        for i in range(items)
+    )
     return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, kind, rows, items)
 
 
 def short(items: int) -> TaskFile:
     """Questions whose answers the model writes now and then."""
-    return file_of("short", SHORT, items, "Question", answers=EXAMPLE, references=EXAMPLE, task="short_qa")
+    return file_of(
+        "short",
+        SHORT,
+        items,
+        "Question",
+        answers=EXAMPLE,
+        references=EXAMPLE,
+        task="short_qa",
+    )
 
 
 def closed(items: int) -> TaskFile:
-    return file_of("closed", CLOSED, items, "Claim", label="true", options=("true", "false"), task="fact")
+    return file_of(
+        "closed",
+        CLOSED,
+        items,
+        "Claim",
+        label="true",
+        options=("true", "false"),
+        task="fact",
+    )
 
 
 def long(items: int) -> TaskFile:
     """Questions with up to four segments."""
-    return file_of("long", LONG, items, "Topic", references=("One. Two.",), task="long_form")
+    return file_of(
+        "long", LONG, items, "Topic", references=("One. Two.",), task="long_form"
+    )
 
 
-def scripted(fails: Callable[[Generate], bool] = lambda request: False) -> ScriptedEngine:
+def scripted(
+    fails: Callable[[Generate], bool] = lambda request: False,
+) -> ScriptedEngine:
     """An engine that writes random trees, the same for the same prompt, but for requests that fail."""
     model = random_model(0)
-    return ScriptedEngine(lambda one: Failed("no memory") if fails(one) else model(one), EOS, limits=LIMITS)
+    return ScriptedEngine(
+        lambda one: Failed("no memory") if fails(one) else model(one),
+        EOS,
+        limits=LIMITS,
+    )
 
 
-def studied(folder: Path, file: TaskFile, settings: Any = SETTINGS, engine: ScriptedEngine | None = None) -> FileStudy:
+def studied(
+    folder: Path,
+    file: TaskFile,
+    settings: Any = SETTINGS,
+    engine: ScriptedEngine | None = None,
+) -> FileStudy:
     return study(job(folder, engine or scripted()), file, settings)
 
 
 def job(folder: Path, engine: ScriptedEngine | None = None) -> Study:
-    return Study(PROMPTING, {"model": {"weights": "abc"}, "engine": "scripted"}, answer_here(lambda: engine), folder)
+    return Study(
+        PROMPTING,
+        {"model": {"weights": "abc"}, "engine": "scripted"},
+        answer_here(lambda: engine),
+        folder,
+    )
 
 
 def texts(found: FileStudy) -> dict[str, list[object]]:
     """What each setting says, without what it took."""
-    return {name: [said(one.output) for one in row] for name, row in found.outcomes.items()}
+    return {
+        name: [said(one.output) for one in row] for name, row in found.outcomes.items()
+    }
 
 
 def said(output: Output | None) -> Any:
@@ -99,15 +145,25 @@ def said(output: Output | None) -> Any:
 
 
 def missing(found: FileStudy) -> dict[str, set[bool]]:
-    return {name: {one.output is None for one in row} for name, row in found.outcomes.items()}
+    return {
+        name: {one.output is None for one in row}
+        for name, row in found.outcomes.items()
+    }
 
 
-@pytest.mark.parametrize("file", [short(8), closed(4), long(4)], ids=lambda file: file.name)
-def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "file", [short(8), closed(4), long(4)], ids=lambda file: file.name
+)
+def test_every_setting_answers_as_it_would_alone(
+    file: TaskFile, tmp_path: Path
+) -> None:
     settings = (*SETTINGS, *ablations(Decoding(), file.task)[1:])
     engine = scripted()
     together = studied(tmp_path / "all", file, settings, engine)
-    assert {one.source for row in together.outcomes.values() for one in row} <= {"replayed", "decoded"}
+    assert {one.source for row in together.outcomes.values() for one in row} <= {
+        "replayed",
+        "decoded",
+    }
     alone: dict[str, list[object]] = {}
     requests = 0
     for setting in settings:
@@ -118,10 +174,14 @@ def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path)
     assert len(engine.requests) < requests
 
 
-def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(tmp_path: Path) -> None:
+def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
+    tmp_path: Path,
+) -> None:
     found = studied(tmp_path / "short", short(8))
     assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0}
-    assert recording([Decoding(max_segments=3, beam=one) for one in (2, 3)]).beam == 6  # twice the widest
+    assert (
+        recording([Decoding(max_segments=3, beam=one) for one in (2, 3)]).beam == 6
+    )  # twice the widest
     again = balance([studied(tmp_path / "again", long(10))])["answers"]
     assert 0 < again["decoded"] < again["replayed"]
 
@@ -133,7 +193,9 @@ def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
     for allowed in (7, 60, 10**6):
         engine = scripted()
 
-        def dying(request: Generate, engine: Any = engine, allowed: int = allowed) -> bool:
+        def dying(
+            request: Generate, engine: Any = engine, allowed: int = allowed
+        ) -> bool:
             if len(engine.requests) > allowed:
                 raise EngineError("the server is gone")
             return False
@@ -149,10 +211,18 @@ def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
     assert engine.requests == []
 
 
-def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(tmp_path: Path) -> None:
+def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
+    tmp_path: Path,
+) -> None:
     settings = [Setting(mode, Decoding(mode=mode)) for mode in ("always", "never")]
-    settings.append(Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0))))
-    failing = scripted(lambda one: VOCABULARY.ids["<paragraph>"] in one.prompt_ids or one.max_tokens == 1)
+    settings.append(
+        Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0)))
+    )
+    failing = scripted(
+        lambda one: (
+            VOCABULARY.ids["<paragraph>"] in one.prompt_ids or one.max_tokens == 1
+        )
+    )
     found = studied(tmp_path / "wide", short(3), settings, failing)
     assert missing(found) == {"always": {True}, "heavy": {True}, "never": {False}}
 
@@ -162,31 +232,47 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(tmp_
         ids = request.prompt_ids
         return any(ids[i : i + len(first)] == first for i in range(len(ids)))
 
-    settings = [Setting(f"k{k}", Decoding(mode="always", passages=k)) for k in (3, 1, 2)]
+    settings = [
+        Setting(f"k{k}", Decoding(mode="always", passages=k)) for k in (3, 1, 2)
+    ]
     for _ in range(2):  # resumed
-        found = studied(tmp_path / "closed", closed(2), settings, scripted(with_the_first))
+        found = studied(
+            tmp_path / "closed", closed(2), settings, scripted(with_the_first)
+        )
         assert missing(found) == {"k3": {False}, "k1": {True}, "k2": {False}}
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     studied(tmp_path, short(3))
     with pytest.raises(UserError, match="recording holds a run with other system"):
-        studied(tmp_path, short(3), [Setting("base", Decoding(weights=Weights(isrel=9)))])
+        studied(
+            tmp_path, short(3), [Setting("base", Decoding(weights=Weights(isrel=9)))]
+        )
     with pytest.raises(UserError, match="other items"):
         studied(tmp_path, replace(short(3), items=short(2).items))
 
 
 @pytest.mark.engine
-def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_real_engine_answers_alone_as_in_the_record(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
     base = Decoding(segment_tokens=12)
     always = replace(base, mode="always")
     settings = (
         *(Setting("base", base), Setting("never", replace(base, mode="never"))),
-        *(Setting("one", replace(always, passages=1)), Setting("issup=5", replace(always, weights=Weights(issup=5.0)))),
+        *(
+            Setting("one", replace(always, passages=1)),
+            Setting("issup=5", replace(always, weights=Weights(issup=5.0))),
+        ),
     )
     with opened(Model(str(tiny_llama), "transformers"), tmp_path / "all", {}) as job:
         for file in (closed(2), long(1)):
-            file = replace(file, task=replace(file.task, new_tokens=30, segments=min(file.task.segments, 2)))
+            file = replace(
+                file,
+                task=replace(
+                    file.task, new_tokens=30, segments=min(file.task.segments, 2)
+                ),
+            )
             together = study(job, file, settings)
             alone: dict[str, list[object]] = {}
             for setting in settings:
@@ -199,7 +285,10 @@ ONE = Decoding(max_segments=1)
 WIDE = replace(ONE, threshold=0.0, no_retrieval_branch=True)
 TREE = {
     "": "{~retrieve .5 .5 0}x",
-    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[Retrieval]<d1>": (
+        "{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>",
+        0.5,
+    ),
     "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
     "[No Retrieval]": ("Own.{isuse 0 0 0 0 1}</s>", 0.5),
 }
@@ -213,20 +302,39 @@ def replayed(recorded: Decoding, policy: Decoding) -> Rescored | None:
 
 
 def test_what_a_record_cannot_be_asked_about() -> None:
-    other = replayed(ONE, replace(ONE, threshold=0.9))  # a record of one side is an approximation of the other
+    other = replayed(
+        ONE, replace(ONE, threshold=0.9)
+    )  # a record of one side is an approximation of the other
     assert (other.exact, other.output.text) == (False, "Sure.")
-    assert replayed(replace(ONE, mode="always"), ONE) is None  # nobody looked whether to retrieve
-    for changes in ({"likelihood": "none"}, {"passages": 1}, {"require": {"issup": "Partially supported"}}):
+    assert (
+        replayed(replace(ONE, mode="always"), ONE) is None
+    )  # nobody looked whether to retrieve
+    for changes in (
+        {"likelihood": "none"},
+        {"passages": 1},
+        {"require": {"issup": "Partially supported"}},
+    ):
         assert replayed(WIDE, replace(ONE, **changes)) is None
 
 
-def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold() -> None:
+def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold() -> (
+    None
+):
     """Also where weights are asked about in the same breath, and gates hide what the threshold would have decided."""
-    sure = Scripted("ad", lambda state: says(0.9, 0.1, labels=ANSWERABLE), labels=ANSWERABLE)
+    sure = Scripted(
+        "ad", lambda state: says(0.9, 0.1, labels=ANSWERABLE), labels=ANSWERABLE
+    )
     policy = replace(ONE, guardrails=("ad<0.5:write",))  # type: ignore[arg-type]
-    answer = run(TREE, evidence=passages("d1", "d2"), policy=policy, given={"judges": [sure]}).answer
+    answer = run(
+        TREE, evidence=passages("d1", "d2"), policy=policy, given={"judges": [sure]}
+    ).answer
     assert answer.text == "Sure."
-    asked = [policy, replace(policy, threshold=0.9), replace(policy, mode="never"), replace(policy, weights=Weights(9))]
+    asked = [
+        policy,
+        replace(policy, threshold=0.9),
+        replace(policy, mode="never"),
+        replace(policy, weights=Weights(9)),
+    ]
     own, threshold, never, weights = rescored(answer.trace, {}, asked)
     assert (threshold, never) == (None, None)
     assert (own.exact, weights.exact) == (True, True)
@@ -241,14 +349,24 @@ policies = st.builds(
     passages=st.sampled_from((1, 2, 5)),
     beam=st.sampled_from((1, 2, 4)),
     max_segments=st.sampled_from((1, 2, 3)),
-    weights=st.builds(Weights, st.sampled_from((0.0, 1.0, 3.0)), st.sampled_from((0.0, 1.0)), st.just(0.5)),
+    weights=st.builds(
+        Weights,
+        st.sampled_from((0.0, 1.0, 3.0)),
+        st.sampled_from((0.0, 1.0)),
+        st.just(0.5),
+    ),
     accumulate=st.sampled_from(("mean", "sum", "product")),
     require=st.sampled_from(({}, {}, {}, {"isrel": "Relevant"})),
     forbid=st.sampled_from(({}, {}, {}, {"issup": "No support / Contradictory"})),
 )
 
 
-@given(seed=st.integers(0, 10**6), recorded=policies, wanted=st.lists(policies, min_size=1, max_size=6), data=st.data())
+@given(
+    seed=st.integers(0, 10**6),
+    recorded=policies,
+    wanted=st.lists(policies, min_size=1, max_size=6),
+    data=st.data(),
+)
 def test_whatever_is_called_exact_is_what_a_decode_gives(
     seed: int, recorded: Decoding, wanted: list[Decoding], data: st.DataObject
 ) -> None:
@@ -272,7 +390,9 @@ def test_whatever_is_called_exact_is_what_a_decode_gives(
     for policy, other in zip(wanted, others, strict=True):
         if other is not None and other.exact:
             again = decoded(policy)
-            assert said(other.output) == said(None if again is None else output_of(again))
+            assert said(other.output) == said(
+                None if again is None else output_of(again)
+            )
 
 
 def test_each_axis_alone_or_every_combination() -> None:
@@ -289,10 +409,23 @@ def test_each_axis_alone_or_every_combination() -> None:
     assert alone.series["threshold"] == ((0.2, "base"), (None, "threshold=none"))
     assert alone.settings[1].decoding == Decoding(weights=Weights(issup=0))
     grid = [one.name for one in plan(Decoding(), axes, grid=True).settings]
-    assert grid == ["base", "issup=0,threshold=0.2", "issup=0,threshold=none", "issup=1,threshold=none"]
+    assert grid == [
+        "base",
+        "issup=0,threshold=0.2",
+        "issup=0,threshold=none",
+        "issup=1,threshold=none",
+    ]
 
 
-ITEM = Item("q", "Who?", True, passages("d1", "d2"), answers=("d1", "Ann", "Bob"), references=("Ann",), task="short_qa")
+ITEM = Item(
+    "q",
+    "Who?",
+    True,
+    passages("d1", "d2"),
+    answers=("d1", "Ann", "Bob"),
+    references=("Ann",),
+    task="short_qa",
+)
 
 
 @pytest.mark.parametrize(
@@ -300,15 +433,24 @@ ITEM = Item("q", "Who?", True, passages("d1", "d2"), answers=("d1", "Ann", "Bob"
     [
         ("It was d1.", (0.0, 1.0), (1.0, 1.0)),  # in a passage that was not read
         ("It was Ann.", (1.0, 1.0), (1.0, 1.0)),  # right, and in none
-        ("Ann or d1", (0.0, 1.0), (1.0, 1.0)),  # one of the answers given stands in a passage
+        (
+            "Ann or d1",
+            (0.0, 1.0),
+            (1.0, 1.0),
+        ),  # one of the answers given stands in a passage
         ("Nobody", (0.0, 0.0), (0.0, 0.0)),  # wrong: does not count
     ],
 )
-def test_reliance_on_memory(text: str, memory: tuple[float, float], unseen: tuple[float, float]) -> None:
+def test_reliance_on_memory(
+    text: str, memory: tuple[float, float], unseen: tuple[float, float]
+) -> None:
     found = Output(text, read=("d2",), retrieved=True)
     assert measured.FROM_MEMORY.part(ITEM, found) == memory
     assert measured.UNSEEN.part(ITEM, found) == unseen
-    assert measured.UNCITED.part(ITEM, replace(found, cited=("d2",))) == (0.0, memory[0])
+    assert measured.UNCITED.part(ITEM, replace(found, cited=("d2",))) == (
+        0.0,
+        memory[0],
+    )
     for item in (replace(ITEM, answers=None), replace(ITEM, passages=())):
         assert measured.FROM_MEMORY.part(item, found) is None
     assert measured.FROM_MEMORY.part(ITEM, None) is None
@@ -326,7 +468,11 @@ def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
     curve = [(0.5, Estimate(0.3, 0.2, 0.4, 9)), (0.0, Estimate(0.6, 0.5, 0.7, 9))]
     found = [(at, one.value, one.low) for at, one in normalised(curve)]
     assert found == [(0.0, 1.0, pytest.approx(5 / 6)), (0.5, 0.5, pytest.approx(1 / 3))]
-    assert list(normalised([(0.0, Estimate(0.0, 0.0, 0.0, 9))])) == list(normalised([])) == []
+    assert (
+        list(normalised([(0.0, Estimate(0.0, 0.0, 0.0, 9))]))
+        == list(normalised([]))
+        == []
+    )
     assert places_of([0.999, 0, 1, 0.5]) == {0: 0, 0.5: 1, 0.999: 2, 1: 3}
 
 
@@ -343,7 +489,9 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
         "solid": {"acc": both(0.8, 0.75), "rate": both(0.2, 0.2)},
         "also": {"acc": both(0.9, 0.9), "rate": both(0.4, 0.4)},
     }
-    found = choose(settings, Goal("headline", (FigureLimit("rate", "<=", 0.4),)), "base", "acc")
+    found = choose(
+        settings, Goal("headline", (FigureLimit("rate", "<=", 0.4),)), "base", "acc"
+    )
     assert (found.name, found.candidates, found.chosen_at) == ("lucky", 3, 0.9)
     assert (found.confirmed.value, found.confirmed.n) == (0.25, len(second))
     assert found.gain.value == -0.25
@@ -351,29 +499,54 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
     assert found.as_dict()["limits"]["rate<=0.4"]["value"] == pytest.approx(0.8)
     alone = choose(settings, Goal("acc", ()), "base", "acc")
     assert (alone.name, alone.kept) == ("dear", True)
-    none = choose(settings, Goal("acc", (FigureLimit("rate", "<=", 0.1),)), "base", "acc")
+    none = choose(
+        settings, Goal("acc", (FigureLimit("rate", "<=", 0.1),)), "base", "acc"
+    )
     assert (none.name, none.candidates) == (None, 0)
-    assert not Goal("headline", ()).fits("words", ["words"])  # of texts without a reference: more is not better
+    assert not Goal("headline", ()).fits(
+        "words", ["words"]
+    )  # of texts without a reference: more is not better
     assert Goal("words", ()).fits("words", ["words"])
-    for text in ("headline,retrieval_rate<=0.4", "f1", "f1,words>=3,retrieval_rate<=0.5"):
+    for text in (
+        "headline,retrieval_rate<=0.4",
+        "f1",
+        "f1,words>=3,retrieval_rate<=0.5",
+    ):
         assert str(Goal.parse(text)) == text
 
 
 def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> None:
-    files = [sweeps.measured_by(file, measured.FLUENCY) for file in (short(10), closed(4))]
-    settings = plan(Decoding(), (Axis.parse("issup=0,4"), Axis.parse("threshold=0,1"))).settings
+    files = [
+        sweeps.measured_by(file, measured.FLUENCY) for file in (short(10), closed(4))
+    ]
+    settings = plan(
+        Decoding(), (Axis.parse("issup=0,4"), Axis.parse("threshold=0,1"))
+    ).settings
     studies = [studied(tmp_path, file, settings) for file in files]
     folders = write_answers(job(tmp_path), studies, tmp_path / "settings")
     read = {run.name: run for run in read_runs(folders)}
     assert list(read) == [one.name for one in settings]
-    assert {len(file.ids) for run in read.values() for file in run.files.values()} == {10, 4}
-    rates = {name: ratio(run.files["short"].scores["retrieval_rate"]) for name, run in read.items()}
+    assert {len(file.ids) for run in read.values() for file in run.files.values()} == {
+        10,
+        4,
+    }
+    rates = {
+        name: ratio(run.files["short"].scores["retrieval_rate"])
+        for name, run in read.items()
+    }
     assert (rates["threshold=0"], rates["threshold=1"]) == (1, 0)
     judge = Ruled(lambda _, claim: len(claim.split()) < 4, "short")
     sweeps.judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
-    assert 0 < before == len(set(judge.asked))  # settings share answers, whose pairs are asked about once
-    sweeps.judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path)
+    assert (
+        0 < before == len(set(judge.asked))
+    )  # settings share answers, whose pairs are asked about once
+    sweeps.judge_settings(
+        studies,
+        write_answers(job(tmp_path), studies, tmp_path / "settings"),
+        judge,
+        tmp_path,
+    )
     assert len(judge.asked) == before
     again = read_runs(folders)
     column = "citation_precision_nli (short)"
@@ -387,25 +560,46 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
     ]
 
 
-def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(encoding="utf-8")
+def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
+    tmp_path: Path,
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(
+        encoding="utf-8"
+    )
     whole, *others = (setting.name for setting in ablations(Decoding(), SHORT))
-    listed = re.findall(r"^\| `([\w-]+)` \|", page.partition("## Ablations")[2], flags=re.M)
+    listed = re.findall(
+        r"^\| `([\w-]+)` \|", page.partition("## Ablations")[2], flags=re.M
+    )
     assert listed == [whole, *TRAINED, *others]
-    studies = [studied(tmp_path, one, ablations(Decoding(), one.task)) for one in (short(12), closed(6))]
-    tables = sweeps.comparison(studies, read_runs(write_answers(job(tmp_path), studies, tmp_path / "rows")))
+    studies = [
+        studied(tmp_path, one, ablations(Decoding(), one.task))
+        for one in (short(12), closed(6))
+    ]
+    tables = sweeps.comparison(
+        studies, read_runs(write_answers(job(tmp_path), studies, tmp_path / "rows"))
+    )
     rows = against_paper(tables, studies)
     assert [row[1] for row in rows] == ["short", "closed", "average"] * 4
     shown = [
-        [one.output and (one.output.text, one.output.cited) for one in studies[0].outcomes[name]]
+        [
+            one.output and (one.output.text, one.output.cited)
+            for one in studies[0].outcomes[name]
+        ]
         for name in ("selfrag", "no-retrieval")
     ]
     changed = sum(a != b for a, b in zip(*shown, strict=True))
     assert changed > 0
     (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
-    assert rows[0][2:] == (f"{changed} of 12", bracketed(row.differences["contains"]), NONE)
+    assert rows[0][2:] == (
+        f"{changed} of 12",
+        bracketed(row.differences["contains"]),
+        NONE,
+    )
     # Table 3a: PopQA 45.5 and 24.7, PubHealth 73.5 and 73.0; ASQA has no figure.
-    assert [published_difference("no-retrieval", file) for file in ("popqa", "pubhealth", "asqa")] == [
+    assert [
+        published_difference("no-retrieval", file)
+        for file in ("popqa", "pubhealth", "asqa")
+    ] == [
         "-20.8",
         "-0.5",
         NONE,

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-ROOMS = ("retrieval", "decoding", "serving", "engines", "evaluation", "render", "critic/augment", "intrinsics")
+ROOMS = (
+    "retrieval",
+    "decoding",
+    "serving",
+    "engines",
+    "evaluation",
+    "render",
+    "critic/augment",
+    "intrinsics",
+)
 sys.path[:0] = [str(Path(__file__).parent), *(str(TESTS / room) for room in ROOMS)]
 
 from served import serve  # noqa: E402

@@ -32,13 +32,19 @@ def hide(*packages: str) -> None:
 def import_all(package: str, without: tuple[str, ...] = ()) -> int:
     """Import every module of a package, but those that need a package of others that is not installed."""
     count = 0
-    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+    for module in pkgutil.walk_packages(
+        importlib.import_module(package).__path__, f"{package}."
+    ):
         if module.name.startswith(without) or module.name.endswith("__main__"):
             continue
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name is None or error.name.split(".")[0] in ("selfrag", "critic", "retrieval"):
+            if error.name is None or error.name.split(".")[0] in (
+                "selfrag",
+                "critic",
+                "retrieval",
+            ):
                 raise
         count += 1
     return count
@@ -50,5 +56,11 @@ def pytest_configure() -> None:
     import selfrag
 
     room = f"{selfrag.__path__[0]}/extensions"
-    hide(*(f"{ROOM}.{entry.name}" for entry in os.scandir(room) if entry.is_dir() and entry.name != guest))
+    hide(
+        *(
+            f"{ROOM}.{entry.name}"
+            for entry in os.scandir(room)
+            if entry.is_dir() and entry.name != guest
+        )
+    )
     import_all(f"{ROOM}.{guest}")

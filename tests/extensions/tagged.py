@@ -31,7 +31,12 @@ CODEC = Surface()
 FOUND = passages("d1", "d2", "d3")
 
 
-def model(turns: Callable[[str], str], profile: str = "search-r1", retriever: Any = "own", **options: Any) -> Any:
+def model(
+    turns: Callable[[str], str],
+    profile: str = "search-r1",
+    retriever: Any = "own",
+    **options: Any,
+) -> Any:
     """A scripted model: from all the text so far to the present turn, which may be written in part."""
 
     def reply(request: Generate) -> ScriptedReply | Failed:

@@ -13,18 +13,34 @@ from structure import Structure
 
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.extensions.annotation.forms import asked_questions, digest, form, read_forms, sampled
+from selfrag.extensions.annotation.forms import (
+    asked_questions,
+    digest,
+    form,
+    read_forms,
+    sampled,
+)
 
 browser = browsing.browser
 
 
-def saved(folder: Path, run: Path, person: str, wrong: tuple[str, ...] = (), **changes: object) -> Path:
+def saved(
+    folder: Path, run: Path, person: str, wrong: tuple[str, ...] = (), **changes: object
+) -> Path:
     """What somebody saved in a form who said yes to all but `wrong`."""
     answers = sampled(run, 2, only=["long"])
-    about = {"format": "selfrag-annotation-1", "count": 2, "seed": 0, "only": ["long"], "sample": digest(answers)}
+    about = {
+        "format": "selfrag-annotation-1",
+        "count": 2,
+        "seed": 0,
+        "only": ["long"],
+        "sample": digest(answers),
+    }
     verdicts = {name: name not in wrong for _, _, name in asked_questions(answers)}
     path = folder / f"{person}.json"
-    path.write_text(json.dumps(about | {"annotator": person, "verdicts": verdicts} | changes))
+    path.write_text(
+        json.dumps(about | {"annotator": person, "verdicts": verdicts} | changes)
+    )
     return path
 
 
@@ -34,29 +50,60 @@ def copied(runs: list[Path], tmp_path: Path) -> list[Path]:
     return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
 
 
-def test_figures_and_agreement_by_hand(runs: list[Path], tmp_path: Path, capsys) -> None:
+def test_figures_and_agreement_by_hand(
+    runs: list[Path], tmp_path: Path, capsys
+) -> None:
     run = runs[0]
     one = saved(tmp_path, run, "one")
     other = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
     found = {figure.name: figure for figure in read_forms(run, [one, other])}
     assert (found["plausible"].share.value, found["plausible"].share.n) == (0.75, 2)
     assert found["s&p"].share.value == 0.75
-    assert found["isrel"].share.value == pytest.approx((1 + 0.75) / 2)  # one of four verdicts on the second answer
+    assert found["isrel"].share.value == pytest.approx(
+        (1 + 0.75) / 2
+    )  # one of four verdicts on the second answer
     assert found["issup"].share.value == 1.0
     assert found["plausible"].agreement.value == 0.5
     assert found["isrel"].agreement.value == pytest.approx((1 + 0.5) / 2)
     assert found["plausible"].kappa.value == 0.0  # one person says yes to all
     assert read_forms(run, [one])[0].agreement is None
-    assert main(["eval", "annotate", str(run), "--read", str(one), "--read", str(other)]) == 0
+    assert (
+        main(["eval", "annotate", str(run), "--read", str(one), "--read", str(other)])
+        == 0
+    )
     shown = capsys.readouterr().out
-    line = next(line for line in shown.splitlines() if line.startswith("|") and "supported and plausible" in line)
-    assert [cell.strip() for cell in line.split("|")[3:5]] == ["2", "75.0 [50.0, 100.0]"]
+    line = next(
+        line
+        for line in shown.splitlines()
+        if line.startswith("|") and "supported and plausible" in line
+    )
+    assert [cell.strip() for cell in line.split("|")[3:5]] == [
+        "2",
+        "75.0 [50.0, 100.0]",
+    ]
     assert "2 people" in shown
 
 
-def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(browser, runs, tmp_path, capsys) -> None:
+def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(
+    browser, runs, tmp_path, capsys
+) -> None:
     file = tmp_path / "form.html"
-    assert main(["eval", "annotate", str(runs[0]), "--sample", "2", "--only", "long", "-o", str(file)]) == 0
+    assert (
+        main(
+            [
+                "eval",
+                "annotate",
+                str(runs[0]),
+                "--sample",
+                "2",
+                "--only",
+                "long",
+                "-o",
+                str(file),
+            ]
+        )
+        == 0
+    )
     assert "open it in a browser" in capsys.readouterr().out
     page, seen = browsing.opened(browser, file)
     for button in page.locator("input[value=yes]").all():
@@ -67,8 +114,13 @@ def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(browser, ru
         page.locator("#save").click()
     download.value.save_as(tmp_path / "said.json")
     assert seen["dialogs"] == seen["errors"] == []
-    assert [url for url in seen["requests"] if not url.startswith("blob:")] == [file.as_uri()]
-    found = {figure.name: figure.share.value for figure in read_forms(runs[0], [tmp_path / "said.json"])}
+    assert [url for url in seen["requests"] if not url.startswith("blob:")] == [
+        file.as_uri()
+    ]
+    found = {
+        figure.name: figure.share.value
+        for figure in read_forms(runs[0], [tmp_path / "said.json"])
+    }
     assert found == {"plausible": 0.5, "s&p": 0.5, "isrel": 1.0, "issup": 1.0}
     for _ in range(20):  # a busy browser writes its storage a little later
         page.reload()
@@ -78,16 +130,28 @@ def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(browser, ru
 
 
 def test_hostile_texts_stay_texts_in_a_form(copied: list[Path]) -> None:
-    evil = json.dumps("</script><script>alert(1)</script>" + "".join(reported.HOSTILE.values()))[1:-1]
+    evil = json.dumps(
+        "</script><script>alert(1)</script>" + "".join(reported.HOSTILE.values())
+    )[1:-1]
     file = copied[0] / "long.jsonl"
-    file.write_text(file.read_text(encoding="utf-8").replace("It is large.", evil), encoding="utf-8")
-    assert "</script><script>alert(1)" in Structure(form(copied[0], 1, only=["long"])).text()
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("It is large.", evil), encoding="utf-8"
+    )
+    assert (
+        "</script><script>alert(1)"
+        in Structure(form(copied[0], 1, only=["long"])).text()
+    )
 
 
-def test_what_cannot_be_done_is_one_line(runs: list[Path], tmp_path: Path, capsys) -> None:
+def test_what_cannot_be_done_is_one_line(
+    runs: list[Path], tmp_path: Path, capsys
+) -> None:
     for words, said in (
         (["annotate", str(runs[0])], "give --out FORM.html"),
-        (["annotate", str(runs[1]), "-o", str(tmp_path / "f.html")], "run it again with --traces"),
+        (
+            ["annotate", str(runs[1]), "-o", str(tmp_path / "f.html")],
+            "run it again with --traces",
+        ),
     ):
         assert main(["eval", *words]) == 2
         assert said in (error := capsys.readouterr().err)

@@ -25,32 +25,61 @@ def folder(tmp_path: Path) -> Path:
         for number in (3, 4, 5)
     ]  # fmt: skip
     data = data_file(tmp_path, *rows, name="a b.jsonl")
-    run(job(tmp_path / "run", settings={"limit": 3, "seed": 0}), [read_task(data)], lambda: Slow(reply, 0.0))
+    run(
+        job(tmp_path / "run", settings={"limit": 3, "seed": 0}),
+        [read_task(data)],
+        lambda: Slow(reply, 0.0),
+    )
     return tmp_path / "run"
 
 
 def exported(folder: Path, capsys: Any, *options: str) -> Path:
     """What `selfrag eval export` wrote."""
-    assert main(["eval", "export", str(folder), *options, "-o", str(folder.parent / "out")]) == 0
+    assert (
+        main(
+            ["eval", "export", str(folder), *options, "-o", str(folder.parent / "out")]
+        )
+        == 0
+    )
     return Path(capsys.readouterr().out.split("\n")[0])
 
 
 def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
-    inspect = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
+    inspect = pytest.importorskip(
+        "inspect_ai.log", reason="inspect-ai is not installed"
+    )
     path = exported(folder, capsys)
     log = inspect.read_eval_log(str(path))
-    assert (log.status, log.eval.task, log.eval.model) == ("success", "a b", "selfrag/finetuned")
-    assert [sample.output.completion for sample in log.samples] == ["Paris", "R\u00f6m", ""]
+    assert (log.status, log.eval.task, log.eval.model) == (
+        "success",
+        "a b",
+        "selfrag/finetuned",
+    )
+    assert [sample.output.completion for sample in log.samples] == [
+        "Paris",
+        "R\u00f6m",
+        "",
+    ]
     right, wrong, broken = log.samples
-    assert (right.scores["contains"].value, wrong.scores["contains"].value) == (1.0, 0.0)
-    assert "retrieval_rate" not in broken.scores  # nothing is known of it, which is not 0
+    assert (right.scores["contains"].value, wrong.scores["contains"].value) == (
+        1.0,
+        0.0,
+    )
+    assert (
+        "retrieval_rate" not in broken.scores
+    )  # nothing is known of it, which is not 0
     scores = {one.name: one for one in log.results.scores}
     assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
-    assert (scores["retrieval_rate"].scored_samples, scores["retrieval_rate"].unscored_samples) == (2, 1)
+    assert (
+        scores["retrieval_rate"].scored_samples,
+        scores["retrieval_rate"].unscored_samples,
+    ) == (2, 1)
     first = path.read_bytes()
     assert exported(folder.parent, capsys).read_bytes() == first  # a directory of runs
     assert broken.error.message.startswith("no answer could be generated")
-    assert [one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))] == [path.name]
+    assert [
+        one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))
+    ] == [path.name]
 
 
 def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
@@ -60,11 +89,18 @@ def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
     assert utils.get_results_filenames(names) == [str(path)]
     (samples,) = utils.get_sample_results_filenames(names)
     assert utils.get_file_task_name(Path(samples).name) == "a_b"
-    lines = [json.loads(line) for line in (path.parent / Path(samples).name).read_bytes().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (path.parent / Path(samples).name).read_bytes().splitlines()
+    ]
     assert [one["contains"] for one in lines] == [1.0, 0.0, 0.0]
     assert [one["resps"] for one in lines] == [[["Paris"]], [["R\u00f6m"]], [[""]]]
     assert "retrieval_rate" not in lines[2]["metrics"]
     results = json.loads(path.read_text())
     better = results["higher_is_better"]["a_b"]
-    assert (better["contains"], better["retrieval_rate"], higher_is_better("option_unread")) == (True, None, False)
+    assert (
+        better["contains"],
+        better["retrieval_rate"],
+        higher_is_better("option_unread"),
+    ) == (True, None, False)
     assert "0.3333" in utils.make_table(results)

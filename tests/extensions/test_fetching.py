@@ -43,16 +43,26 @@ class Handler(Answering):
         place = self.path.partition("?")[0].rpartition("/")[2]
         if place == "search":
             pages = [
-                {"url": f"{self.server.url}/{name}", "title": name, "content": f"Snippet {name}."} for name in PAGES
+                {
+                    "url": f"{self.server.url}/{name}",
+                    "title": name,
+                    "content": f"Snippet {name}.",
+                }
+                for name in PAGES
             ]
             self.answer(200, {"results": pages, "result": [[]], "items": []})
         elif place in ("slow-head", "slow-body"):
-            self.drip(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n" + b"\r\n" * (place == "slow-body"))
+            self.drip(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+                + b"\r\n" * (place == "slow-body")
+            )
         elif place == "loop":
             self.answer(302, b"", Location="/loop")
         else:
             content, encoding = PACKED[place]
-            self.answer(200, content, Content_Type="text/html", Content_Encoding=encoding)
+            self.answer(
+                200, content, Content_Type="text/html", Content_Encoding=encoding
+            )
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -89,10 +99,46 @@ def server() -> Iterator[Loopback]:
 
 
 NOT_PUBLIC = (
-    *("127.0.0.1", "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "169.254.169.254", "172.16.0.1", "192.168.0.1"),
-    *("192.0.0.9", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1"),
-    *("255.255.255.255", "::", "::1", "::ffff:8.8.8.8", "::ffff:127.0.0.1", "::8.8.8.8", "64:ff9b::a00:1", "100::1"),
-    *("64:ff9b:1::1", "2002:a00:1::", "2001:0:a00:1::", "2001:2::1", "2001:db8::1", "3fff::1", "5f00::1", "fc00::1"),
+    *(
+        "127.0.0.1",
+        "0.0.0.0",
+        "0.1.2.3",
+        "10.0.0.1",
+        "100.64.0.1",
+        "169.254.169.254",
+        "172.16.0.1",
+        "192.168.0.1",
+    ),
+    *(
+        "192.0.0.9",
+        "192.0.2.1",
+        "192.88.99.1",
+        "198.18.0.1",
+        "198.51.100.1",
+        "203.0.113.1",
+        "224.0.0.1",
+        "240.0.0.1",
+    ),
+    *(
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::ffff:8.8.8.8",
+        "::ffff:127.0.0.1",
+        "::8.8.8.8",
+        "64:ff9b::a00:1",
+        "100::1",
+    ),
+    *(
+        "64:ff9b:1::1",
+        "2002:a00:1::",
+        "2001:0:a00:1::",
+        "2001:2::1",
+        "2001:db8::1",
+        "3fff::1",
+        "5f00::1",
+        "fc00::1",
+    ),
     *("fe80::1%eth0", "fec0::1", "ff02::1", "ff0e::1", "no address"),
 )
 
@@ -104,14 +150,18 @@ def test_special_addresses_are_not_public() -> None:
         assert is_public_address(address)
 
 
-def test_the_address_that_was_checked_is_connected_to(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_that_was_checked_is_connected_to(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Issue 45, section 4. A host that resolves to a public address and then to a private one is asked at the first."""
     answers, connected = iter(["93.184.216.34", "127.0.0.1"]), []
 
     def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
         return [(0, 0, 0, "", (next(answers), port))]
 
-    def connect(self: object, host: str, port: int, *_: object) -> httpcore.NetworkStream:
+    def connect(
+        self: object, host: str, port: int, *_: object
+    ) -> httpcore.NetworkStream:
         connected.append(host)
         raise httpcore.ConnectError("refused")
 
@@ -127,14 +177,20 @@ def test_the_address_that_was_checked_is_connected_to(server: Loopback, monkeypa
 
 def test_pages_at_private_addresses_leave_their_snippets(server: Loopback) -> None:
     [passages] = WebRetriever(f"searxng:{server.url}")(["?"], 9)
-    assert [passage.text for passage in passages] == [f"Snippet {name}." for name in PAGES][:9]
+    assert [passage.text for passage in passages] == [
+        f"Snippet {name}." for name in PAGES
+    ][:9]
     assert len(server.headers) == 1
 
 
-def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(server: Loopback) -> None:
+def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(
+    server: Loopback,
+) -> None:
     """Issue 45, section 4: a server that drips, and bodies of gigabytes."""
     begun = time.monotonic()
-    [passages] = WebRetriever(f"searxng:{server.url}", private=True, timeout=4)(["?"], 20)
+    [passages] = WebRetriever(f"searxng:{server.url}", private=True, timeout=4)(
+        ["?"], 20
+    )
     assert time.monotonic() - begun < 18
     texts = {passage.title: passage.text for passage in passages}
     assert texts["honest"] == "Curie was a physicist."
@@ -143,25 +199,41 @@ def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(server: Loop
 
 
 @pytest.mark.parametrize("path", ["slow-head/retrieve", "slow-body/retrieve"])
-def test_a_search_server_that_drips_is_given_up(server: Loopback, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_server_that_drips_is_given_up(
+    server: Loopback, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Issue 45, section 4."""
-    monkeypatch.setattr(Handler, "do_POST", lambda self: self.drip(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * ("body" in path)))
+    monkeypatch.setattr(
+        Handler,
+        "do_POST",
+        lambda self: self.drip(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * ("body" in path)),
+    )
     begun = time.monotonic()
     with pytest.raises(UserError, match="cannot be searched: ReadTimeout"):
         RemoteRetriever(f"{server.url}/{path}", timeout=0.5)(["?"], 1)
     assert time.monotonic() - begun < 10
 
 
-@pytest.mark.parametrize("name", ["bomb", "nested", "deflate", "brotli", "zstd", "broken"])
-def test_packed_replies_of_engines_are_bounded(server: Loopback, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["bomb", "nested", "deflate", "brotli", "zstd", "broken"]
+)
+def test_packed_replies_of_engines_are_bounded(
+    server: Loopback, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Issue 45, section 4: packed bodies in the client of the engines."""
     monkeypatch.setattr(Client, "most_bytes", 1 << 16)
 
     async def reason() -> str:
         async with Client(ServerConfig(server.url, retries=0)) as client:
-            return (await client.send("GET", f"{server.url}/{name}", lambda: None, json_of)).reason
+            return (
+                await client.send("GET", f"{server.url}/{name}", lambda: None, json_of)
+            ).reason
 
-    expected = {"bomb": "more than", "deflate": "more than", "broken": "not packed as it says"}
+    expected = {
+        "bomb": "more than",
+        "deflate": "more than",
+        "broken": "not packed as it says",
+    }
     assert expected.get(name, "which was not asked for") in asyncio.run(reason())
 
 
@@ -190,7 +262,9 @@ def test_no_client_logs_its_key(
     WebRetriever("google:cx", google=f"{server.url}/search", pages=False)(["?"], 1)
     WebRetriever(f"searxng:http://user:{marker}@{host}", pages=False)(["?"], 1)
     for search in (
-        RemoteRetriever(f"{server.url}/search", headers={"Authorization": f"Bearer {marker}"}),
+        RemoteRetriever(
+            f"{server.url}/search", headers={"Authorization": f"Bearer {marker}"}
+        ),
         RemoteRetriever(f"http://user:{marker}@{host}/retrieve"),
     ):
         with pytest.raises((UserError, KeyError)) as refused:
@@ -228,13 +302,19 @@ def ask_teacher(url: str) -> object:
 
 def ask_judge(url: str) -> object:
     with Library.at_endpoint(url, "m", retries=0, adapters={}) as library:
-        return library.get(find("query_rewrite"))(JudgeInput((Message("user", "Who?"),)))
+        return library.get(find("query_rewrite"))(
+            JudgeInput((Message("user", "Who?"),))
+        )
 
 
 def ask_grader(url: str) -> object:
     executor, *rest = executor_of(f"m@{url}")
     library = Library(executor, {})
-    return [library.get(find("query_rewrite"))(JudgeInput((Message("user", "Who?"),))), repr(executor), rest]
+    return [
+        library.get(find("query_rewrite"))(JudgeInput((Message("user", "Who?"),))),
+        repr(executor),
+        rest,
+    ]
 
 
 def ask_engine(url: str) -> object:
@@ -245,7 +325,11 @@ def ask_engine(url: str) -> object:
 @pytest.mark.parametrize("ask", [ask_teacher, ask_judge, ask_grader, ask_engine])
 @pytest.mark.parametrize("echo", ECHOES)
 def test_a_key_that_a_server_repeats_stands_in_no_log_and_no_result(
-    server: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ask: Any, echo: str
+    server: Loopback,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ask: Any,
+    echo: str,
 ) -> None:
     def answer(self: Handler) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -262,9 +346,17 @@ def test_a_key_that_a_server_repeats_stands_in_no_log_and_no_result(
         said = repr(ask(server.url))
     except UserError as error:
         said = str(error)
-    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {MARKER}"}
+    assert {headers["Authorization"] for headers in server.headers} == {
+        f"Bearer {MARKER}"
+    }
     assert caplog.records
     # What httpcore logs of the headers of a reply is the server's own.
-    own = [record for record in caplog.records if "receive_response_headers" not in record.getMessage()]
-    logged = "\n".join(f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in own)
+    own = [
+        record
+        for record in caplog.records
+        if "receive_response_headers" not in record.getMessage()
+    ]
+    logged = "\n".join(
+        f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in own
+    )
     assert MARKER not in said + logged

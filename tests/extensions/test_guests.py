@@ -52,10 +52,18 @@ assert QueryRewrite.on(writing('{"rewritten_question": "R?"}'))("Q?").text == "R
 
 def run(*command: str, **environment: str) -> str:
     """What a child process prints."""
-    path = os.pathsep.join(map(str, (ROOT, HERE, HERE.parent / "intrinsics", HERE.parent / "decoding")))
+    path = os.pathsep.join(
+        map(str, (ROOT, HERE, HERE.parent / "intrinsics", HERE.parent / "decoding"))
+    )
     settings = {**os.environ, "PYTHONPATH": path, **environment}
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=600, check=False, env=settings, cwd=ROOT
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=settings,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -64,17 +72,25 @@ def run(*command: str, **environment: str) -> str:
 @pytest.mark.parametrize("guest", GUESTS)
 def test_a_guest_works_with_the_others_hidden(guest: str) -> None:
     options = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "hidden_guests")
-    shown = run("-m", "pytest", *options, str(HERE.parent / GUESTS[guest]), ONLY_GUEST=guest)
+    shown = run(
+        "-m", "pytest", *options, str(HERE.parent / GUESTS[guest]), ONLY_GUEST=guest
+    )
     assert "passed" in shown or "skipped" in shown
 
 
 def test_every_guest_is_tried_and_registered() -> None:
     folders = {
-        folder.name for folder in (ROOT / "selfrag" / "extensions").iterdir() if (folder / "__init__.py").exists()
+        folder.name
+        for folder in (ROOT / "selfrag" / "extensions").iterdir()
+        if (folder / "__init__.py").exists()
     }
     assert folders == set(GUESTS)
     modules = [point.module for point in distribution("selfrag").entry_points]
-    registered = {module.split(".")[2] for module in modules if module.startswith("selfrag.extensions.")}
+    registered = {
+        module.split(".")[2]
+        for module in modules
+        if module.startswith("selfrag.extensions.")
+    }
     assert folders == registered
     findings = {finding.subject: finding for finding in check_extensions()}
     assert set(findings) == {f"extension {name}" for name in registered}

@@ -16,13 +16,18 @@ from retrieval.documents.isolation import IsolatedReader
 
 TEXT = "BT /F1 10 Tf 72 700 Td (Hello world) Tj ET\n"
 PAGE = (
-    "/Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> /XObject << /X 6 0 R >> >>"
+    "/Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources"
+    " << /Font << /F1 3 0 R >> /XObject << /X 6 0 R >> >>"
 )
 FORM = "/Type /XObject /Subtype /Form /BBox [0 0 600 700] /Resources << /XObject << /X 6 0 R >> >>"
 
 
 def stream(content: bytes, entries: str = "") -> bytes:
-    return f"<< /Length {len(content)} {entries} >>\nstream\n".encode() + content + b"\nendstream"
+    return (
+        f"<< /Length {len(content)} {entries} >>\nstream\n".encode()
+        + content
+        + b"\nendstream"
+    )
 
 
 def pdf(
@@ -62,14 +67,21 @@ def packed(content: bytes, times: int = 1) -> tuple[bytes, str]:
 
 def bookmarks(count: int) -> tuple[bytes, ...]:
     """Bookmarks, each inside the one before."""
-    return tuple(b"<< /Title (t) /First %d 0 R /Dest [4 0 R /Fit] >>" % (7 + number) for number in range(count))
+    return tuple(
+        b"<< /Title (t) /First %d 0 R /Dest [4 0 R /Fit] >>" % (7 + number)
+        for number in range(count)
+    )
 
 
 HELLO = "Hello world"
 HOSTILE = {
     "a stream of zeros in itself": lambda: pdf(*packed(bytes(1 << 28), 2)),
-    "memory for one text": lambda: pdf(*packed(b"BT /F1 10 Tf (%s) Tj ET" % (b"word " * (1 << 23)))),
-    "a form that draws itself": lambda: pdf(b"/X Do " + TEXT.encode(), more=(stream(b"/X Do /X Do", FORM),)),
+    "memory for one text": lambda: pdf(
+        *packed(b"BT /F1 10 Tf (%s) Tj ET" % (b"word " * (1 << 23)))
+    ),
+    "a form that draws itself": lambda: pdf(
+        b"/X Do " + TEXT.encode(), more=(stream(b"/X Do /X Do", FORM),)
+    ),
     "a page tree in itself": lambda: pdf(kids="2 0 R 2 0 R", count=2),
     "pages that are not there": lambda: pdf(count=1_000_000_000),
     "a negative number of pages": lambda: pdf(count=-5),
@@ -97,7 +109,9 @@ def reader():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pdf_files_end_within_their_limits(tmp_path: Path, name: str, reader: IsolatedReader) -> None:
+def test_hostile_pdf_files_end_within_their_limits(
+    tmp_path: Path, name: str, reader: IsolatedReader
+) -> None:
     file = tmp_path / "a.pdf"
     file.write_bytes(HOSTILE[name]())
     assert len(outcome(reader, file)) < 100_000
@@ -105,7 +119,9 @@ def test_hostile_pdf_files_end_within_their_limits(tmp_path: Path, name: str, re
         assert outcome(reader, file).strip() == HELLO
 
 
-def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(tmp_path: Path, reader: IsolatedReader) -> None:
+def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(
+    tmp_path: Path, reader: IsolatedReader
+) -> None:
     content = pdf()
     file = tmp_path / "a.pdf"
     for length in range(0, len(content), 60):
@@ -115,14 +131,20 @@ def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(tmp_path: Path,
             assert "end of the file" in [part.what for part in skipped]
 
 
-def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("selfrag.common.child_process._WALL_TIME", 0.02)  # of 10 seconds
+def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "selfrag.common.child_process._WALL_TIME", 0.02
+    )  # of 10 seconds
     files = [tmp_path / "slow.pdf", tmp_path / "good.pdf"]
     files[0].write_bytes(pdf(*packed(TEXT.encode() * 100_000)))
     files[1].write_bytes(pdf())
     with IsolatedReader() as reader:
         reader.start()
-        with pytest.raises(UserError, match=r"slow\.pdf: cannot be read: it takes more than 10 seconds"):
+        with pytest.raises(
+            UserError, match=r"slow\.pdf: cannot be read: it takes more than 10 seconds"
+        ):
             reader.read(files[0], ".pdf", "a")
         monkeypatch.undo()
         assert reader.read(files[1], ".pdf", "a").text.strip() == HELLO
@@ -134,7 +156,9 @@ def test_many_threads_share_a_reader(tmp_path: Path, reader: IsolatedReader) -> 
         files.append(tmp_path / f"{number}.pdf")
         files[-1].write_bytes(pdf(TEXT.replace("world", f"number {number}").encode()))
     with ThreadPoolExecutor(8) as pool:
-        texts = list(pool.map(lambda file: reader.read(file, ".pdf", "a").text.strip(), files))
+        texts = list(
+            pool.map(lambda file: reader.read(file, ".pdf", "a").text.strip(), files)
+        )
     assert texts == [f"Hello number {number}" for number in range(24)]
 
 
@@ -147,26 +171,40 @@ def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path: Path) -> None:
     assert (document.pages, document.text.split()) == (2, ["Hello", "world"] * 2)
 
 
-def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf())
     (tmp_path / "script.py").write_text(
         "from pathlib import Path\n"
         "from retrieval.documents.isolation import IsolatedReader\n"
         "print(IsolatedReader().read(Path('a.pdf'), '.pdf', 'a').text.strip())\n"
     )
-    run = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (run.stdout, run.stderr) == (f"{HELLO}\n", "")
 
 
-def test_damaged_bytes_never_end_in_a_traceback(tmp_path: Path, reader: IsolatedReader) -> None:
+def test_damaged_bytes_never_end_in_a_traceback(
+    tmp_path: Path, reader: IsolatedReader
+) -> None:
     content = pdf(catalog="/Outlines 6 0 R", more=bookmarks(3))
     file = tmp_path / "a.pdf"
     for place in range(0, len(content), 7):
-        file.write_bytes(content[:place] + bytes([content[place] ^ 0x15]) + content[place + 1 :])
+        file.write_bytes(
+            content[:place] + bytes([content[place] ^ 0x15]) + content[place + 1 :]
+        )
         outcome(reader, file)
 
 
-def test_a_file_is_named_as_it_was_given(tmp_path: Path, monkeypatch, reader: IsolatedReader) -> None:
+def test_a_file_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch, reader: IsolatedReader
+) -> None:
     (tmp_path / "a.pdf").write_bytes(b"no PDF")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"^a\.pdf: cannot be read as PDF"):

@@ -24,11 +24,27 @@ pytest.importorskip("milvus_lite")
 HOSTILE = 'x" or id != "'
 
 
-WORDS = ["river", "stone", "cloud", "honey", "forest", "winter", "market", "garden", "silver", "copper"]
+WORDS = [
+    "river",
+    "stone",
+    "cloud",
+    "honey",
+    "forest",
+    "winter",
+    "market",
+    "garden",
+    "silver",
+    "copper",
+]
 
 
 COLUMNS = [
-    {"year": 1990 + 10 * (n % 4), "venue": WORDS[n % 3], "peer reviewed": n % 2 == 0, "weight": n / 4}
+    {
+        "year": 1990 + 10 * (n % 4),
+        "venue": WORDS[n % 3],
+        "peer reviewed": n % 2 == 0,
+        "weight": n / 4,
+    }
     for n in range(60)
 ]
 
@@ -39,7 +55,11 @@ COLUMNS[8] = {"venue": HOSTILE, "note": "a\\b\n\"c'd\t\u2028é"}
 
 def passage(n):
     chosen = [WORDS[(n * step + n // 7) % len(WORDS)] for step in (1, 3, 7)]
-    return Passage(f"p{n:02}", f"The {chosen[0]} lies near the {chosen[1]} and a {chosen[2]}, number {n}.", chosen[2])
+    return Passage(
+        f"p{n:02}",
+        f"The {chosen[0]} lies near the {chosen[1]} and a {chosen[2]}, number {n}.",
+        chosen[2],
+    )
 
 
 ROWS = [Row(passage(n), Place("rows", n + 1), COLUMNS[n]) for n in range(60)]
@@ -78,14 +98,20 @@ def test_it_finds_what_the_local_index_finds(shared, mode):
     local = open_index(index, encoder, mode=mode)(QUERIES, 10)
     found = remote.open_index(address, encoder, mode=mode)(QUERIES, 10)
     for ours, theirs in zip(local, found, strict=True):
-        assert len(set(ids([ours])[0]) & set(ids([theirs])[0])) >= (10 if mode == "dense" else 9)
+        assert len(set(ids([ours])[0]) & set(ids([theirs])[0])) >= (
+            10 if mode == "dense" else 9
+        )
         known = {passage.id: passage for passage in ours}
         for one in theirs:
             if one.id in known:
                 assert one == known[one.id].with_score(one.score)
                 assert one.metadata == known[one.id].metadata
-                assert one.score == pytest.approx(known[one.id].score, abs=1e-5 if mode == "dense" else 0.2)
-        assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
+                assert one.score == pytest.approx(
+                    known[one.id].score, abs=1e-5 if mode == "dense" else 0.2
+                )
+        assert [one.score for one in theirs] == sorted(
+            (one.score for one in theirs), reverse=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -102,8 +128,15 @@ def test_it_finds_what_the_local_index_finds(shared, mode):
 )
 def test_a_condition_keeps_the_same_passages(shared, conditions):
     index, address, encoder = shared
-    local = {passage.id for passage in open_index(index, encoder, mode="dense").where(*conditions)(["river"], 60)[0]}
-    found = remote.open_index(address, encoder, mode="hybrid").where(*conditions)(["river"], 60)[0]
+    local = {
+        passage.id
+        for passage in open_index(index, encoder, mode="dense").where(*conditions)(
+            ["river"], 60
+        )[0]
+    }
+    found = remote.open_index(address, encoder, mode="hybrid").where(*conditions)(
+        ["river"], 60
+    )[0]
     assert {passage.id for passage in found} == local
 
 
@@ -124,11 +157,17 @@ def test_a_condition_that_cannot_be_is_one_line(shared, condition, message):
 def test_a_removed_passage_is_never_found(index, address, encoder):
     opened = remote.open_index(address, encoder)
     first = opened(["silver garden"], 3)[0][0].id
-    with pytest.raises(UserError, match=r"no passage 'nobody' in .*; nothing was removed"):
+    with pytest.raises(
+        UserError, match=r"no passage 'nobody' in .*; nothing was removed"
+    ):
         remote.remove_passages(address, [first, "nobody"])
     assert opened(["silver garden"], 3)[0][0].id == first
     assert remote.remove_passages(address, [first, first]) == 1
-    for retriever in (opened, remote.open_index(address, encoder, mode="dense"), opened.where("year>0")):
+    for retriever in (
+        opened,
+        remote.open_index(address, encoder, mode="dense"),
+        opened.where("year>0"),
+    ):
         assert first not in ids(retriever(["silver garden", "river"], 60))[0]
     second = opened(["silver garden"], 1)[0][0].id
     remove_passages(index, [first, second])
@@ -141,24 +180,33 @@ def test_only_what_is_new_is_encoded_and_sent(index, address, encoder):
     assert remote.push_index(index, address) == (0, 60)
     assert remote.add_passages(address, ROWS, encoder=encoder) == 0
     assert len(encoder.texts) == asked
-    changed = Row(Passage("p01", "Another text about volcanoes."), Place("rows", 1), {"year": 1})
+    changed = Row(
+        Passage("p01", "Another text about volcanoes."), Place("rows", 1), {"year": 1}
+    )
     new = Passage(HOSTILE, "A new text about volcanoes and geysers.")
     assert remote.add_passages(address, [changed, new, ROWS[2]], encoder=encoder) == 2
     found = remote.open_index(address, encoder, mode="words")(["volcanoes"], 5)[0]
-    assert {(one.id, *one.metadata.items()) for one in found} == {("p01", ("year", 1)), (HOSTILE,)}
+    assert {(one.id, *one.metadata.items()) for one in found} == {
+        ("p01", ("year", 1)),
+        (HOSTILE,),
+    }
     assert len(Collection.open(address)) == 61
     assert remote.remove_passages(address, [HOSTILE]) == 1
     assert len(Collection.open(address)) == 60
 
 
-def test_another_encoder_language_or_kind_is_refused(tmp_path, index, address, make_encoder):
+def test_another_encoder_language_or_kind_is_refused(
+    tmp_path, index, address, make_encoder
+):
     other = make_encoder(fingerprint="words-2")
     with pytest.raises(UserError, match="built with another encoder"):
         remote.open_index(address, other)
     with pytest.raises(UserError, match="built with another encoder"):
         remote.add_passages(address, ROWS, encoder=other)
     index_passages(ROWS[:5], tmp_path / "other", encoder=other)
-    index_passages(ROWS[:5], tmp_path / "plain", encoder=make_encoder(), language="none")
+    index_passages(
+        ROWS[:5], tmp_path / "plain", encoder=make_encoder(), language="none"
+    )
     for directory, kind, message in [
         ("other", None, "filled with another encoder"),
         ("plain", None, "language english, not flat and none"),
@@ -169,24 +217,37 @@ def test_another_encoder_language_or_kind_is_refused(tmp_path, index, address, m
             remote.push_index(tmp_path / directory, address, kind=kind)
     assert len(Collection.open(address)) == 60
     remote.push_index(tmp_path / "plain", f"{address}/plain", kind="auto")
-    assert len(remote.open_index(f"{address}/plain", make_encoder())(["river"], 3)[0]) == 3
+    assert (
+        len(remote.open_index(f"{address}/plain", make_encoder())(["river"], 3)[0]) == 3
+    )
     with pytest.raises(UserError, match="has no words"):
         remote.open_index(f"{address}/plain", make_encoder(), mode="hybrid")
 
 
-def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(address, encoder, capsys):
+def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(
+    address, encoder, capsys
+):
     opened = remote.open_index(address, encoder, fusion=Fusion("rrf"))
     assert (opened([], 3), opened(["river", "river"], 0)) == ([], [[], []])
     assert opened(["river", "river"], 2)[0] == opened(["river"], 2)[0]
-    assert remote.open_index(address, mode="words")(["the", "", "zzz", "river"], 2)[:3] == [[], [], []]
-    remote.add_passages(address, [Passage(f"same{n}", "The silver garden.") for n in range(50)], encoder=encoder)
+    assert remote.open_index(address, mode="words")(["the", "", "zzz", "river"], 2)[
+        :3
+    ] == [[], [], []]
+    remote.add_passages(
+        address,
+        [Passage(f"same{n}", "The silver garden.") for n in range(50)],
+        encoder=encoder,
+    )
     found = opened(["the silver garden"], 10)[0]
     assert len(found) == len({one.text for one in found}) == 10
     with pytest.raises(UserError, match="list of texts"):
         opened("river", 3)
     for rows, message in (
         ([Passage("a", "text"), Passage("a", "other")], "id 'a' is already used"),
-        ([Passage("a", "word " * 14_000)], "its body has 70001 bytes; Milvus holds 65535"),
+        (
+            [Passage("a", "word " * 14_000)],
+            "its body has 70001 bytes; Milvus holds 65535",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             remote.add_passages(address, rows, encoder=encoder)
@@ -201,11 +262,19 @@ def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(address, enc
         ("milvus://127.0.0.1:1/docs", "milvus://127.0.0.1:1/docs: Fail connecting"),
         ("milvus:NOWHERE/x.db", "not exists"),
         ("milvus:FILE.db", "cannot open the file"),
-        ("milvus:EMPTY.db", "no collection passages; make it with: selfrag index push DIR"),
-        ("milvus://root:secret@127.0.0.1:1/docs", "put USER:PASSWORD into MILVUS_TOKEN"),
+        (
+            "milvus:EMPTY.db",
+            "no collection passages; make it with: selfrag index push DIR",
+        ),
+        (
+            "milvus://root:secret@127.0.0.1:1/docs",
+            "put USER:PASSWORD into MILVUS_TOKEN",
+        ),
     ],
 )
-def test_a_wrong_address_is_one_line_without_secrets(tmp_path, monkeypatch, capfd, address, message):
+def test_a_wrong_address_is_one_line_without_secrets(
+    tmp_path, monkeypatch, capfd, address, message
+):
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     monkeypatch.chdir(tmp_path)
     Path("FILE.db").write_text("no database")
@@ -221,7 +290,10 @@ def test_a_token_in_an_answer_of_the_server_is_not_shown(tmp_path, monkeypatch):
 
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     collection = Collection(f"milvus:{tmp_path}/a.db")
-    with pytest.raises(UserError, match=r"auth failed for \*\*\*") as error, collection._told():
+    with (
+        pytest.raises(UserError, match=r"auth failed for \*\*\*") as error,
+        collection._told(),
+    ):
         raise MilvusException(message="auth failed for root:secret")
     assert error.value.__cause__ is None
 
@@ -230,7 +302,9 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
     from pymilvus import MilvusClient
 
     MilvusClient(f"{tmp_path}/foreign.db").create_collection("passages", dimension=4)
-    with pytest.raises(UserError, match="was not made by selfrag index push; choose another collection"):
+    with pytest.raises(
+        UserError, match="was not made by selfrag index push; choose another collection"
+    ):
         remote.push_index(index, f"milvus:{tmp_path}/foreign.db")
 
 

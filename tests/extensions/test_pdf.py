@@ -19,7 +19,9 @@ from selfrag.extensions.pdf.ocr import check_languages
 from selfrag.extensions.pdf.reader import read_pdf
 
 RESOURCES = "/Resources << /Font << /F1 3 0 R >> /XObject << /Im1 4 0 R >> >>"
-FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+FONT = (
+    "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+)
 IMAGE = (
     "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>\n"
     "stream\n0\nendstream"
@@ -27,7 +29,9 @@ IMAGE = (
 SCAN = "612 0 0 792 0 0 cm /Im1 Do"
 
 
-def pdf(*contents: str, page: str = "", catalog: str = "", more: tuple[str, ...] = ()) -> bytes:
+def pdf(
+    *contents: str, page: str = "", catalog: str = "", more: tuple[str, ...] = ()
+) -> bytes:
     """A PDF with a page for each content stream; further objects are numbered from 5."""
     objects = [f"<< /Type /Catalog /Pages 2 0 R {catalog} >>", "", FONT, IMAGE, *more]
     kids = []
@@ -35,7 +39,9 @@ def pdf(*contents: str, page: str = "", catalog: str = "", more: tuple[str, ...]
         kids.append(f"{len(objects) + 1} 0 R")
         place = f"/MediaBox [0 0 612 792] {RESOURCES} /Contents {len(objects) + 2} 0 R"
         objects.append(f"<< /Type /Page /Parent 2 0 R {place} {page} >>")
-        objects.append(f"<< /Length {len(content.encode('cp1252'))} >>\nstream\n{content}\nendstream")
+        objects.append(
+            f"<< /Length {len(content.encode('cp1252'))} >>\nstream\n{content}\nendstream"
+        )
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
     written, places = bytearray(b"%PDF-1.4\n"), []
     for number, body in enumerate(objects, 1):
@@ -100,7 +106,9 @@ def test_d11_columns_that_are_drawn_line_by_line(
         for place, text in enumerate(texts):
             lower = shift if place == len(texts) - 1 else 0
             content += drawn(40 + 185 * place, 700 - 14 * row + lower, text)
-    content += drawn(40, 600, CLOSING + " It is long enough to cross the gap of the columns.")
+    content += drawn(
+        40, 600, CLOSING + " It is long enough to cross the gap of the columns."
+    )
     paragraphs = text_of(tmp_path, content).split("\n\n")
     assert paragraphs[1:-1] == [" ".join(column) for column in columns]
     assert paragraphs[0] == HEADING
@@ -108,18 +116,32 @@ def test_d11_columns_that_are_drawn_line_by_line(
 
 
 def test_columns_that_are_drawn_column_by_column_stay(tmp_path: Path) -> None:
-    content = lines(*LEFT) + "".join(drawn(300, 700 - 14 * row, text) for row, text in enumerate(RIGHT))
+    content = lines(*LEFT) + "".join(
+        drawn(300, 700 - 14 * row, text) for row, text in enumerate(RIGHT)
+    )
     assert text_of(tmp_path, content).split("\n\n") == [" ".join(LEFT), " ".join(RIGHT)]
 
 
-FEES = [("Ship", "Fee", "Year"), ("Cargo ship", "40 crowns", "2030"), ("Fishing boat", "20 crowns", "2031")]
+FEES = [
+    ("Ship", "Fee", "Year"),
+    ("Cargo ship", "40 crowns", "2030"),
+    ("Fishing boat", "20 crowns", "2031"),
+]
 FEES += [("Small yacht", "10 crowns", "2032"), ("Rowing boat", "1 crown", "2033")]
-HARBOURS = [("Turku", "The main harbour of the country, open all year"), ("Oulu", "Closed in winter by the ice")]
-HARBOURS += [("Vaasa", "Ferries to Sweden leave from here each day"), ("Kemi", "The last one before the border")]
+HARBOURS = [
+    ("Turku", "The main harbour of the country, open all year"),
+    ("Oulu", "Closed in winter by the ice"),
+]
+HARBOURS += [
+    ("Vaasa", "Ferries to Sweden leave from here each day"),
+    ("Kemi", "The last one before the border"),
+]
 
 
 @pytest.mark.parametrize("rows", [FEES, HARBOURS])
-def test_rows_of_a_table_are_not_torn_apart(tmp_path: Path, rows: list[tuple[str, ...]]) -> None:
+def test_rows_of_a_table_are_not_torn_apart(
+    tmp_path: Path, rows: list[tuple[str, ...]]
+) -> None:
     content = ""
     for row, cells in enumerate(rows):
         for column, cell in enumerate(cells):
@@ -134,7 +156,9 @@ FEE_ROWS = [
 ]
 
 
-def cells(rows: list[tuple[str, ...]], top: float = 700, step: float = 16, width: int = 110) -> str:
+def cells(
+    rows: list[tuple[str, ...]], top: float = 700, step: float = 16, width: int = 110
+) -> str:
     """Rows of cells without strokes; what is blank is not drawn."""
     content = ""
     for row, texts in enumerate(rows):
@@ -144,16 +168,30 @@ def cells(rows: list[tuple[str, ...]], top: float = 700, step: float = 16, width
     return content
 
 
-def strokes(rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110) -> str:
+def strokes(
+    rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110
+) -> str:
     """A grid of lines around cells."""
     bottom, right = top - step * rows, 68 + width * columns
-    content = "".join(f"68 {top - step * row} m {right} {top - step * row} l S\n" for row in range(rows + 1))
-    return content + "".join(f"{68 + width * n} {top} m {68 + width * n} {bottom} l S\n" for n in range(columns + 1))
+    content = "".join(
+        f"68 {top - step * row} m {right} {top - step * row} l S\n"
+        for row in range(rows + 1)
+    )
+    return content + "".join(
+        f"{68 + width * n} {top} m {68 + width * n} {bottom} l S\n"
+        for n in range(columns + 1)
+    )
 
 
-def boxes(rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110) -> str:
+def boxes(
+    rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110
+) -> str:
     """A rectangle around each cell."""
-    places = [(68 + width * column, top - step * (row + 1)) for row in range(rows) for column in range(columns)]
+    places = [
+        (68 + width * column, top - step * (row + 1))
+        for row in range(rows)
+        for column in range(columns)
+    ]
     return "".join(f"{x} {y} {width} {step} re S\n" for x, y in places)
 
 
@@ -167,33 +205,64 @@ def table_text(rows: list[tuple[str, ...]]) -> str:
 
 
 @pytest.mark.parametrize("draw", [None, strokes, boxes, path])
-def test_tables_become_rows_below_their_header(tmp_path: Path, draw: Callable[[int, int], str] | None) -> None:
+def test_tables_become_rows_below_their_header(
+    tmp_path: Path, draw: Callable[[int, int], str] | None
+) -> None:
     """With strokes also where a row has few cells, and where the file draws one column after the other."""
     rows = list(FEE_ROWS)
     rows[3] = ("B3", "", "30", "")
-    content = lines("Fees of the harbour, in crowns of this year.")[:-1].replace("700", "760") + "\n"
+    content = (
+        lines("Fees of the harbour, in crowns of this year.")[:-1].replace("700", "760")
+        + "\n"
+    )
     if draw is None:
         content += cells(rows)
     else:
         columns = [
-            [tuple(text if place == n else "" for place, text in enumerate(row)) for row in rows] for n in range(4)
+            [
+                tuple(text if place == n else "" for place, text in enumerate(row))
+                for row in rows
+            ]
+            for n in range(4)
         ]
         content += draw(len(rows), 4) + "".join(map(cells, columns))
-    document = read(tmp_path, pdf(content + drawn(72, 500, "Paid at the gate of the harbour, each day before noon.")))
+    document = read(
+        tmp_path,
+        pdf(
+            content
+            + drawn(72, 500, "Paid at the gate of the harbour, each day before noon.")
+        ),
+    )
     above, table, below = document.text.strip().split("\n\n")
     assert table == table_text(rows)
     assert (above[:4], below[:4]) == ("Fees", "Paid")
     (found,) = document.tables
-    assert [document.text[slice(*row)] for row in (found.header, *found.rows)] == table.split("\n")
+    assert [
+        document.text[slice(*row)] for row in (found.header, *found.rows)
+    ] == table.split("\n")
 
 
-def test_a_long_table_over_pages_repeats_its_header_in_each_passage(tmp_path: Path) -> None:
-    rows = [("Berth", "Depth", "Fee"), *((f"B{n}", f"{n % 9 + 3} m", f"{n}00 crowns") for n in range(1, 81))]
-    content = [strokes(41, 3) + cells(rows[:41]) + drawn(300, 20, "1"), strokes(40, 3) + cells(rows[41:])]
-    for made in (content, [cells(rows[:41]), cells(rows[41:])]):  # with strokes and a page number, and without
+def test_a_long_table_over_pages_repeats_its_header_in_each_passage(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        ("Berth", "Depth", "Fee"),
+        *((f"B{n}", f"{n % 9 + 3} m", f"{n}00 crowns") for n in range(1, 81)),
+    ]
+    content = [
+        strokes(41, 3) + cells(rows[:41]) + drawn(300, 20, "1"),
+        strokes(40, 3) + cells(rows[41:]),
+    ]
+    for made in (
+        content,
+        [cells(rows[:41]), cells(rows[41:])],
+    ):  # with strokes and a page number, and without
         file = tmp_path / "a.pdf"
         file.write_bytes(pdf(*made))
-        passages = [row.passage.text.removesuffix("\n\n1") for row in read_files([file], Splitting(words=60))]
+        passages = [
+            row.passage.text.removesuffix("\n\n1")
+            for row in read_files([file], Splitting(words=60))
+        ]
         assert all(passage.startswith("Berth | Depth | Fee\nB") for passage in passages)
         read_rows = [line for passage in passages for line in passage.split("\n")[1:]]
         assert read_rows == [" | ".join(row) for row in rows[1:]]
@@ -217,10 +286,16 @@ NO_TABLES = {
 def test_what_is_not_clearly_a_table_stays_text(tmp_path: Path, name: str) -> None:
     document = read(tmp_path, pdf(cells(NO_TABLES[name])))
     assert not document.tables
-    assert document.text.split() == " ".join(" ".join(row) for row in NO_TABLES[name]).split()
+    assert (
+        document.text.split()
+        == " ".join(" ".join(row) for row in NO_TABLES[name]).split()
+    )
 
 
-@pytest.mark.parametrize("frame", ["", "30 590 540 130 re S 300 590 m 300 720 l S\n", "30 590 540 130 re S\n"])
+@pytest.mark.parametrize(
+    "frame",
+    ["", "30 590 540 130 re S 300 590 m 300 720 l S\n", "30 590 540 130 re S\n"],
+)
 def test_prose_in_two_columns_is_no_table(tmp_path: Path, frame: str) -> None:
     """Neither in a frame nor with a line between the columns."""
     content = frame
@@ -232,16 +307,28 @@ def test_prose_in_two_columns_is_no_table(tmp_path: Path, frame: str) -> None:
 
 
 def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path: Path) -> None:
-    content = strokes(3, 3, step=32).replace("68 648 m 398 648 l", "178 648 m 398 648 l")  # one cell over two rows
-    content += "".join(drawn(72 + 110 * n, 690, text) for n, text in enumerate(("Town", "2030", "2031")))
+    content = strokes(3, 3, step=32).replace(
+        "68 648 m 398 648 l", "178 648 m 398 648 l"
+    )  # one cell over two rows
+    content += "".join(
+        drawn(72 + 110 * n, 690, text)
+        for n, text in enumerate(("Town", "2030", "2031"))
+    )
     content += (
-        drawn(72, 640, "Turku") + drawn(182, 664, "closed in win-") + drawn(182, 652, "ter") + drawn(292, 660, "4")
+        drawn(72, 640, "Turku")
+        + drawn(182, 664, "closed in win-")
+        + drawn(182, 652, "ter")
+        + drawn(292, 660, "4")
     )
     content += drawn(182, 630, "open") + drawn(292, 630, "5")
     across = (
-        strokes(1, 3, top=616).replace("178 616 m 178 600 l", "") + drawn(130, 604, "not yet") + drawn(292, 604, "6")
+        strokes(1, 3, top=616).replace("178 616 m 178 600 l", "")
+        + drawn(130, 604, "not yet")
+        + drawn(292, 604, "6")
     )
-    document = read(tmp_path, pdf(content + across))  # the last row has one cell over two columns
+    document = read(
+        tmp_path, pdf(content + across)
+    )  # the last row has one cell over two columns
     assert document.text.strip().split("\n") == [
         "Town | 2030 | 2031",
         "Turku | closed in winter | 4",
@@ -250,7 +337,12 @@ def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path: Path) ->
     ]
     assert document.text[slice(*document.tables[0].header)] == "Town | 2030 | 2031"
     bold = FONT.replace("/Helvetica", "/Helvetica-Bold").encode()
-    rows = [("Plant", "Colour", "Place"), ("Rose", "red", "sun"), ("Iris", "blue", "shade"), ("Fern", "green", "shade")]
+    rows = [
+        ("Plant", "Colour", "Place"),
+        ("Rose", "red", "sun"),
+        ("Iris", "blue", "shade"),
+        ("Fern", "green", "shade"),
+    ]
     content = cells(rows[:1]).replace("/F1", "/F2") + cells(rows[1:], top=684)
     made = pdf(content, more=(FONT.replace("/Helvetica", "/Helvetica-Bold"),)).replace(
         b"/F1 3 0 R", b"/F1 3 0 R /F2 5 0 R"
@@ -267,7 +359,9 @@ def test_wide_gaps_in_one_column_are_no_columns(tmp_path: Path) -> None:
     for row in range(6):
         for column, word in enumerate(words):
             content += drawn(72 + 70 * column, 700 - 14 * row, word)
-    assert " ".join(text_of(tmp_path, content).replace("|", " ").split()) == " ".join(words * 6)
+    assert " ".join(text_of(tmp_path, content).replace("|", " ").split()) == " ".join(
+        words * 6
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,7 +384,9 @@ def test_wide_gaps_in_one_column_are_no_columns(tmp_path: Path) -> None:
         (("and/", "or", "2 -", "1"), "and/or 2 - 1"),
     ],
 )
-def test_d15_words_cut_at_line_ends(tmp_path: Path, texts: tuple[str, ...], joined: str) -> None:
+def test_d15_words_cut_at_line_ends(
+    tmp_path: Path, texts: tuple[str, ...], joined: str
+) -> None:
     assert text_of(tmp_path, lines(*texts)) == joined
 
 
@@ -300,7 +396,16 @@ def test_letters_that_are_spaced_out_are_words(tmp_path: Path) -> None:
     for word in ("North", "Buona", "Drive"):
         content += drawn(x, 700, word[:-1])
         x += sum(
-            {"r": 3.33, "t": 2.78, "i": 2.22, "v": 5, "N": 7.22, "B": 6.67, "D": 7.22}.get(c, 5.56) + 2
+            {
+                "r": 3.33,
+                "t": 2.78,
+                "i": 2.22,
+                "v": 5,
+                "N": 7.22,
+                "B": 6.67,
+                "D": 7.22,
+            }.get(c, 5.56)
+            + 2
             for c in word[:-1]
         )
         content += drawn(x, 700, word[-1] + " ")
@@ -313,7 +418,10 @@ def unicode_pdf(*texts: str) -> bytes:
     """A PDF with a line for each text, in a font that names any character."""
     letters = sorted(set("".join(texts)))
     codes = {letter: code for code, letter in enumerate(letters, 1)}
-    named = "".join(f"<{code:04x}> <{letter.encode('utf-16-be').hex()}>\n" for letter, code in codes.items())
+    named = "".join(
+        f"<{code:04x}> <{letter.encode('utf-16-be').hex()}>\n"
+        for letter, code in codes.items()
+    )
     cmap = f"/CMapType 2 def\n1 begincodespacerange\n<0000> <ffff>\nendcodespacerange\n{len(letters)} beginbfchar\n"
     cmap += f"{named}endbfchar\n"
     descendant = (
@@ -321,7 +429,8 @@ def unicode_pdf(*texts: str) -> bytes:
         "/Supplement 0 >> /DW 1000 >>"
     )
     font = (
-        "<< /Type /Font /Subtype /Type0 /BaseFont /A /Encoding /Identity-H /DescendantFonts [5 0 R] /ToUnicode 6 0 R >>"
+        "<< /Type /Font /Subtype /Type0 /BaseFont /A /Encoding"
+        " /Identity-H /DescendantFonts [5 0 R] /ToUnicode 6 0 R >>"
     )
     content = ""
     for row, text in enumerate(texts):
@@ -339,11 +448,16 @@ def unicode_pdf(*texts: str) -> bytes:
         (("東京は日本の", "首都です。"), "東京は日本の首都です。"),
         (("เมืองหลวงของ", "ประเทศไทย"), "เมืองหลวงของประเทศไทย"),
         (("서울은 대한민국의", "수도이다."), "서울은 대한민국의 수도이다."),
-        (("The mis\ufb01ts dri\ufb00ed o\ufb03ce", "\ufb02at x² ½"), "The misfits driffed office flat x² ½"),
+        (
+            ("The mis\ufb01ts dri\ufb00ed o\ufb03ce", "\ufb02at x² ½"),
+            "The misfits driffed office flat x² ½",
+        ),
         (("soft\u00ad", "ware and co\u00adop"), "software and coop"),
     ],
 )
-def test_d9_d14_ligatures_and_scripts_without_spaces(tmp_path: Path, texts: tuple[str, ...], joined: str) -> None:
+def test_d9_d14_ligatures_and_scripts_without_spaces(
+    tmp_path: Path, texts: tuple[str, ...], joined: str
+) -> None:
     assert read(tmp_path, unicode_pdf(*texts)).text.strip() == joined
 
 
@@ -361,8 +475,17 @@ FIELDS = (
 
 def test_d12_values_of_a_filled_form_stand_beside_their_labels(tmp_path: Path) -> None:
     numbers = " ".join(f"{number} 0 R" for number in range(5, 5 + len(FIELDS)))
-    content = drawn(72, 700, "Applicant name:") + drawn(72, 680, "Amount requested:") + drawn(72, 660, "Town:")
-    made = pdf(content, page=f"/Annots [{numbers}]", catalog=f"/AcroForm << /Fields [{numbers}] >>", more=FIELDS)
+    content = (
+        drawn(72, 700, "Applicant name:")
+        + drawn(72, 680, "Amount requested:")
+        + drawn(72, 660, "Town:")
+    )
+    made = pdf(
+        content,
+        page=f"/Annots [{numbers}]",
+        catalog=f"/AcroForm << /Fields [{numbers}] >>",
+        more=FIELDS,
+    )
     text = " ".join(read(tmp_path, made).text.split())
     assert text == (
         "Applicant name: Ada Lovelace Amount requested: 400 crowns Town: Turku [x] agreed Seen by the clerk."
@@ -379,7 +502,9 @@ def test_text_that_only_the_drawing_of_a_note_shows_is_read(tmp_path: Path) -> N
 
 
 def test_d13_scanned_pages_beside_others_are_named(tmp_path: Path) -> None:
-    document = read(tmp_path, pdf(lines("One."), SCAN, SCAN, "", SCAN + "\n" + drawn(0, 0, "5")))
+    document = read(
+        tmp_path, pdf(lines("One."), SCAN, SCAN, "", SCAN + "\n" + drawn(0, 0, "5"))
+    )
     assert document.pages == 5
     assert [(part.what, part.why.split(";")[0]) for part in document.skipped] == [
         ("pages 2, 3", "no text"),
@@ -389,14 +514,27 @@ def test_d13_scanned_pages_beside_others_are_named(tmp_path: Path) -> None:
 
 def test_attached_files_and_a_missing_end_are_named(tmp_path: Path) -> None:
     names = "/Names << /EmbeddedFiles << /Names [(a.txt) 5 0 R] >> >>"
-    attached = ("<< /Type /Filespec /F (a.txt) /EF << /F 6 0 R >> >>", "<< /Length 1 >>\nstream\nx\nendstream")
+    attached = (
+        "<< /Type /Filespec /F (a.txt) /EF << /F 6 0 R >> >>",
+        "<< /Length 1 >>\nstream\nx\nendstream",
+    )
     document = read(tmp_path, pdf(lines("One."), catalog=names, more=attached)[:-5])
-    assert [part.what for part in document.skipped] == ["1 attached files", "end of the file"]
+    assert [part.what for part in document.skipped] == [
+        "1 attached files",
+        "end of the file",
+    ]
 
 
 @pytest.mark.parametrize("rotate", [0, 90, 180, 270])
-def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path: Path, rotate: int) -> None:
-    matrix = {0: "1 0 0 1 0 0", 90: "0 1 -1 0 600 0", 180: "-1 0 0 -1 600 780", 270: "0 -1 1 0 0 780"}[rotate]
+def test_d23_turned_pages_and_text_that_is_turned_with_them(
+    tmp_path: Path, rotate: int
+) -> None:
+    matrix = {
+        0: "1 0 0 1 0 0",
+        90: "0 1 -1 0 600 0",
+        180: "-1 0 0 -1 600 780",
+        270: "0 -1 1 0 0 780",
+    }[rotate]
     content = ""
     for row, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True)):
         content += drawn(72, 500 - 14 * row, left) + drawn(300, 500 - 14 * row, right)
@@ -404,16 +542,22 @@ def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path: Path, rota
     assert read(tmp_path, made).text.split() == " ".join(LEFT + RIGHT).split()
 
 
-@pytest.mark.parametrize(("user", "owner", "is_read"), [("", "x", True), ("x", "", False), ("x", "y", False)])
+@pytest.mark.parametrize(
+    ("user", "owner", "is_read"), [("", "x", True), ("x", "", False), ("x", "y", False)]
+)
 @pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
-def test_d22_encrypted_files(tmp_path: Path, user: str, owner: str, is_read: bool, algorithm: str) -> None:
+def test_d22_encrypted_files(
+    tmp_path: Path, user: str, owner: str, is_read: bool, algorithm: str
+) -> None:
     writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
     writer.encrypt(user, owner or None, algorithm=algorithm)
     writer.write(out)
     if is_read:
         assert read(tmp_path, out.getvalue()).text.strip() == "One."
     else:
-        with pytest.raises(UserError, match=r"a\.pdf: the PDF is encrypted; save it without a password"):
+        with pytest.raises(
+            UserError, match=r"a\.pdf: the PDF is encrypted; save it without a password"
+        ):
             read(tmp_path, out.getvalue())
 
 
@@ -427,7 +571,9 @@ class EmptyPassword(str):
 
 
 @pytest.mark.parametrize("algorithm", ["AES-256-R5", "AES-256"])
-def test_d22_an_empty_owner_password_opens_a_file(tmp_path: Path, algorithm: str) -> None:
+def test_d22_an_empty_owner_password_opens_a_file(
+    tmp_path: Path, algorithm: str
+) -> None:
     """PDFium does not try it; pypdf, which read such files before, decrypts them."""
     writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
     writer.encrypt("x", EmptyPassword(), algorithm=algorithm)
@@ -436,7 +582,11 @@ def test_d22_an_empty_owner_password_opens_a_file(tmp_path: Path, algorithm: str
 
 
 def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
-    pages = (lines("Green tea is", "brewed at 80 de-", "grees."), lines("Black tea."), lines("Coffee."))
+    pages = (
+        lines("Green tea is", "brewed at 80 de-", "grees."),
+        lines("Black tea."),
+        lines("Coffee."),
+    )
     writer, out = pypdf.PdfWriter(io.BytesIO(pdf(*pages))), io.BytesIO()
     for page, title in ((0, "Tea"), (2, "Coffee")):
         writer.add_outline_item(title, page)
@@ -444,10 +594,28 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
     file = tmp_path / "guide.pdf"
     file.write_bytes(out.getvalue())
     rows = list(read_files([file]))
-    assert [(row.passage.id, row.passage.title, row.passage.text, dict(row.metadata)) for row in rows] == [
-        ("guide-1", "Tea", "Green tea is brewed at 80 degrees.", {"page": 1, "heading": "Tea", "start": 0, "end": 34}),
-        ("guide-2", "Tea", "Black tea.", {"page": 2, "heading": "Tea", "start": 36, "end": 46}),
-        ("guide-3", "Coffee", "Coffee.", {"page": 3, "heading": "Coffee", "start": 48, "end": 55}),
+    assert [
+        (row.passage.id, row.passage.title, row.passage.text, dict(row.metadata))
+        for row in rows
+    ] == [
+        (
+            "guide-1",
+            "Tea",
+            "Green tea is brewed at 80 degrees.",
+            {"page": 1, "heading": "Tea", "start": 0, "end": 34},
+        ),
+        (
+            "guide-2",
+            "Tea",
+            "Black tea.",
+            {"page": 2, "heading": "Tea", "start": 36, "end": 46},
+        ),
+        (
+            "guide-3",
+            "Coffee",
+            "Coffee.",
+            {"page": 3, "heading": "Coffee", "start": 48, "end": 55},
+        ),
     ]
     assert str(rows[2].place) == f"{file}: page 3"
 
@@ -457,11 +625,16 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
     [
         (b"", "cannot be read as PDF"),
         (pdf(lines("One."))[:120], "cannot be read as PDF"),
-        (pdf(SCAN, SCAN), "no text in the PDF's 2 pages .pages 1, 2: no text; scans need text recognition"),
+        (
+            pdf(SCAN, SCAN),
+            "no text in the PDF's 2 pages .pages 1, 2: no text; scans need text recognition",
+        ),
         (pdf("", ""), "no text in the PDF's 2 pages .they are blank"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
     with pytest.raises(UserError, match=said) as raised:
         read(tmp_path, content)
     assert str(raised.value).startswith(str(tmp_path / "a.pdf"))
@@ -470,7 +643,9 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, said: s
 def scan_of(text: str) -> bytes:
     """A PDF whose page is an image of a line of text."""
     picture = Image.new("L", (1200, 160), 255)
-    ImageDraw.Draw(picture).text((40, 40), text, fill=0, font=ImageFont.load_default(64))
+    ImageDraw.Draw(picture).text(
+        (40, 40), text, fill=0, font=ImageFont.load_default(64)
+    )
     pixels = "".join(f"{value:02x}" for value in picture.tobytes())
     image = "<< /Type /XObject /Subtype /Image /Width 1200 /Height 160 /ColorSpace /DeviceGray /BitsPerComponent 8"
     image += f" /Filter /ASCIIHexDecode /Length {len(pixels) + 1} >>\nstream\n{pixels}>\nendstream"
@@ -478,7 +653,9 @@ def scan_of(text: str) -> bytes:
     return made.replace(b"/Im1 4 0 R", b"/Im1 5 0 R")
 
 
-@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
+@pytest.mark.skipif(
+    shutil.which("tesseract") is None, reason="tesseract is not installed"
+)
 def test_scans_are_recognised_where_it_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "a.pdf"
     file.write_bytes(scan_of("Harbour fee 40 crowns"))
@@ -499,6 +676,7 @@ def test_languages_that_are_none_are_refused(languages: str) -> None:
 def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(
-        UserError, match="ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install"
+        UserError,
+        match="ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install",
     ):
         check_languages("eng")

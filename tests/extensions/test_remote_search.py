@@ -52,12 +52,18 @@ def answering(request: pytest.FixtureRequest):
         (b"", 200, "did not answer in JSON"),
         (b"[" * 100_000, 200, "did not answer in JSON"),
         (b"[]", 200, "answered list, not an object"),
-        (b'{"result": [], "results": {"IDs": [], "passages": [], "scores": []}}', 200, "did not answer with a list"),
+        (
+            b'{"result": [], "results": {"IDs": [], "passages": [], "scores": []}}',
+            200,
+            "did not answer with a list",
+        ),
         (WITHOUT, 200, "a passage without contents"),
         (b"<h1>no</h1>", 500, "answered 500: <h1>no</h1>"),
     ],
 )
-def test_what_a_server_may_answer_instead(answering, path: str, content: bytes, status: int, said: str) -> None:
+def test_what_a_server_may_answer_instead(
+    answering, path: str, content: bytes, status: int, said: str
+) -> None:
     with pytest.raises(UserError, match=said):
         RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
 
@@ -71,4 +77,9 @@ def test_addresses(answering) -> None:
     assert "secret" not in str(found.value)
     plain = json.dumps({"result": [[{"contents": "no title at all"}]]}).encode()
     [[passage]] = RemoteRetriever(f"{answering(plain)}/retrieve")(["a"], 1)
-    assert (passage.id, passage.title, passage.text, passage.score) == ("no title at all", "", "no title at all", None)
+    assert (passage.id, passage.title, passage.text, passage.score) == (
+        "no title at all",
+        "",
+        "no title at all",
+        None,
+    )

@@ -31,15 +31,21 @@ def test_turns_searches_and_the_answer() -> None:
     assert {passage.id for passage, _ in answer.retrieved} == {"d1", "d2"}
     assert answer.usage.searches == 2
     last = CODEC.surface(engine.requests[-1].prompt_ids)
-    assert last.startswith("Answer the given question. You must conduct reasoning inside <think> and </think> first")
+    assert last.startswith(
+        "Answer the given question. You must conduct reasoning inside <think> and </think> first"
+    )
     assert "Question: Who?\n" in last
-    documents = "Doc 1(Title: Title of d1) Text of d1.\nDoc 2(Title: Title of d2) Text of d2.\n"
+    documents = (
+        "Doc 1(Title: Title of d1) Text of d1.\nDoc 2(Title: Title of d2) Text of d2.\n"
+    )
     assert last.count(f"\n\n<information>{documents}</information>\n\n") == 2
 
 
 def test_an_earlier_search_may_be_cited_and_an_empty_one_is_no_end() -> None:
     found = {"first": [FOUND[1]], "second one": []}
-    own, *_, engine = model(two_searches, retriever=lambda queries, k: [found[query] for query in queries])
+    own, *_, engine = model(
+        two_searches, retriever=lambda queries, k: [found[query] for query in queries]
+    )
     answer = own.generate("Who?")
     assert [passage.id for passage in answer.citations] == ["d2"]
     assert Trace.from_json(answer.trace.to_json()).as_dict() == answer.trace.as_dict()
@@ -58,7 +64,9 @@ def test_every_profile_and_way_to_end_a_search(profile: str, ending: str) -> Non
         search = "<search>\n<query>q</query>\n<query>r</query>\n</search>"
     first, *_ = PROFILES[profile].document.partition("{number}")
     shown = f"{PROFILES[profile].documents[0]}{first}1"
-    own, searched, engine = model(lambda text: f"{left}B{right}" if shown in text else search + ending, profile)
+    own, searched, engine = model(
+        lambda text: f"{left}B{right}" if shown in text else search + ending, profile
+    )
     assert own.generate("Who?").text == "B"
     assert searched == (["q", "r"] if profile == "o2-searcher" else ["q"])
     prompt = CODEC.surface(engine.requests[0].prompt_ids)
@@ -72,7 +80,10 @@ def test_budgets_of_searches_tokens_and_seconds() -> None:
 
     own, searched, engine = model(never, searches=2)
     [answer] = own.generate(["Who?"])
-    assert (answer.text, answer.error) == ("", "the model gave no answer within its budget")
+    assert (answer.text, answer.error) == (
+        "",
+        "the model gave no answer within its budget",
+    )
     assert searched == ["again", "again"]
     assert NO_MORE in CODEC.surface(engine.requests[-1].prompt_ids)
     with pytest.raises(DecodingError, match="no answer within its budget"):
@@ -98,17 +109,38 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_a_passage_or_a_question_cannot_open_or_close_a_tag(profile: Profile, text: str) -> None:
+def test_a_passage_or_a_question_cannot_open_or_close_a_tag(
+    profile: Profile, text: str
+) -> None:
     searcher = Searcher(profile, CODEC, None, EOS)
-    shown, clean = (CODEC.surface(searcher.documents([Passage("x", one, one)])) for one in (text, "T"))
-    tags = (*profile.query, *profile.documents, *profile.answer[:1], *(profile.searching or ()))
+    shown, clean = (
+        CODEC.surface(searcher.documents([Passage("x", one, one)]))
+        for one in (text, "T")
+    )
+    tags = (
+        *profile.query,
+        *profile.documents,
+        *profile.answer[:1],
+        *(profile.searching or ()),
+    )
     assert [shown.count(tag) for tag in tags] == [clean.count(tag) for tag in tags]
     prompt, plain = (CODEC.surface(searcher.prompt(one)) for one in (text, "T"))
-    assert all(prompt.count(tag) == plain.count(tag) for tag in tags if tag.startswith("<"))
+    assert all(
+        prompt.count(tag) == plain.count(tag) for tag in tags if tag.startswith("<")
+    )
 
 
 @pytest.mark.parametrize(
-    "turn", ["<search></search>", "<search> \n </search>", "</search>", "<search>a", "<answer>a", "", "plain"]
+    "turn",
+    [
+        "<search></search>",
+        "<search> \n </search>",
+        "</search>",
+        "<search>a",
+        "<answer>a",
+        "",
+        "plain",
+    ],
 )
 def test_malformed_turns_end_without_a_search(turn: str) -> None:
     own, searched, _ = model(lambda text: turn)
@@ -136,10 +168,20 @@ def test_a_box_ends_at_the_brace_that_closes_it(text: str, answer: str | None) -
 
 
 def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error() -> None:
-    evidence = [Passage("year", "It was built in 1945.", "Hall"), Passage("count", "There are 4 towers.", "Towers")]
-    turns = lambda answer: lambda text: f"<answer>{answer}</answer>" if "tower" in text else "<search>q</search>"  # noqa: E731
+    evidence = [
+        Passage("year", "It was built in 1945.", "Hall"),
+        Passage("count", "There are 4 towers.", "Towers"),
+    ]
+
+    def turns(answer):
+        return lambda text: (
+            f"<answer>{answer}</answer>" if "tower" in text else "<search>q</search>"
+        )
+
     own, *_ = model(turns("4"))
-    assert [passage.id for passage in own.generate("How many?", evidence=evidence).citations] == ["count"]
+    assert [
+        passage.id for passage in own.generate("How many?", evidence=evidence).citations
+    ] == ["count"]
     own, *_ = model(turns(" "))
     [answer] = own.generate(["How many?"], evidence=evidence)
     assert (answer.text, answer.error) == ("", "the model gave an empty answer")
@@ -164,7 +206,11 @@ def test_a_batch_is_as_its_single_runs_and_a_stream_as_generate() -> None:
     questions = [f"Q{number}?" for number in range(4)]
     for question, answer in zip(questions, own.generate(questions), strict=True):
         alone = own.generate(question)
-        assert (alone.text, alone.segments, alone.trace) == (answer.text, answer.segments, answer.trace)
+        assert (alone.text, alone.segments, alone.trace) == (
+            answer.text,
+            answer.segments,
+            answer.trace,
+        )
         *segments, last = own.stream(question)
         assert tuple(segments) == last.segments == answer.segments
         assert asyncio.run(own.agenerate(question)).text == answer.text
@@ -176,10 +222,14 @@ def test_queries_and_answers_of_any_text(before: str, query: str, rest: str) -> 
     profile = PROFILES["search-r1"]
     found = profile.queries(f"{before}<search>{query}</search>{rest}")
     assert all(one == " ".join(one.split()) and one for one in found)
-    if not any(tag in part for part in (query, rest) for tag in ("<search>", "</search>")):
+    if not any(
+        tag in part for part in (query, rest) for tag in ("<search>", "</search>")
+    ):
         assert found == ([" ".join(query.split())] if query.split() else [])
     if "</answer>" not in query and "<answer>" not in query + rest:
-        assert profile.answered(f"{before}<answer>{query}</answer>{rest}") == query.strip()
+        assert (
+            profile.answered(f"{before}<answer>{query}</answer>{rest}") == query.strip()
+        )
 
 
 @pytest.mark.engine
@@ -187,28 +237,54 @@ def test_a_tiny_model_on_a_real_engine(tiny_llama: Path) -> None:
     def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
         return [FOUND[:k] for _ in queries]
 
-    with SearchTagModel.from_pretrained(tiny_llama, engine="transformers", retriever=search) as own:
+    with SearchTagModel.from_pretrained(
+        tiny_llama, engine="transformers", retriever=search
+    ) as own:
         questions = ["Who?", "What is it?"]
         together = own.generate(questions, turn_tokens=12, tokens=24)
         for question, answer in zip(questions, together, strict=True):
             [alone] = own.generate([question], turn_tokens=12, tokens=24)
-            assert [node.token_ids for node in alone.trace.nodes] == [node.token_ids for node in answer.trace.nodes]
+            assert [node.token_ids for node in alone.trace.nodes] == [
+                node.token_ids for node in answer.trace.nodes
+            ]
             assert answer.usage.generated_tokens <= 24
 
 
 def told(answer: Any) -> tuple[Any, ...]:
-    return answer.text, answer.abstained, answer.reason, answer.without_evidence, answer.citations
+    return (
+        answer.text,
+        answer.abstained,
+        answer.reason,
+        answer.without_evidence,
+        answer.citations,
+    )
 
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
 def test_without_evidence_it_abstains_or_writes(setting: str) -> None:
     def turns(text: str) -> str:
-        return "<answer> Paris </answer>" if "</information>" in text.rpartition("Q")[2] else "<search> it </search>"
+        return (
+            "<answer> Paris </answer>"
+            if "</information>" in text.rpartition("Q")[2]
+            else "<search> it </search>"
+        )
 
-    asked, _, _ = model(turns, retriever=lambda queries, k: [() for _ in queries], without_evidence=setting)
+    asked, _, _ = model(
+        turns,
+        retriever=lambda queries, k: [() for _ in queries],
+        without_evidence=setting,
+    )
     answer = asked.generate("Q")
     abstained = (Decoding.abstention, True, "nothing found", False, ())
-    assert told(answer) == (abstained if setting == "abstain" else ("Paris", False, "nothing found", True, ()))
-    assert told(asked.generate("Q", evidence=passages("d1")))[:3] == ("Paris", False, None)
+    assert told(answer) == (
+        abstained
+        if setting == "abstain"
+        else ("Paris", False, "nothing found", True, ())
+    )
+    assert told(asked.generate("Q", evidence=passages("d1")))[:3] == (
+        "Paris",
+        False,
+        None,
+    )
     by_itself, _, _ = model(lambda text: "<answer> Paris </answer>", retriever=None)
     assert told(by_itself.generate("Q"))[:3] == ("Paris", False, None)

@@ -18,7 +18,9 @@ def client(running: Running) -> openai.OpenAI:
 
 def chat(running: Running, question: str, **selfrag: Any) -> Any:
     return client(running).chat.completions.create(
-        model="selfrag", messages=[{"role": "user", "content": question}], extra_body={"selfrag": selfrag}
+        model="selfrag",
+        messages=[{"role": "user", "content": question}],
+        extra_body={"selfrag": selfrag},
     )
 
 
@@ -29,18 +31,34 @@ def tagged(serve: Serve) -> tuple[Running, list[str]]:
     return serve(ServedSearchTags.of(scripted)), searched
 
 
-def test_a_model_that_searches_by_tags_searches_and_cites(tagged: tuple[Running, list[str]]) -> None:
+def test_a_model_that_searches_by_tags_searches_and_cites(
+    tagged: tuple[Running, list[str]],
+) -> None:
     running, searched = tagged
     reply = running.chat("Who?").json()
     message = reply["choices"][0]["message"]
     assert message["content"] == "Text of d2. [1]"
-    assert [one["url_citation"]["title"] for one in message["annotations"]] == ["Title of d2"]
+    assert [one["url_citation"]["title"] for one in message["annotations"]] == [
+        "Title of d2"
+    ]
     assert searched == ["first", "second one"]
     kept = running.client.get(f"/v1/answers/{reply['selfrag']['id']}").json()
-    assert [decision["query"] for decision in kept["trace"]["decisions"]] == [None, "first", "second one"]
-    assert running.client.post("/retrieve", json={"queries": ["a"]}).json()["result"][0][0]["id"] == "d1"
+    assert [decision["query"] for decision in kept["trace"]["decisions"]] == [
+        None,
+        "first",
+        "second one",
+    ]
+    assert (
+        running.client.post("/retrieve", json={"queries": ["a"]}).json()["result"][0][
+            0
+        ]["id"]
+        == "d1"
+    )
     # Of a conversation the last turn is asked.
-    turns = [{"role": role, "content": text} for role, text in (("user", "A"), ("assistant", "B"), ("user", "Who?"))]
+    turns = [
+        {"role": role, "content": text}
+        for role, text in (("user", "A"), ("assistant", "B"), ("user", "Who?"))
+    ]
     text = running.chat(messages=turns, stream=True).text
     assert "Text of d2. [1]" in text
     assert text.endswith("data: [DONE]\n\n")
@@ -50,14 +68,30 @@ def test_a_model_that_searches_by_tags_searches_and_cites(tagged: tuple[Running,
 def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
     running, searched = tagged
     given = {"passages": 1, "passage_tokens": 50, "answer_tokens": 500}
-    assert running.chat("Who?", selfrag=given).json()["choices"][0]["message"]["content"] == "Text of d2."
+    assert (
+        running.chat("Who?", selfrag=given).json()["choices"][0]["message"]["content"]
+        == "Text of d2."
+    )
     searched.clear()
     evidence = [{"id": "d2", "text": "Text of d2."}]
-    assert running.chat("Who?", selfrag={"evidence": evidence}).json()["citations"] == ["selfrag://d2"]
+    assert running.chat("Who?", selfrag={"evidence": evidence}).json()["citations"] == [
+        "selfrag://d2"
+    ]
     assert searched == []
-    refused: list[dict[str, Any]] = [{"threshold": 0.5}, {"flow": "qr"}, {"weights": {"issup": 2.0}}, {"beam": 4}]
+    refused: list[dict[str, Any]] = [
+        {"threshold": 0.5},
+        {"flow": "qr"},
+        {"weights": {"issup": 2.0}},
+        {"beam": 4},
+    ]
     for one in refused:
         reply = running.chat("Who?", selfrag=one)
         assert reply.status_code == 400
-        assert f"selfrag.{next(iter(one))}: this model searches by tags" in reply.json()["error"]["message"]
-    assert "no answer within its budget" in running.chat("Who?", max_tokens=3).json()["error"]["message"]
+        assert (
+            f"selfrag.{next(iter(one))}: this model searches by tags"
+            in reply.json()["error"]["message"]
+        )
+    assert (
+        "no answer within its budget"
+        in running.chat("Who?", max_tokens=3).json()["error"]["message"]
+    )

@@ -14,7 +14,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from retrieval import Passage, UserError, add_passages, build_index, index_passages, open_index, remove_passages
+from retrieval import (
+    Passage,
+    UserError,
+    add_passages,
+    build_index,
+    index_passages,
+    open_index,
+    remove_passages,
+)
 from retrieval.corpus import Place, Row
 from retrieval.index import load_manifest
 from retrieval.vector_writing import GrowingMatrix
@@ -22,20 +30,26 @@ from selfrag.cli.main import main
 from selfrag.extensions.vectors.export import export_index
 from selfrag.extensions.vectors.files import PublishedVectors
 
-PASSAGES = [Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)]
+PASSAGES = [
+    Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)
+]
 
 
 IDS = [passage.id for passage in PASSAGES]
 
 
 def vectors_of(encoder: Any) -> Any:
-    return encoder.encode([f"{passage.title} {passage.text}" for passage in PASSAGES]).astype(np.float32)
+    return encoder.encode(
+        [f"{passage.title} {passage.text}" for passage in PASSAGES]
+    ).astype(np.float32)
 
 
 def shards(folder: Path, matrix: Any, protocol: int = 4) -> list[Path]:
     """As Contriever writes them: three files of different sizes, the last one short."""
     paths = [folder / f"passages_{number:02}" for number in range(3)]
-    for path, part in zip(paths, (slice(0, 1_500), slice(1_500, 2_495), slice(2_495, None)), strict=True):
+    for path, part in zip(
+        paths, (slice(0, 1_500), slice(1_500, 2_495), slice(2_495, None)), strict=True
+    ):
         path.write_bytes(pickle.dumps((IDS[part], matrix[part]), protocol))
     return paths
 
@@ -47,14 +61,19 @@ def npy(folder: Path, matrix: Any, _: int) -> list[Path]:
 
 def table(folder: Path, matrix: Any, _: int) -> list[Path]:
     lists = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
-    parquet.write_table(pa.table({"id": IDS, "vector": lists}), folder / "v.parquet", row_group_size=700)
+    parquet.write_table(
+        pa.table({"id": IDS, "vector": lists}), folder / "v.parquet", row_group_size=700
+    )
     return [folder / "v.parquet"]
 
 
 @pytest.mark.parametrize(
     ("write", "dtype", "protocol"),
     [
-        *((shards, dtype, protocol) for dtype, protocol in (("<f4", 3), ("<f2", 4), (">f4", 5))),
+        *(
+            (shards, dtype, protocol)
+            for dtype, protocol in (("<f4", 3), ("<f2", 4), (">f4", 5))
+        ),
         (npy, "<f8", 0),
         (table, "<f4", 0),
     ],
@@ -67,18 +86,27 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
     files = write(tmp_path, matrix, protocol)
     encoder.texts.clear()
     found = index_passages(
-        PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files), storage="float32"
+        PASSAGES,
+        tmp_path / "index",
+        encoder=encoder,
+        vectors=PublishedVectors(files),
+        storage="float32",
     )
     assert encoder.texts == []
     stored = np.load(tmp_path / "index" / "vectors.npy")
     np.testing.assert_array_equal(stored, matrix.astype(np.float32))
-    assert found(["number 77"], 3) == open_index(tmp_path / "index", encoder)(["number 77"], 3)
+    assert found(["number 77"], 3) == open_index(tmp_path / "index", encoder)(
+        ["number 77"], 3
+    )
 
 
 def test_an_interrupted_import_ends_with_the_same_bytes(
     tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, left = GrowingMatrix.append, [100]  # blocks that are written before the import is interrupted
+    append, left = (
+        GrowingMatrix.append,
+        [100],
+    )  # blocks that are written before the import is interrupted
 
     def interrupted(self: GrowingMatrix, block: Any) -> None:
         if left[0] == 0:
@@ -89,13 +117,24 @@ def test_an_interrupted_import_ends_with_the_same_bytes(
     monkeypatch.setattr(GrowingMatrix, "append", interrupted)
     encoder = make_encoder()
     files = shards(tmp_path, vectors_of(encoder))
-    index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=PublishedVectors(files))
+    index_passages(
+        PASSAGES, tmp_path / "whole", encoder=encoder, vectors=PublishedVectors(files)
+    )
     for left[0] in (1, 2):
         with pytest.raises(KeyboardInterrupt):
-            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files))
+            index_passages(
+                PASSAGES,
+                tmp_path / "index",
+                encoder=encoder,
+                vectors=PublishedVectors(files),
+            )
     left[0] = 1  # all that is missing
-    index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files))
-    whole, index = ((tmp_path / name / "vectors.npy").read_bytes() for name in ("whole", "index"))
+    index_passages(
+        PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files)
+    )
+    whole, index = (
+        (tmp_path / name / "vectors.npy").read_bytes() for name in ("whole", "index")
+    )
     assert whole == index
 
 
@@ -117,34 +156,50 @@ HOSTILE = {
     "two rows": lambda _: pickle.dumps((["a"], np.zeros((2, 3), np.float32))),
     "objects": lambda _: pickle.dumps((["a"], np.array([[object()]]))),
     "half": lambda _: pickle.dumps((IDS, np.zeros((len(IDS), 8), np.float32)))[:-4_000],
-    "a length beyond the file": lambda _: b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x.",
+    "a length beyond the file": lambda _: (
+        b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x."
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(
+    tmp_path: Path, kind: str
+) -> None:
     made = tmp_path / "made"
     (tmp_path / "passages_00").write_bytes(HOSTILE[kind](made))
-    with pytest.raises(UserError, match="passages_00: no shard of ids and vectors: ") as found:
+    with pytest.raises(
+        UserError, match="passages_00: no shard of ids and vectors: "
+    ) as found:
         PublishedVectors([tmp_path / "passages_00"])
     assert "\n" not in str(found.value)
     assert not made.exists()
 
 
-def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path: Path, make_encoder: Any) -> None:
+def test_vectors_that_do_not_belong_to_the_passages_are_refused(
+    tmp_path: Path, make_encoder: Any
+) -> None:
     encoder = make_encoder()
     matrix = vectors_of(encoder)
 
     def refused(files: Any, said: str) -> None:
         with pytest.raises(UserError, match=said):
-            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files))
+            index_passages(
+                PASSAGES,
+                tmp_path / "index",
+                encoder=encoder,
+                vectors=PublishedVectors(files),
+            )
         assert not (tmp_path / "index").exists()
 
     np.save(tmp_path / "few.npy", matrix[:-1])
     refused([tmp_path / "few.npy"], "2,499 vectors for 2,500 passages")
     np.save(tmp_path / "narrow.npy", matrix[:, :-1])
     refused([tmp_path / "narrow.npy"], "vectors of 31, the encoder makes 32")
-    refused([tmp_path / "few.npy", tmp_path / "narrow.npy"], "vectors of 31, those before have 32")
+    refused(
+        [tmp_path / "few.npy", tmp_path / "narrow.npy"],
+        "vectors of 31, those before have 32",
+    )
     wrong = matrix.copy()
     wrong[1_700, 3] = np.nan
     np.save(tmp_path / "nan.npy", wrong)
@@ -154,32 +209,48 @@ def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path: Path, 
     refused([], "no files of vectors")
     (tmp_path / "cut.npy").write_bytes((tmp_path / "few.npy").read_bytes()[:400])
     refused([tmp_path / "cut.npy"], "no readable .npy file")
-    parquet.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet")
+    parquet.write_table(
+        pa.table({"vector": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet"
+    )
     refused([tmp_path / "ragged.parquet"], "lists of floats, all of one length")
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-def test_an_export_makes_the_same_index_again(tmp_path: Path, make_encoder: Any, vectors: bool) -> None:
+def test_an_export_makes_the_same_index_again(
+    tmp_path: Path, make_encoder: Any, vectors: bool
+) -> None:
     encoder = make_encoder()
     rows = [
-        Row(one, Place("x", 1), {"year": 2000 + n % 9, "lang": "en"} if n % 3 else {}) for n, one in enumerate(PASSAGES)
+        Row(one, Place("x", 1), {"year": 2000 + n % 9, "lang": "en"} if n % 3 else {})
+        for n, one in enumerate(PASSAGES)
     ]
     index_passages(rows[:2_400], tmp_path / "index", encoder=encoder)
     add_passages(tmp_path / "index", rows[2_400:], encoder=encoder)
     remove_passages(tmp_path / "index", ["p7", "p2450"])
-    assert export_index(tmp_path / "index", tmp_path / "out.parquet", vectors=vectors) == 2_498
+    assert (
+        export_index(tmp_path / "index", tmp_path / "out.parquet", vectors=vectors)
+        == 2_498
+    )
     encoder.texts.clear()
     given = {"vectors": PublishedVectors([tmp_path / "out.parquet"])} if vectors else {}
-    again = build_index([tmp_path / "out.parquet"], tmp_path / "again", encoder=encoder, **given)
+    again = build_index(
+        [tmp_path / "out.parquet"], tmp_path / "again", encoder=encoder, **given
+    )
     assert (len(encoder.texts) == 0) == vectors
     live = [rows[n] for n in range(2_500) if n not in (7, 2_450)]
     whole = index_passages(live, tmp_path / "whole", encoder=encoder)
     ours, theirs = load_manifest(tmp_path / "again"), load_manifest(tmp_path / "whole")
     assert ours.corpus == theirs.corpus
-    assert (tmp_path / "again" / "vectors.npy").read_bytes() == (tmp_path / "whole" / "vectors.npy").read_bytes()
+    assert (tmp_path / "again" / "vectors.npy").read_bytes() == (
+        tmp_path / "whole" / "vectors.npy"
+    ).read_bytes()
     query = ["text 3 number 1200"]
-    found, wanted = (retriever.where("year>=2005")(query, 5)[0] for retriever in (again, whole))
-    assert [(passage.id, passage.score) for passage in found] == [(passage.id, passage.score) for passage in wanted]
+    found, wanted = (
+        retriever.where("year>=2005")(query, 5)[0] for retriever in (again, whole)
+    )
+    assert [(passage.id, passage.score) for passage in found] == [
+        (passage.id, passage.score) for passage in wanted
+    ]
 
 
 def test_an_export_leaves_nothing_half_written(tmp_path: Path, index: Path) -> None:
@@ -190,12 +261,25 @@ def test_an_export_leaves_nothing_half_written(tmp_path: Path, index: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
-def test_d20_each_given_vector_has_a_whole_row(tmp_path: Path, tiny_bert: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_d20_each_given_vector_has_a_whole_row(
+    tmp_path: Path, tiny_bert: Path, monkeypatch: Any, capsys: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("long", "more"):
-        Path(f"{name}.jsonl").write_text(json.dumps({"id": name, "text": "word " * 600}))
+        Path(f"{name}.jsonl").write_text(
+            json.dumps({"id": name, "text": "word " * 600})
+        )
     np.save("vectors.npy", np.ones((1, 16), np.float32))
-    build = ["build", "long.jsonl", "-o", "whole", "--vectors", "vectors.npy", "--row-words", "9"]
+    build = [
+        "build",
+        "long.jsonl",
+        "-o",
+        "whole",
+        "--vectors",
+        "vectors.npy",
+        "--row-words",
+        "9",
+    ]
     assert main(["index", *build, "--encoder", str(tiny_bert)]) == 0
     capsys.readouterr()
     assert main(["index", "add", "whole", "more.jsonl"]) == 0

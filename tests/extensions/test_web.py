@@ -25,17 +25,38 @@ class Handler(Answering):
     def do_GET(self) -> None:
         place, fields = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
         self.server.asked.append((place.path, fields))
-        found = [(f"{self.server.url}/{name}", f"T {name}", f"Snippet {name}.") for name in PAGES]
+        found = [
+            (f"{self.server.url}/{name}", f"T {name}", f"Snippet {name}.")
+            for name in PAGES
+        ]
         if place.path == "/search":
-            results = [{"url": url, "title": title, "content": said} for url, title, said in found]
-            self.answer(200, {"results": [*results, {"url": "file:///etc/passwd", "title": "", "content": "no"}]})
+            results = [
+                {"url": url, "title": title, "content": said}
+                for url, title, said in found
+            ]
+            self.answer(
+                200,
+                {
+                    "results": [
+                        *results,
+                        {"url": "file:///etc/passwd", "title": "", "content": "no"},
+                    ]
+                },
+            )
         elif place.path == "/google":
-            items = [{"link": url, "title": title, "snippet": said} for url, title, said in found]
+            items = [
+                {"link": url, "title": title, "snippet": said}
+                for url, title, said in found
+            ]
             self.answer(200, {"items": items[: int(fields["num"][0])]})
         elif place.path in ("/moved", "/loop"):
-            self.answer(302, b"", Location="/html" if place.path == "/moved" else "/loop")
+            self.answer(
+                302, b"", Location="/html" if place.path == "/moved" else "/loop"
+            )
         else:
-            status, kind, content = CONTENT.get(place.path, (404, "text/html", b"no such page"))
+            status, kind, content = CONTENT.get(
+                place.path, (404, "text/html", b"no such page")
+            )
             self.answer(status, content, Content_Type=kind)
 
 
@@ -67,8 +88,14 @@ def test_pages_that_searxng_finds_become_passages(web):
         ("loop", "T loop", "Snippet loop."),
     ]
     assert web.asked[0] == ("/search", {"q": ["Who was Curie?"], "format": ["json"]})
-    [[first, second]] = WebRetriever(f"searxng:{web.url}", private=True, per_page=2)(["?"], 2)
-    assert (first.text, second.title, second.text) == (found[0].text, "Prizes", "She won two.")
+    [[first, second]] = WebRetriever(f"searxng:{web.url}", private=True, per_page=2)(
+        ["?"], 2
+    )
+    assert (first.text, second.title, second.text) == (
+        found[0].text,
+        "Prizes",
+        "She won two.",
+    )
 
 
 def test_google_is_asked_with_the_users_key(web, monkeypatch):
@@ -77,19 +104,28 @@ def test_google_is_asked_with_the_users_key(web, monkeypatch):
         WebRetriever("google:cx")
     monkeypatch.setenv("GOOGLE_API_KEY", "secret")
     search = WebRetriever("google:cx", google=f"{web.url}/google", pages=False)
-    assert [[p.text for p in found] for found in search(["a", "b"], 2)] == [["Snippet html.", "Snippet moved."]] * 2
-    assert web.asked == [("/google", {"cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"]
+    assert [[p.text for p in found] for found in search(["a", "b"], 2)] == [
+        ["Snippet html.", "Snippet moved."]
+    ] * 2
+    assert web.asked == [
+        ("/google", {"cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"
+    ]
     with pytest.raises(UserError, match="answered 404") as caught:
         WebRetriever("google:cx", google=f"{web.url}/nowhere")(["a"], 1)
     assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_answers_something_else_is_one_line(web):
-    with pytest.raises(UserError, match="did not answer in JSON; SearXNG needs json among its formats"):
+    with pytest.raises(
+        UserError, match="did not answer in JSON; SearXNG needs json among its formats"
+    ):
         WebRetriever(f"searxng:{web.url}/broken")(["?"], 1)
     with pytest.raises(UserError, match="cannot be searched: ConnectError"):
         WebRetriever("searxng:http://127.0.0.1:9")(["?"], 1)
-    for name, said in (("bing:x", "is no web search; give searxng:URL"), ("searxng:ftp://x", "is not a web address")):
+    for name, said in (
+        ("bing:x", "is no web search; give searxng:URL"),
+        ("searxng:ftp://x", "is not a web address"),
+    ):
         with pytest.raises(UserError, match=said):
             WebRetriever(name)
 
@@ -100,7 +136,9 @@ B = [Passage("b0", "A 1."), Passage("b1", "B 1.")]
 
 def test_joined_retrievers_take_turns():
     found = join(A, lambda queries, k: [B[:k] for _ in queries])
-    assert [[p.id for p in row] for row in found(["q", "r"], 5)] == [["a0", "b0", "b1", "a2", "a3"]] * 2
+    assert [[p.id for p in row] for row in found(["q", "r"], 5)] == [
+        ["a0", "b0", "b1", "a2", "a3"]
+    ] * 2
     assert [p.id for p in found(["q"], 2)[0]] == ["a0", "b0"]
     assert found(["q"], 0) == [[]]
     with pytest.raises(UserError, match="1 retrievers to join"):

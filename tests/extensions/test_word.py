@@ -28,23 +28,31 @@ NAMESPACES = {
     "dgm": "http://schemas.openxmlformats.org/drawingml/2006/diagram",
     "v": "urn:schemas-microsoft-com:vml",
 }
-DECLARED = " ".join(f'xmlns:{prefix}="{address}"' for prefix, address in NAMESPACES.items())
+DECLARED = " ".join(
+    f'xmlns:{prefix}="{address}"' for prefix, address in NAMESPACES.items()
+)
 RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
 
 
 def part(tag: str, content: str) -> str:
-    return f'<?xml version="1.0" encoding="UTF-8"?><w:{tag} {DECLARED}>{content}</w:{tag}>'
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><w:{tag} {DECLARED}>{content}</w:{tag}>'
+    )
 
 
 def write(path: Path, body: str, **parts: str) -> Path:
     """A Word file of a body, and of further parts by their kinds, such as `footnotes`."""
     links = "".join(
-        f'<Relationship Id="{kind}" Type="x/{kind.rstrip("0123456789")}" Target="{kind}.xml"/>' for kind in parts
+        f'<Relationship Id="{kind}" Type="x/{kind.rstrip("0123456789")}" Target="{kind}.xml"/>'
+        for kind in parts
     )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/document.xml", part("document", f"<w:body>{body}</w:body>"))
         archive.writestr(
-            "word/_rels/document.xml.rels", f'<Relationships xmlns="{RELATIONSHIPS}">{links}</Relationships>'
+            "word/document.xml", part("document", f"<w:body>{body}</w:body>")
+        )
+        archive.writestr(
+            "word/_rels/document.xml.rels",
+            f'<Relationships xmlns="{RELATIONSHIPS}">{links}</Relationships>',
         )
         for kind, content in parts.items():
             archive.writestr(f"word/{kind}.xml", content)
@@ -56,7 +64,9 @@ def read(path: Path) -> Document:
 
 
 def run(text: str, properties: str = "") -> str:
-    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+    return (
+        f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+    )
 
 
 def paragraph(content: str, properties: str = "") -> str:
@@ -69,11 +79,16 @@ def cell(text: str, properties: str = "") -> str:
 
 
 def table(*rows: list[str]) -> str:
-    return "<w:tbl>" + "".join(f"<w:tr>{''.join(row)}</w:tr>" for row in rows) + "</w:tbl>"
+    return (
+        "<w:tbl>" + "".join(f"<w:tr>{''.join(row)}</w:tr>" for row in rows) + "</w:tbl>"
+    )
 
 
 def field(instruction: str, result: str) -> str:
-    marks = [f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")]
+    marks = [
+        f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
+        for kind in ("begin", "separate", "end")
+    ]
     return f"{marks[0]}<w:r><w:instrText>{instruction}</w:instrText></w:r>{marks[1]}{result}{marks[2]}"
 
 
@@ -91,15 +106,28 @@ TEXTS = {
     ),
     "D2 cell control": (table([SDT.format(cell("a")), cell("b")]), "a | b"),
     "D2 row control": (
-        "<w:tbl>" + SDT.format(f"<w:tr>{cell('a')}{cell('b')}</w:tr>") + f"<w:tr>{cell('1')}{cell('2')}</w:tr></w:tbl>",
+        "<w:tbl>"
+        + SDT.format(f"<w:tr>{cell('a')}{cell('b')}</w:tr>")
+        + f"<w:tr>{cell('1')}{cell('2')}</w:tr></w:tbl>",
         "a | b\n1 | 2",
     ),
     "D3 tracked": (
-        paragraph(run("is ") + "<w:del><w:r><w:delText>2</w:delText></w:r></w:del><w:ins>" + run("7") + "</w:ins>"),
+        paragraph(
+            run("is ")
+            + "<w:del><w:r><w:delText>2</w:delText></w:r></w:del><w:ins>"
+            + run("7")
+            + "</w:ins>"
+        ),
         "is 7",
     ),
     "moved": (
-        paragraph("<w:moveFrom>" + run("old") + "</w:moveFrom><w:moveTo>" + run("new") + "</w:moveTo>"),
+        paragraph(
+            "<w:moveFrom>"
+            + run("old")
+            + "</w:moveFrom><w:moveTo>"
+            + run("new")
+            + "</w:moveTo>"
+        ),
         "new",
     ),
     "deleted mark": (
@@ -107,21 +135,42 @@ TEXTS = {
         "One sentence.",
     ),
     "deleted row": (
-        "<w:tbl><w:tr>" + cell("a") + cell("b") + f"</w:tr><w:tr><w:trPr><w:del/></w:trPr>{cell('1')}{cell('2')}</w:tr>"
+        "<w:tbl><w:tr>"
+        + cell("a")
+        + cell("b")
+        + f"</w:tr><w:tr><w:trPr><w:del/></w:trPr>{cell('1')}{cell('2')}</w:tr>"
         f"<w:tr>{cell('3')}{cell('4')}</w:tr></w:tbl>",
         "a | b\n3 | 4",
     ),
-    "D3 field": (paragraph(run("See ") + field(" REF x ", run("4.2")) + run(".")), "See 4.2."),
+    "D3 field": (
+        paragraph(run("See ") + field(" REF x ", run("4.2")) + run(".")),
+        "See 4.2.",
+    ),
     "field in field": (
-        paragraph(field(" IF " + "</w:instrText></w:r>" + field("x", run("no")) + "<w:r><w:instrText>", run("yes"))),
+        paragraph(
+            field(
+                " IF "
+                + "</w:instrText></w:r>"
+                + field("x", run("no"))
+                + "<w:r><w:instrText>",
+                run("yes"),
+            )
+        ),
         "yes",
     ),
-    "D3 simple field": (paragraph('<w:fldSimple w:instr="DATE">' + run("May") + "</w:fldSimple>"), "May"),
-    "unfinished field": (paragraph('<w:r><w:fldChar w:fldCharType="begin"/></w:r>') + paragraph("kept"), "kept"),
+    "D3 simple field": (
+        paragraph('<w:fldSimple w:instr="DATE">' + run("May") + "</w:fldSimple>"),
+        "May",
+    ),
+    "unfinished field": (
+        paragraph('<w:r><w:fldChar w:fldCharType="begin"/></w:r>') + paragraph("kept"),
+        "kept",
+    ),
     "check box": (
         paragraph(
             '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData>'
-            '</w:fldChar></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>' + run(" paid")
+            '</w:fldChar></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
+            + run(" paid")
         ),
         "☒ paid",
     ),
@@ -133,16 +182,38 @@ TEXTS = {
         ),
         "yes",
     ),
-    "D3 smart tag": (paragraph("<w:smartTag><w:customXml>" + run("Bergen") + "</w:customXml></w:smartTag>"), "Bergen"),
+    "D3 smart tag": (
+        paragraph(
+            "<w:smartTag><w:customXml>" + run("Bergen") + "</w:customXml></w:smartTag>"
+        ),
+        "Bergen",
+    ),
     "hyperlink": (paragraph("<w:hyperlink>" + run("here") + "</w:hyperlink>"), "here"),
-    "hidden": (paragraph(run("seen") + run("unseen", "<w:vanish/>") + run("!", '<w:vanish w:val="0"/>')), "seen!"),
+    "hidden": (
+        paragraph(
+            run("seen")
+            + run("unseen", "<w:vanish/>")
+            + run("!", '<w:vanish w:val="0"/>')
+        ),
+        "seen!",
+    ),
     # Nested tables and text boxes:
     "D4 nested table": (
-        table([cell("Contact"), f"<w:tc>{table([cell('Phone'), cell('040')])}<w:p/></w:tc>"], [cell("a"), cell("b")]),
+        table(
+            [
+                cell("Contact"),
+                f"<w:tc>{table([cell('Phone'), cell('040')])}<w:p/></w:tc>",
+            ],
+            [cell("a"), cell("b")],
+        ),
         "Contact | (Phone | 040)\na | b",
     ),
     "layout table": (
-        table([f"<w:tc>{paragraph('One.')}{table([cell('a'), cell('b')], [cell('1'), cell('2')])}</w:tc>"]),
+        table(
+            [
+                f"<w:tc>{paragraph('One.')}{table([cell('a'), cell('b')], [cell('1'), cell('2')])}</w:tc>"
+            ]
+        ),
         "One.\n\na | b\n1 | 2",
     ),
     "D4 text box once": (
@@ -165,7 +236,10 @@ TEXTS = {
         ),
         "Box.",
     ),
-    "drop cap": (paragraph("D", '<w:framePr w:dropCap="drop"/>') + paragraph("rop cap."), "Drop cap."),
+    "drop cap": (
+        paragraph("D", '<w:framePr w:dropCap="drop"/>') + paragraph("rop cap."),
+        "Drop cap.",
+    ),
     "marks": (
         paragraph(
             "<w:r><w:t>non</w:t><w:noBreakHyphen/><w:t>stop</w:t><w:tab/><w:t>a</w:t><w:softHyphen/><w:t>b</w:t>"
@@ -177,11 +251,18 @@ TEXTS = {
     "symbol": (paragraph('<w:r><w:sym w:font="Symbol" w:char="F0A3"/></w:r>'), "≤"),
     "ruby": (
         paragraph(
-            "<w:r><w:ruby><w:rt>" + run("とう") + "</w:rt><w:rubyBase>" + run("東") + "</w:rubyBase></w:ruby></w:r>"
+            "<w:r><w:ruby><w:rt>"
+            + run("とう")
+            + "</w:rt><w:rubyBase>"
+            + run("東")
+            + "</w:rubyBase></w:ruby></w:r>"
         ),
         "東(とう)",
     ),
-    "superscript": (paragraph(run("10") + run("5", '<w:vertAlign w:val="superscript"/>')), "10⁵"),
+    "superscript": (
+        paragraph(run("10") + run("5", '<w:vertAlign w:val="superscript"/>')),
+        "10⁵",
+    ),
     "equation": (
         paragraph(
             "<m:oMath><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>a+b</m:t></m:r></m:den></m:f>"
@@ -190,30 +271,48 @@ TEXTS = {
         "1/(a+b)",
     ),
     "description": (
-        paragraph('<w:r><w:drawing><wp:docPr descr="A map of Oslo"/><a:blip/></w:drawing></w:r>'),
+        paragraph(
+            '<w:r><w:drawing><wp:docPr descr="A map of Oslo"/><a:blip/></w:drawing></w:r>'
+        ),
         "A map of Oslo",
     ),
     # Values of tables keep their places:
     "D1 repeated and blank": (
-        table([cell(text) for text in ("Plant", "Q1", "Q2", "Q3")], [cell(text) for text in ("Turku", "", "2", "2")]),
+        table(
+            [cell(text) for text in ("Plant", "Q1", "Q2", "Q3")],
+            [cell(text) for text in ("Turku", "", "2", "2")],
+        ),
         "Plant | Q1 | Q2 | Q3\nTurku |  | 2 | 2",
     ),
     "merged down": (
-        table([cell("a"), cell("b")], [cell("x", MERGE), cell("1")], [cell("", MERGED), cell("2")]),
+        table(
+            [cell("a"), cell("b")],
+            [cell("x", MERGE), cell("1")],
+            [cell("", MERGED), cell("2")],
+        ),
         "a | b\nx | 1\nx | 2",
     ),
     "merged across": (
-        table([cell("a"), cell("b"), cell("c")], [cell("x", SPAN.format(2)), cell("1")]),
+        table(
+            [cell("a"), cell("b"), cell("c")], [cell("x", SPAN.format(2)), cell("1")]
+        ),
         "a | b | c\nx | x | 1",
     ),
     "columns before": (
-        table([cell("a"), cell("b")], ['<w:trPr><w:gridBefore w:val="1"/></w:trPr>', cell("1"), cell("2")]),
+        table(
+            [cell("a"), cell("b")],
+            ['<w:trPr><w:gridBefore w:val="1"/></w:trPr>', cell("1"), cell("2")],
+        ),
         "a | b\n | 1 | 2",
     ),
     "caption and two header rows": (
         table(
             [cell("Fees", SPAN.format(3))],
-            ["<w:trPr><w:tblHeader/></w:trPr>", cell("Boat"), cell("2023", SPAN.format(2))],
+            [
+                "<w:trPr><w:tblHeader/></w:trPr>",
+                cell("Boat"),
+                cell("2023", SPAN.format(2)),
+            ],
             ["<w:trPr><w:tblHeader/></w:trPr>", cell(""), cell("May"), cell("June")],
             [cell("9 m"), cell("1"), cell("2")],
         ),
@@ -242,13 +341,21 @@ def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
     """Audit, defect 1: asked for Q1, a reader must not see the value of another quarter in its place."""
     document = docx.Document()
     grid = document.add_table(2, 5)
-    for row, texts in enumerate((["Plant", "Q1", "Q2", "Q3", "Q4"], ["Turku", "", "2", "", "4"])):
+    for row, texts in enumerate(
+        (["Plant", "Q1", "Q2", "Q3", "Q4"], ["Turku", "", "2", "", "4"])
+    ):
         for column, text in enumerate(texts):
             grid.cell(row, column).text = text
     document.save(str(tmp_path / "table.docx"))
     (row,) = read_files([tmp_path / "table.docx"])
     header, values = (line.split(" | ") for line in row.passage.text.split("\n"))
-    assert dict(zip(header, values, strict=True)) == {"Plant": "Turku", "Q1": "", "Q2": "2", "Q3": "", "Q4": "4"}
+    assert dict(zip(header, values, strict=True)) == {
+        "Plant": "Turku",
+        "Q1": "",
+        "Q2": "2",
+        "Q3": "",
+        "Q4": "4",
+    }
 
 
 def test_notes_stand_at_their_references_and_headers_first(tmp_path: Path) -> None:
@@ -257,13 +364,21 @@ def test_notes_stand_at_their_references_and_headers_first(tmp_path: Path) -> No
     file = write(
         tmp_path / "a.docx",
         paragraph(run("The fee is 45.") + '<w:r><w:footnoteReference w:id="2"/></w:r>')
-        + table([cell("a"), cell("b")], [cell("1"), cell('<w:r><w:t>2</w:t><w:endnoteReference w:id="1"/></w:r>')]),
+        + table(
+            [cell("a"), cell("b")],
+            [cell("1"), cell('<w:r><w:t>2</w:t><w:endnoteReference w:id="1"/></w:r>')],
+        ),
         footnotes=part("footnotes", note.format(paragraph("Without tax."))),
-        endnotes=part("endnotes", f'<w:endnote w:id="1">{paragraph("Estimated.")}</w:endnote>'),
+        endnotes=part(
+            "endnotes", f'<w:endnote w:id="1">{paragraph("Estimated.")}</w:endnote>'
+        ),
         header1=part("hdr", paragraph("Contract 4711") + page),
         header2=part("hdr", paragraph("Contract 4711")),
     )
-    assert read(file).text == "Contract 4711\n\nThe fee is 45.\n\nWithout tax.\n\na | b\n1 | 2 (Estimated.)\n\n"
+    assert (
+        read(file).text
+        == "Contract 4711\n\nThe fee is 45.\n\nWithout tax.\n\na | b\n1 | 2 (Estimated.)\n\n"
+    )
 
 
 STYLES = part(
@@ -282,13 +397,29 @@ def styled(style: str, text: str) -> str:
 
 
 def test_headings_are_known_by_level_name_and_base(tmp_path: Path) -> None:
-    body = styled("Kapitel", "Eins") + styled("Deep", "Zwei") + styled("A", "Text.") + styled("Toc", "Mehr.")
-    body += paragraph("Drei", '<w:outlineLvl w:val="0"/>') + styled("Secret", "unseen") + paragraph("Last.")
+    body = (
+        styled("Kapitel", "Eins")
+        + styled("Deep", "Zwei")
+        + styled("A", "Text.")
+        + styled("Toc", "Mehr.")
+    )
+    body += (
+        paragraph("Drei", '<w:outlineLvl w:val="0"/>')
+        + styled("Secret", "unseen")
+        + paragraph("Last.")
+    )
     document = read(write(tmp_path / "a.docx", body, styles=STYLES))
-    titles = [(section.title, document.text[section.start : section.end].strip()) for section in document.sections]
+    titles = [
+        (section.title, document.text[section.start : section.end].strip())
+        for section in document.sections
+    ]
     assert titles == [("Eins > Zwei", "Text.\n\nMehr."), ("Drei", "Last.")]
-    assert [(item.what, item.why) for item in document.skipped] == [("1 hidden text", "Word does not show them")]
-    without_styles = read(write(tmp_path / "b.docx", styled("berschrift2", "Kopf") + paragraph("Text.")))
+    assert [(item.what, item.why) for item in document.skipped] == [
+        ("1 hidden text", "Word does not show them")
+    ]
+    without_styles = read(
+        write(tmp_path / "b.docx", styled("berschrift2", "Kopf") + paragraph("Text."))
+    )
     assert [section.title for section in without_styles.sections] == ["Kopf"]
 
 
@@ -304,42 +435,100 @@ def test_numbers_of_lists_are_part_of_the_text(tmp_path: Path) -> None:
         '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId w:val="0"/>'
         '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride></w:num>',
     )
-    places = [("1", 0), ("1", 1), ("1", 1), ("1", 0), ("1", 1), ("1", 2), ("2", 0), ("9", 0)]
+    places = [
+        ("1", 0),
+        ("1", 1),
+        ("1", 1),
+        ("1", 0),
+        ("1", 1),
+        ("1", 2),
+        ("2", 0),
+        ("9", 0),
+    ]
     body = "".join(
-        paragraph("x", f'<w:numPr><w:ilvl w:val="{depth}"/><w:numId w:val="{number}"/></w:numPr>')
+        paragraph(
+            "x",
+            f'<w:numPr><w:ilvl w:val="{depth}"/><w:numId w:val="{number}"/></w:numPr>',
+        )
         for number, depth in places
     )
     text = read(write(tmp_path / "a.docx", body, numbering=numbering)).text
-    assert text.split("\n\n")[:-1] == ["1. x", "1.a) x", "1.b) x", "2. x", "2.a) x", "• x", "1. x", "x"]
-    kinds = ["lowerRoman", "upperRoman", "lowerLetter", "upperLetter", "decimalZero", "chineseCounting", "unknown"]
-    assert [format_number(14, kind) for kind in kinds] == ["xiv", "XIV", "n", "N", "14", "十四", "14"]
-    assert [format_number(number, "lowerLetter") for number in (0, 27, 10**6)] == ["0", "aa", "1000000"]
+    assert text.split("\n\n")[:-1] == [
+        "1. x",
+        "1.a) x",
+        "1.b) x",
+        "2. x",
+        "2.a) x",
+        "• x",
+        "1. x",
+        "x",
+    ]
+    kinds = [
+        "lowerRoman",
+        "upperRoman",
+        "lowerLetter",
+        "upperLetter",
+        "decimalZero",
+        "chineseCounting",
+        "unknown",
+    ]
+    assert [format_number(14, kind) for kind in kinds] == [
+        "xiv",
+        "XIV",
+        "n",
+        "N",
+        "14",
+        "十四",
+        "14",
+    ]
+    assert [format_number(number, "lowerLetter") for number in (0, 27, 10**6)] == [
+        "0",
+        "aa",
+        "1000000",
+    ]
 
 
 def test_charts_and_diagrams_are_read_once(tmp_path: Path) -> None:
     points = "<c:pt idx='0'><c:v>{}</c:v></c:pt><c:pt idx='1'><c:v>{}</c:v></c:pt>"
     series = f"<c:ser><c:tx><c:v>Fee</c:v></c:tx><c:cat>{points.format('May', 'June')}</c:cat>"
-    chart = part("x", f"<a:t>Fees</a:t>{series}<c:val>{points.format(7, 9)}</c:val></c:ser>")
-    drawing = paragraph('<w:r><w:drawing><c:chart r:id="chart"/><dgm:relIds r:dm="diagramData"/></w:drawing></w:r>')
+    chart = part(
+        "x", f"<a:t>Fees</a:t>{series}<c:val>{points.format(7, 9)}</c:val></c:ser>"
+    )
+    drawing = paragraph(
+        '<w:r><w:drawing><c:chart r:id="chart"/><dgm:relIds r:dm="diagramData"/></w:drawing></w:r>'
+    )
     diagram = part("x", "<a:p><a:t>Ask</a:t></a:p><a:p><a:t>Answer</a:t></a:p>")
-    document = read(write(tmp_path / "a.docx", drawing * 2, chart=chart, diagramData=diagram))
+    document = read(
+        write(tmp_path / "a.docx", drawing * 2, chart=chart, diagramData=diagram)
+    )
     assert document.text == "Fees\n\n | Fee\nMay | 7\nJune | 9\n\nAsk\n\nAnswer\n\n"
 
 
 LEFT_OUT = {
-    "picture": ('<w:drawing><wp:docPr descr="logo.png"/><a:blip/></w:drawing>', "1 picture"),
-    "object": ("<w:object><v:shape><v:imagedata/></v:shape></w:object>", "1 embedded object"),
+    "picture": (
+        '<w:drawing><wp:docPr descr="logo.png"/><a:blip/></w:drawing>',
+        "1 picture",
+    ),
+    "object": (
+        "<w:object><v:shape><v:imagedata/></v:shape></w:object>",
+        "1 embedded object",
+    ),
     "altChunk": ("<w:altChunk/><w:altChunk/>", "2 inserted files"),
     "comment": ("<w:commentReference/>", "1 comment"),
     "symbol": ('<w:sym w:font="Unknown" w:char="F061"/>', "1 symbol"),
-    "deletion": ("<w:del><w:r><w:delText>2</w:delText></w:r></w:del>", "1 deleted text"),
+    "deletion": (
+        "<w:del><w:r><w:delText>2</w:delText></w:r></w:del>",
+        "1 deleted text",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_was_not_read_is_said(tmp_path: Path, name: str) -> None:
     content, what = LEFT_OUT[name]
-    file = write(tmp_path / "a.docx", paragraph(f"<w:r>{content}</w:r>") + paragraph("Text."))
+    file = write(
+        tmp_path / "a.docx", paragraph(f"<w:r>{content}</w:r>") + paragraph("Text.")
+    )
     assert [item.what for item in read(file).skipped] == [what]
     with pytest.raises(UserError, match=f"no text in the Word file; left out: {what}"):
         read(write(tmp_path / "b.docx", paragraph(f"<w:r>{content}</w:r>")))
@@ -347,7 +536,9 @@ def test_what_was_not_read_is_said(tmp_path: Path, name: str) -> None:
 
 def test_strict_files_and_templates_are_read(tmp_path: Path) -> None:
     body = part("document", f"<w:body>{paragraph('Text.')}</w:body>")
-    strict = body.replace(NAMESPACES["w"], "http://purl.oclc.org/ooxml/wordprocessingml/main")
+    strict = body.replace(
+        NAMESPACES["w"], "http://purl.oclc.org/ooxml/wordprocessingml/main"
+    )
     for suffix in (".docx", ".docm", ".dotx", ".dotm"):
         with zipfile.ZipFile(tmp_path / f"a{suffix}", "w") as archive:
             archive.writestr("/Word\\Main.xml", strict)
@@ -356,25 +547,45 @@ def test_strict_files_and_templates_are_read(tmp_path: Path) -> None:
                 f'<Relationships xmlns="{RELATIONSHIPS}">'
                 '<Relationship Type="x/officeDocument" Target="/word/main.xml"/></Relationships>',
             )
-        assert [row.passage.text for row in read_files([tmp_path / f"a{suffix}"])] == ["Text."]
+        assert [row.passage.text for row in read_files([tmp_path / f"a{suffix}"])] == [
+            "Text."
+        ]
 
 
 def test_damage_beside_the_text_is_said(tmp_path: Path) -> None:
     body = paragraph(run("Text.") + '<w:r><w:footnoteReference w:id="2"/></w:r>')
     document = read(write(tmp_path / "a.docx", body, styles="<w:styles", footnotes=""))
     assert document.text == "Text.\n\n"
-    assert [item.what for item in document.skipped] == ["word/styles.xml", "word/footnotes.xml"]
+    assert [item.what for item in document.skipped] == [
+        "word/styles.xml",
+        "word/footnotes.xml",
+    ]
 
 
 BOMB = "<!DOCTYPE d [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;&a;&a;&a;&a;'>]>"
 REFUSED = {
-    "entities": (part("document", "").replace("?>", "?>" + BOMB), "declares a document type"),
+    "entities": (
+        part("document", "").replace("?>", "?>" + BOMB),
+        "declares a document type",
+    ),
     "cut": (part("document", "")[:-20], "word/document.xml is damaged"),
-    "encoding": (part("document", "").replace("UTF-8", "undefined"), "word/document.xml"),
-    "too dense": (part("document", "<w:p/>" * 500_000), "unpacks to more than a text would"),
-    "names": (part("document", "".join(f"<x{number}/>" for number in range(20_000))), "names of elements"),
+    "encoding": (
+        part("document", "").replace("UTF-8", "undefined"),
+        "word/document.xml",
+    ),
+    "too dense": (
+        part("document", "<w:p/>" * 500_000),
+        "unpacks to more than a text would",
+    ),
+    "names": (
+        part("document", "".join(f"<x{number}/>" for number in range(20_000))),
+        "names of elements",
+    ),
     "tag": (
-        part("document", "<w:p " + " ".join(f'a{n}="{n * n % 9973}"' for n in range(200_000)) + "/>"),
+        part(
+            "document",
+            "<w:p " + " ".join(f'a{n}="{n * n % 9973}"' for n in range(200_000)) + "/>",
+        ),
         "a tag of more",
     ),
 }
@@ -420,10 +631,14 @@ BOUNDED = {
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_work_and_text_grow_with_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_work_and_text_grow_with_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr("selfrag.extensions.word.package.WordPackage.max_ratio", 10_000)
     body, longest = BOUNDED[name]
-    notes = part("footnotes", f'<w:footnote w:id="2">{paragraph("n" * 90_000)}</w:footnote>')
+    notes = part(
+        "footnotes", f'<w:footnote w:id="2">{paragraph("n" * 90_000)}</w:footnote>'
+    )
     file = write(tmp_path / "a.docx", body, footnotes=notes)
     start = time.process_time()
     text = read(file).text
@@ -441,7 +656,10 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "bad.docx"
     messages: list[str] = []
     for place in range(0, len(good), len(good) // 150):
-        for content in (good[:place], good[:place] + bytes([good[place] ^ 0x5A]) + good[place + 1 :]):
+        for content in (
+            good[:place],
+            good[:place] + bytes([good[place] ^ 0x5A]) + good[place + 1 :],
+        ):
             file.write_bytes(content)
             try:
                 read(file)
@@ -460,9 +678,17 @@ def test_equations_and_symbols() -> None:
             writer.end(name)
     writer.end("m:rad")
     assert writer.finish() == "3√(x+1)"
-    assert [symbol_text("Symbol", 0xF0A3), symbol_text("Wingdings", 0xFE), symbol_text("Arial", 0x41)] == [
+    assert [
+        symbol_text("Symbol", 0xF0A3),
+        symbol_text("Wingdings", 0xFE),
+        symbol_text("Arial", 0x41),
+    ] == [
         "≤",
         "☑",
         "A",
     ]
-    assert [superscript("-12"), superscript("st"), superscript("2a")] == ["⁻¹²", "st", "2a"]
+    assert [superscript("-12"), superscript("st"), superscript("2a")] == [
+        "⁻¹²",
+        "st",
+        "2a",
+    ]

@@ -18,7 +18,12 @@ def word() -> docx.document.Document:
     made.add_heading("Tea", 1)
     made.add_paragraph("Green tea is brewed at 80 degrees.")
     table = made.add_table(2, 2)
-    for row, column, text in ((0, 0, "kind"), (0, 1, "degrees"), (1, 0, "black"), (1, 1, "100")):
+    for row, column, text in (
+        (0, 0, "kind"),
+        (0, 1, "degrees"),
+        (1, 0, "black"),
+        (1, 1, "100"),
+    ):
         table.cell(row, column).text = text
     made.add_heading("Coffee", 1)
     made.add_paragraph("Filter coffee is brewed at 94 degrees.")
@@ -29,7 +34,10 @@ def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
     file = tmp_path / "report.docx"
     word().save(str(file))
     assert [(row.passage.title, row.passage.text) for row in read_files([file])] == [
-        ("Report > Tea", "Green tea is brewed at 80 degrees.\n\nkind | degrees\nblack | 100"),
+        (
+            "Report > Tea",
+            "Green tea is brewed at 80 degrees.\n\nkind | degrees\nblack | 100",
+        ),
         ("Report > Coffee", "Filter coffee is brewed at 94 degrees."),
     ]
 
@@ -52,7 +60,9 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_read_is_one_line_that_names_the_file(
+    tmp_path: Path, name: str
+) -> None:
     content, said = DAMAGED[name]
     if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
@@ -65,7 +75,11 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path, nam
 
 
 def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
-    secret, plain, evil = tmp_path / "secret.txt", tmp_path / "plain.docx", tmp_path / "evil.docx"
+    secret, plain, evil = (
+        tmp_path / "secret.txt",
+        tmp_path / "plain.docx",
+        tmp_path / "evil.docx",
+    )
     secret.write_text("secret words")
     word().save(str(plain))
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(evil, "w") as target:
@@ -73,7 +87,9 @@ def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
             content = source.read(part)
             if part.filename == "word/document.xml":
                 head, _, rest = content.partition(b"?>")
-                entity = f'<!DOCTYPE d [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'.encode()
+                entity = (
+                    f'<!DOCTYPE d [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'.encode()
+                )
                 content = head + b"?>" + entity + rest.replace(b"Green tea", b"&x; tea")
             target.writestr(part, content)
     try:

@@ -20,18 +20,29 @@ class Answering(Executor):
     engine: Any = None
     activated: Collection[str] = ()
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         self.requests += requests
         return [self.answer(request) for request in requests]
         yield []
 
 
-def judging(weigh: Callable[[ModelRequest, Slot], Mapping[str, float]], rest: float = 0.0) -> Answering:
+def judging(
+    weigh: Callable[[ModelRequest, Slot], Mapping[str, float]], rest: float = 0.0
+) -> Answering:
     """Every slot gets the probabilities that `weigh` has for its surfaces by name, `rest` for each other one."""
 
     def answer(request: ModelRequest) -> Completion:
-        rows = [[weigh(request, slot).get(s.strip(), rest) for s in slot.surfaces] for slot in request.slots]
-        return Completion(scores=tuple(tuple(math.log(p) if p > 0 else -math.inf for p in row) for row in rows))
+        rows = [
+            [weigh(request, slot).get(s.strip(), rest) for s in slot.surfaces]
+            for slot in request.slots
+        ]
+        return Completion(
+            scores=tuple(
+                tuple(math.log(p) if p > 0 else -math.inf for p in row) for row in rows
+            )
+        )
 
     return Answering(answer)
 
@@ -51,12 +62,18 @@ def failing(reason: str) -> Answering:
     return Answering(lambda request: Failed(reason))
 
 
-def taught(request: ModelRequest, targets: Sequence[Target], confidence: float = 0.9) -> Completion:
+def taught(
+    request: ModelRequest, targets: Sequence[Target], confidence: float = 0.9
+) -> Completion:
     """What a model writes that has learned these targets perfectly, with some doubt."""
     scores = []
     for slot in request.slots:
         wanted = {t.text: t.weight for t in targets if t.prefill == slot.prefill}
         rest = (1 - confidence * sum(wanted.values())) / len(slot.surfaces)
-        scores.append(tuple(math.log(wanted.get(s, 0.0) * confidence + rest) for s in slot.surfaces))
+        scores.append(
+            tuple(
+                math.log(wanted.get(s, 0.0) * confidence + rest) for s in slot.surfaces
+            )
+        )
     texts = [t.text for t in targets if not request.slots]
     return Completion(texts[0] if texts else "", "stop", scores=tuple(scores))

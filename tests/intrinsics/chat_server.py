@@ -11,21 +11,33 @@ import loopback
 Answer = tuple[int, Any]
 
 
-def said(text: str, tokens: list[tuple[str, dict[str, float]]] | None = None, finish: str = "stop") -> Answer:
+def said(
+    text: str,
+    tokens: list[tuple[str, dict[str, float]]] | None = None,
+    finish: str = "stop",
+) -> Answer:
     """A chat reply; `tokens` are the generated tokens with log-probabilities of their alternatives."""
-    choice: dict[str, Any] = {"message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    choice: dict[str, Any] = {
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": finish,
+    }
     if tokens is not None:
         choice["logprobs"] = {
             "content": [
                 {
                     "token": token,
                     "logprob": top[token],
-                    "top_logprobs": [{"token": one, "logprob": value} for one, value in top.items()],
+                    "top_logprobs": [
+                        {"token": one, "logprob": value} for one, value in top.items()
+                    ],
                 }
                 for token, top in tokens
             ]
         }
-    return 200, {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
+    return 200, {
+        "choices": [choice],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+    }
 
 
 class Handler(loopback.Answering):
@@ -37,7 +49,11 @@ class Handler(loopback.Answering):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.bodies.append(body)
         self.server.paths.append(self.path)
-        reply = self.server.reply(body) if self.path.endswith(self.server.routes) else (404, {"detail": "Not Found"})
+        reply = (
+            self.server.reply(body)
+            if self.path.endswith(self.server.routes)
+            else (404, {"detail": "Not Found"})
+        )
         self.answer(*reply)
 
 

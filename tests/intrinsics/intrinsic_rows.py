@@ -8,7 +8,11 @@ from typing import Any
 
 import tiny
 
-FAUST = {"doc_id": "d1", "title": "Faust", "text": "Faust is a play. Goethe wrote it in 1808. It is in verse."}
+FAUST = {
+    "doc_id": "d1",
+    "title": "Faust",
+    "text": "Faust is a play. Goethe wrote it in 1808. It is in verse.",
+}
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -17,7 +21,10 @@ CHAT = (
 
 def turns(*said: str) -> list[dict[str, str]]:
     """User and assistant in turn."""
-    return [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(said)]
+    return [
+        {"role": ("user", "assistant")[at % 2], "content": text}
+        for at, text in enumerate(said)
+    ]
 
 
 def answerable(number: int) -> dict[str, Any]:
@@ -83,7 +90,10 @@ def write_data(folder: Path, count: int = 20, questions: int = 200) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for stem, make in MAKERS.values():
         for part, start in (("train", 0), ("dev", 1000)):
-            rows = [make(start + number) for number in range(questions if stem == "uncertainty" else count)]
+            rows = [
+                make(start + number)
+                for number in range(questions if stem == "uncertainty" else count)
+            ]
             text = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / f"{stem}_{part}.jsonl").write_text(text, encoding="utf-8")
     return folder

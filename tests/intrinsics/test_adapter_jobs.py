@@ -13,28 +13,61 @@ from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.judges.rendering import Renderer
 from selfrag.loading import load_tokenizer
-from selfrag.training.intrinsics.certainty import option_examples, own_answers, read_questions
-from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, invocation_of, run, teachable
+from selfrag.training.intrinsics.certainty import (
+    option_examples,
+    own_answers,
+    read_questions,
+)
+from selfrag.training.intrinsics.job import (
+    ADAPTERS,
+    AdapterJob,
+    RowSelection,
+    invocation_of,
+    run,
+    teachable,
+)
 from selfrag.training.journal import fingerprint
 from selfrag.training.recipes import read_recipe
 from selfrag.training.rows import MASKED
 from selfrag.training.settings import Lora, Reach
 
-SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "max_length": 2000, "validate_steps": 2}
+SMALL = {
+    "lora": Lora(4, 8),
+    "reach": Reach(token_rows=False),
+    "max_steps": 3,
+    "max_length": 2000,
+    "validate_steps": 2,
+}
 
 
 def job(name, data, base, out, **changes):
     config = replace(read_recipe("demo", ADAPTERS, name).config, **SMALL)
-    return AdapterJob(name, data, base, out, config, RowSelection(held_out=0.2), recipe="demo", **changes)
+    return AdapterJob(
+        name,
+        data,
+        base,
+        out,
+        config,
+        RowSelection(held_out=0.2),
+        recipe="demo",
+        **changes,
+    )
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_each_intrinsic_trains_and_vllm_could_serve_it(name, data, chat_llama, tmp_path):
+def test_each_intrinsic_trains_and_vllm_could_serve_it(
+    name, data, chat_llama, tmp_path
+):
     one = job(name, data, chat_llama, tmp_path / name)
     adapter = run(one)
     assert read_adapter(name, adapter).rank == 4
     card = AdapterCard.read(adapter)
-    assert (card.intrinsic, card.dialect, card.rank, card.invocation) == (name, "chat", 4, ())
+    assert (card.intrinsic, card.dialect, card.rank, card.invocation) == (
+        name,
+        "chat",
+        4,
+        (),
+    )
     card.check(teachable(name))
     manifest = json.loads((adapter / "training.json").read_text())
     assert manifest["facts"]["held_out"] > 0
@@ -47,7 +80,9 @@ def test_each_intrinsic_trains_and_vllm_could_serve_it(name, data, chat_llama, t
     assert (adapter / "adapter_model.safetensors").read_bytes() == before
 
 
-def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches_it_on(data, chat_llama, tmp_path):
+def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches_it_on(
+    data, chat_llama, tmp_path
+):
     first = run(job("answerability", data, chat_llama, tmp_path / "a", activated=True))
     renderer = Renderer.of(load_tokenizer(chat_llama))
     invocation = invocation_of(renderer)
@@ -58,15 +93,24 @@ def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches
     assert "aLoRA" in (unsupported(config) or "")
     assert "activated LoRA" in (first / "README.md").read_text()
     assert "Begun with" not in (first / "README.md").read_text()
-    begun = job("answerability", data, chat_llama, tmp_path / "b", start=first, activated=True)
+    begun = job(
+        "answerability", data, chat_llama, tmp_path / "b", start=first, activated=True
+    )
     second, start = run(begun), fingerprint(first / "adapter_model.safetensors")
-    assert json.loads((second / "training.json").read_text())["inputs"]["start"] == start
-    assert f"Begun with** an adapter, SHA-256 `{start}`" in (second / "README.md").read_text()
+    assert (
+        json.loads((second / "training.json").read_text())["inputs"]["start"] == start
+    )
+    assert (
+        f"Begun with** an adapter, SHA-256 `{start}`"
+        in (second / "README.md").read_text()
+    )
     with pytest.raises(UserError, match="another"):
         run(replace(begun, start=None))
 
 
-def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path, monkeypatch):
+def test_own_answers_are_the_base_models_and_are_kept(
+    data, chat_llama, tmp_path, monkeypatch
+):
     questions = read_questions(data / "uncertainty_train.jsonl")[:6]
     kept = tmp_path / "answers.jsonl"
     found = own_answers(questions, chat_llama, kept)
@@ -75,26 +119,51 @@ def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path
 
     model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)
     renderer = Renderer.of(load_tokenizer(chat_llama))
-    for example, value in zip(option_examples(found[0].question, renderer), found[0].logprobs, strict=True):
+    for example, value in zip(
+        option_examples(found[0].question, renderer), found[0].logprobs, strict=True
+    ):
         with torch.no_grad():
-            logprobs = model(input_ids=torch.tensor([example.ids])).logits[0].float().log_softmax(-1)
+            logprobs = (
+                model(input_ids=torch.tensor([example.ids]))
+                .logits[0]
+                .float()
+                .log_softmax(-1)
+            )
         where = [at for at, label in enumerate(example.labels) if label != MASKED]
-        expected = sum(float(logprobs[at - 1, example.ids[at]]) for at in where) / len(where)
+        expected = sum(float(logprobs[at - 1, example.ids[at]]) for at in where) / len(
+            where
+        )
         assert value == pytest.approx(expected, abs=0.05)  # bf16
-    monkeypatch.setattr("selfrag.training.model.load_trainee", None)  # the second time no model is loaded
+    monkeypatch.setattr(
+        "selfrag.training.model.load_trainee", None
+    )  # the second time no model is loaded
     assert own_answers(questions, chat_llama, kept) == found
 
 
 def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_path):
     for name in MAKERS:
-        demo, paper = (read_recipe(recipe, ADAPTERS, name) for recipe in ("demo", "paper"))
-        assert not any(recipe.config.reach.token_rows or recipe.config.patience is None for recipe in (demo, paper))
-        assert (demo.config.lora.rank, demo.config.reach.last_layers) == (7 if name == "uncertainty" else 8, 16)
+        demo, paper = (
+            read_recipe(recipe, ADAPTERS, name) for recipe in ("demo", "paper")
+        )
+        assert not any(
+            recipe.config.reach.token_rows or recipe.config.patience is None
+            for recipe in (demo, paper)
+        )
+        assert (demo.config.lora.rank, demo.config.reach.last_layers) == (
+            7 if name == "uncertainty" else 8,
+            16,
+        )
         assert paper.table("rows") == RowSelection()
     file = tmp_path / "mine.toml"
-    file.write_text('extends = "demo"\n[training]\nmax_length = 300\n[intrinsics.answerability.rows]\nmost_rows = 5\n')
+    file.write_text(
+        'extends = "demo"\n[training]\nmax_length = 300\n[intrinsics.answerability.rows]\nmost_rows = 5\n'
+    )
     mine = read_recipe(file, ADAPTERS, "answerability")
-    assert (mine.config.max_length, mine.table("rows").most_rows, mine.config.lora.rank) == (300, 5, 8)
+    assert (
+        mine.config.max_length,
+        mine.table("rows").most_rows,
+        mine.config.lora.rank,
+    ) == (300, 5, 8)
     assert mine.name == "mine (extends intrinsics/demo)"
     assert read_recipe(file, ADAPTERS, "query_rewrite").table("rows").standalone == 0.5
     file.write_text("intrinsics = 3\n")
@@ -103,7 +172,15 @@ def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_pat
 
 
 def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys):
-    command = ["train", "adapter", "answerability", "--base", str(chat_llama), "--data", str(data)]
+    command = [
+        "train",
+        "adapter",
+        "answerability",
+        "--base",
+        str(chat_llama),
+        "--data",
+        str(data),
+    ]
     assert main([*command, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
     assert "held out" in capsys.readouterr().out
     assert not (tmp_path / "a").exists()
@@ -113,16 +190,43 @@ def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys)
     ("arguments", "said"),
     [
         (["answerabilty"], "unknown intrinsic"),
-        (["requirement_check", "--data", "x"], "no training rows are known for 'requirement_check'"),
+        (
+            ["requirement_check", "--data", "x"],
+            "no training rows are known for 'requirement_check'",
+        ),
         (["answerability"], "give the rows"),
-        (["answerability", "--data", "x", "--processes", "2"], "--processes is for rows with reflection tokens"),
-        (["answerability", "--data", "x", "--recipe", "best"], "no recipe best: give a file or one of demo, paper"),
-        (["answerability", "--data", "x", "--set", "scale.micro_tokens=9"], "tables: training, rows"),
+        (
+            ["answerability", "--data", "x", "--processes", "2"],
+            "--processes is for rows with reflection tokens",
+        ),
+        (
+            ["answerability", "--data", "x", "--recipe", "best"],
+            "no recipe best: give a file or one of demo, paper",
+        ),
+        (
+            ["answerability", "--data", "x", "--set", "scale.micro_tokens=9"],
+            "tables: training, rows",
+        ),
         (["rows.jsonl", "--most-rows", "30"], "--most-rows is for an intrinsic"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(arguments, said, chat_llama, tmp_path, capsys):
-    assert main(["train", "adapter", *arguments, "--base", str(chat_llama), "--out", str(tmp_path / "o")]) == 2
+def test_what_does_not_go_together_is_one_line(
+    arguments, said, chat_llama, tmp_path, capsys
+):
+    assert (
+        main(
+            [
+                "train",
+                "adapter",
+                *arguments,
+                "--base",
+                str(chat_llama),
+                "--out",
+                str(tmp_path / "o"),
+            ]
+        )
+        == 2
+    )
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1

@@ -10,7 +10,10 @@ from scripts.tools import refresh_examples
 from selfrag.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guides" / "intrinsics").glob("*.md")}
+PAGES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in (ROOT / "docs" / "guides" / "intrinsics").glob("*.md")
+}
 
 
 def blocks(text, *kinds):
@@ -23,7 +26,9 @@ def run(text):
     """The namespace after all `python` blocks of a page, in which they run one after the other."""
     namespace = {"__name__": "__docs__"}
     for body in blocks(text, "python"):
-        exec(compile(body, "page.md", "exec", dont_inherit=True), namespace)  # the point of this test
+        exec(
+            compile(body, "page.md", "exec", dont_inherit=True), namespace
+        )  # the point of this test
     return namespace
 
 
@@ -46,14 +51,20 @@ def test_pages_run_on_the_demo_model(page, tmp_path, monkeypatch, capsys):
         if name in namespace:
             namespace[name].close()
     if page == "using":
-        for command in [line for body in blocks(PAGES[page], "console") for line in refresh_examples.commands(body)]:
+        for command in [
+            line
+            for body in blocks(PAGES[page], "console")
+            for line in refresh_examples.commands(body)
+        ]:
             assert main(shlex.split(command)[1:]) == 0, command
 
 
 @pytest.mark.engine
 def test_the_commands_of_training_run(data, chat_llama, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    lines = [line for body in blocks(PAGES["training"], "sh") for line in body.splitlines()]
+    lines = [
+        line for body in blocks(PAGES["training"], "sh") for line in body.splitlines()
+    ]
     commands = [line for line in lines if line.startswith("selfrag ")]
     assert len(commands) == 3
     for line in commands:
@@ -62,7 +73,16 @@ def test_the_commands_of_training_run(data, chat_llama, tmp_path, monkeypatch, c
         if arguments[0] == "train":
             arguments += ["--recipe", "paper", "--max-steps", "1"]
         else:
-            arguments += ["--engine", "transformers", "--limit", "2", "--only", "answerability", "--shots", "0"]
+            arguments += [
+                "--engine",
+                "transformers",
+                "--limit",
+                "2",
+                "--only",
+                "answerability",
+                "--shots",
+                "0",
+            ]
         assert main(arguments) == 0, line
     assert (tmp_path / "runs" / "answerability" / "adapter" / "intrinsic.json").exists()
     assert (tmp_path / "report" / "report.md").exists()

@@ -11,7 +11,14 @@ from selfrag.common.errors import EngineError, UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor, executor_at
 from selfrag.judges.openai_wire import STOPS, ConstraintMode, Continuation, obeys, parse
-from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, PromptPiece, Slot, TextPrompt
+from selfrag.judges.wire import (
+    ChatPrompt,
+    Completion,
+    ModelRequest,
+    PromptPiece,
+    Slot,
+    TextPrompt,
+)
 from selfrag.reflection.findings import Code
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint, Failed
@@ -19,10 +26,18 @@ from selfrag.reflection.requests import Constraint, Failed
 STATE = JudgeInput((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
 CHAT = ChatPrompt((Message("user", "Can it be answered?"),))
-SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"q": {"type": "string"}},
+    "required": ["q"],
+    "additionalProperties": False,
+}
 BOUND = ModelRequest(STATE, CHAT, 50, constraint=Constraint.json(SCHEMA))
 SCORED = ModelRequest(STATE, CHAT, slots=(Slot(("answerable", "unanswerable"), SITE),))
-LABELS = [("un", {"un": math.log(0.3), "answer": math.log(0.6), "x": math.log(0.1)}), ("answerable", {"answerable": 0})]
+LABELS = [
+    ("un", {"un": math.log(0.3), "answer": math.log(0.6), "x": math.log(0.1)}),
+    ("answerable", {"answerable": 0}),
+]
 MODES = ("structured_outputs", "response_format")
 
 
@@ -40,18 +55,28 @@ def asked(reply, request, times=1, **options):
 
 def refusing(name, message, reply):
     """A server that answers 400 to bodies with a field, and to others with `reply(body)`."""
-    return lambda sent: (400, {"error": {"message": message}}) if name in sent else reply(sent)
+    return lambda sent: (
+        (400, {"error": {"message": message}}) if name in sent else reply(sent)
+    )
 
 
 def test_the_strictest_way_that_a_server_obeys_is_found_once():
-    hosted = refusing("structured_outputs", "unknown field", lambda sent: said('{"q": "Who wrote it?"}'))
+    hosted = refusing(
+        "structured_outputs",
+        "unknown field",
+        lambda sent: said('{"q": "Who wrote it?"}'),
+    )
     results, bodies, runs = asked(hosted, BOUND, times=2)
     sent = [[mode for mode in MODES if mode in body] for body in bodies]
     assert sent == [["structured_outputs"], ["response_format"], ["response_format"]]
     assert runs.constraint_mode is ConstraintMode.SCHEMA
     assert results[0] == results[1]
     assert json.loads(results[0].text) == {"q": "Who wrote it?"}
-    assert (results[0].prompt_tokens, results[0].generated_tokens, results[0].finish) == (7, 3, "stop")
+    assert (
+        results[0].prompt_tokens,
+        results[0].generated_tokens,
+        results[0].finish,
+    ) == (7, 3, "stop")
 
 
 @pytest.mark.parametrize(
@@ -65,17 +90,29 @@ def test_the_strictest_way_that_a_server_obeys_is_found_once():
 def test_a_server_that_is_deaf_to_constraints_is_noticed(reply, mode, count):
     [result], bodies, runs = asked(lambda sent: reply, BOUND)
     assert (runs.constraint_mode, len(bodies)) == (mode, count)
-    assert isinstance(result, Completion) if count > 1 else "out of memory" in result.reason
+    assert (
+        isinstance(result, Completion)
+        if count > 1
+        else "out of memory" in result.reason
+    )
 
 
 @pytest.mark.parametrize("schema", [False, True])
 def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(schema):
     mode = ConstraintMode.SCHEMA if schema else ConstraintMode.AUTO
-    tokens = [('{"label": "', {'{"label": "': 0.0}), *LABELS, ('"}', {'"}': 0.0})] if schema else LABELS
+    tokens = (
+        [('{"label": "', {'{"label": "': 0.0}), *LABELS, ('"}', {'"}': 0.0})]
+        if schema
+        else LABELS
+    )
     text = '{"label": "unanswerable"}' if schema else "unanswerable"
-    [result], [sent], _ = asked(lambda sent: said(text, tokens), SCORED, constraint_mode=mode)
+    [result], [sent], _ = asked(
+        lambda sent: said(text, tokens), SCORED, constraint_mode=mode
+    )
     if schema:
-        labels = sent["response_format"]["json_schema"]["schema"]["properties"]["label"]["enum"]
+        labels = sent["response_format"]["json_schema"]["schema"]["properties"][
+            "label"
+        ]["enum"]
     else:
         labels = sent["structured_outputs"]["choice"]
     assert labels == ["answerable", "unanswerable"]
@@ -93,18 +130,29 @@ def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(
         ("", None),
     ],
 )
-def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefined(text, expected):
-    [result], _, _ = asked(lambda sent: said(text), SCORED, constraint_mode=ConstraintMode.NONE)
+def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefined(
+    text, expected
+):
+    [result], _, _ = asked(
+        lambda sent: said(text), SCORED, constraint_mode=ConstraintMode.NONE
+    )
     assert result.scores == (expected,)
 
 
 def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not():
     slot = Slot((" faithful", " NA"), SITE, "Sentence 1: Yes.\nVerdict:")
     request = ModelRequest(STATE, CHAT, slots=(slot,))
-    _, [continued], _ = asked(lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.STRUCTURED)
-    _, [asked_for], _ = asked(lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.NONE)
+    _, [continued], _ = asked(
+        lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.STRUCTURED
+    )
+    _, [asked_for], _ = asked(
+        lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.NONE
+    )
     assert continued["messages"][-1] == {"role": "assistant", "content": slot.prefill}
-    assert (continued["continue_final_message"], continued["add_generation_prompt"]) == (True, False)
+    assert (
+        continued["continue_final_message"],
+        continued["add_generation_prompt"],
+    ) == (True, False)
     (turn,) = asked_for["messages"]
     assert turn["content"].endswith(slot.prefill)
 
@@ -132,62 +180,115 @@ def by_fields(sent):
     ("reply", "routes", "continuation", "requests"),
     [
         (by_fields, ("",), Continuation.FIELDS, 1),
-        (refusing("continue_final_message", "unknown field", counts), ("",), Continuation.LAST_TURN, 2),
+        (
+            refusing("continue_final_message", "unknown field", counts),
+            ("",),
+            Continuation.LAST_TURN,
+            2,
+        ),
         (starts_again, ("",), Continuation.NONE, 3),
-        (refusing("continue_final_message", "unknown field", starts_again), ("",), Continuation.NONE, 3),
+        (
+            refusing("continue_final_message", "unknown field", starts_again),
+            ("",),
+            Continuation.NONE,
+            3,
+        ),
         (counts, ("/v1/completions",), Continuation.COMPLETIONS, 3),
     ],
 )
-def test_how_a_server_goes_on_with_a_reply_is_found_once(reply, routes, continuation, requests):
+def test_how_a_server_goes_on_with_a_reply_is_found_once(
+    reply, routes, continuation, requests
+):
     with ChatServer(reply, routes=routes) as server:
         runs = executor(server)
         assert runs.continues is (continuation is not Continuation.NONE)
         assert (runs.continuation, len(server.bodies)) == (continuation, requests)
         assert runs.continues is (continuation is not Continuation.NONE)
-        [result] = runs.run([ModelRequest(STATE, CHAT, 9, prefill="one, two, three, four,")])
-        assert (result.text, len(server.bodies)) == (COUNTING if runs.continues else WHOLE, requests + 1)
+        [result] = runs.run(
+            [ModelRequest(STATE, CHAT, 9, prefill="one, two, three, four,")]
+        )
+        assert (result.text, len(server.bodies)) == (
+            COUNTING if runs.continues else WHOLE,
+            requests + 1,
+        )
         asked_to = json.dumps(server.bodies[-1])
-    assert ("write only what comes next" in asked_to) is (continuation is Continuation.NONE)
+    assert ("write only what comes next" in asked_to) is (
+        continuation is Continuation.NONE
+    )
 
 
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ((404, {"error": {"message": "model 'base' not found"}}), "model 'base' not found"),
+        (
+            (404, {"error": {"message": "model 'base' not found"}}),
+            "model 'base' not found",
+        ),
         ((500, {"error": "out of memory"}), "out of memory"),
         ((401, {"error": "no"}), "the key in OPENAI_API_KEY is not set"),
     ],
 )
-def test_a_server_that_cannot_answer_is_no_server_that_cannot_go_on(reply, message, monkeypatch):
+def test_a_server_that_cannot_answer_is_no_server_that_cannot_go_on(
+    reply, message, monkeypatch
+):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with ChatServer(lambda sent: reply) as server, pytest.raises(EngineError, match=message):
+    with (
+        ChatServer(lambda sent: reply) as server,
+        pytest.raises(EngineError, match=message),
+    ):
         _ = executor(server, retries=0).continues
 
 
 @pytest.mark.parametrize("name", ["logprobs", "temperature"])
 def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(name):
-    strict = refusing(name, f"Unsupported parameter: '{name}' is not supported with this model.", lambda s: said("No."))
+    strict = refusing(
+        name,
+        f"Unsupported parameter: '{name}' is not supported with this model.",
+        lambda s: said("No."),
+    )
     slots = (Slot(("yes", "no"), SITE),)
-    results, bodies, _ = asked(strict, ModelRequest(STATE, CHAT, slots=slots), 2, constraint_mode=ConstraintMode.NONE)
+    results, bodies, _ = asked(
+        strict,
+        ModelRequest(STATE, CHAT, slots=slots),
+        2,
+        constraint_mode=ConstraintMode.NONE,
+    )
     assert [result.scores for result in results] == [((-math.inf, 0.0),)] * 2
     assert [name in sent for sent in bodies] == [True, False, False]
 
 
 def test_alternatives_tell_of_labels_although_none_was_written():
-    tokens = [("The", {"The": math.log(0.5), "yes": math.log(0.2), "no": math.log(0.1)}), (" text", {" text": 0.0})]
+    tokens = [
+        ("The", {"The": math.log(0.5), "yes": math.log(0.2), "no": math.log(0.1)}),
+        (" text", {" text": 0.0}),
+    ]
     request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
-    [result], _, _ = asked(lambda s: said("The text", tokens), request, constraint_mode=ConstraintMode.NONE)
+    [result], _, _ = asked(
+        lambda s: said("The text", tokens), request, constraint_mode=ConstraintMode.NONE
+    )
     assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.2, 0.1])
 
 
 def test_a_vllm_without_its_tokenizer_here_ends_texts_after_a_sentence():
     card = {"id": "base", "owned_by": "vllm", "root": "/secret", "max_model_len": 512}
-    choice = {"message": {"content": "One."}, "finish_reason": "stop", "stop_reason": "."}
-    with ChatServer(lambda sent: (200, {"choices": [choice]}), models=(card,)) as server:
+    choice = {
+        "message": {"content": "One."},
+        "finish_reason": "stop",
+        "stop_reason": ".",
+    }
+    with ChatServer(
+        lambda sent: (200, {"choices": [choice]}), models=(card,)
+    ) as server:
         runs = executor_at("base", server.url)
-        [result] = runs.run([ModelRequest(STATE, CHAT, 9, sentence=True, prefill="So ")])
+        [result] = runs.run(
+            [ModelRequest(STATE, CHAT, 9, sentence=True, prefill="So ")]
+        )
     [sent] = server.bodies  # nothing to find out
-    assert (result.finish, runs.continues, sent["include_stop_str_in_output"]) == ("sentence", True, True)
+    assert (result.finish, runs.continues, sent["include_stop_str_in_output"]) == (
+        "sentence",
+        True,
+        True,
+    )
     assert (sent["stop"], sent["continue_final_message"]) == (list(STOPS), True)
 
 
@@ -202,21 +303,40 @@ def test_a_vllm_without_its_tokenizer_here_ends_texts_after_a_sentence():
 def test_a_model_at_an_address_that_cannot_be_had(options, message, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     card = {"id": "base", "owned_by": "vllm"}
-    with ChatServer(starts_again, models=(card,)) as server, pytest.raises(UserError, match=message):
+    with (
+        ChatServer(starts_again, models=(card,)) as server,
+        pytest.raises(UserError, match=message),
+    ):
         executor_at("base", **{"url": server.url, **options})
 
 
 def test_rendered_prompts_go_to_the_text_route():
-    logprobs = {"tokens": ["7"], "token_logprobs": [-0.1], "top_logprobs": [{"7": -0.1, "8": -2.4}]}
+    logprobs = {
+        "tokens": ["7"],
+        "token_logprobs": [-0.1],
+        "top_logprobs": [{"7": -0.1, "8": -2.4}],
+    }
     reply = {"text": "7", "finish_reason": "stop", "logprobs": logprobs}
     prompt = TextPrompt(
-        (PromptPiece("<|start_of_role|>user<|end_of_role|>", control=True), PromptPiece("Hi <|end_of_text|>"))
+        (
+            PromptPiece("<|start_of_role|>user<|end_of_role|>", control=True),
+            PromptPiece("Hi <|end_of_text|>"),
+        )
     )
-    request = ModelRequest(STATE, prompt, 1, constraint=Constraint.choice(tuple("0123456789")), top_logprobs=5)
+    request = ModelRequest(
+        STATE,
+        prompt,
+        1,
+        constraint=Constraint.choice(tuple("0123456789")),
+        top_logprobs=5,
+    )
     with ChatServer(lambda sent: (200, {"choices": [reply]})) as server:
         [result] = executor(server).run([request])
     assert server.paths == ["/v1/completions"]
-    assert server.bodies[0]["prompt"] == "<|start_of_role|>user<|end_of_role|>Hi < | end_of_text|>"
+    assert (
+        server.bodies[0]["prompt"]
+        == "<|start_of_role|>user<|end_of_role|>Hi < | end_of_text|>"
+    )
     assert result.tokens[0].top == (("7", -0.1), ("8", -2.4))
 
 
@@ -229,7 +349,14 @@ def test_a_new_name_for_the_limit_is_learned():
 
 
 @pytest.mark.parametrize(
-    "content", [b"<html>", b"{}", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"[" * 9999]
+    "content",
+    [
+        b"<html>",
+        b"{}",
+        b'{"choices": []}',
+        b'{"choices": [{"message": {}}]}',
+        b"[" * 9999,
+    ],
 )
 def test_what_is_no_reply_fails_with_a_reason(content):
     [result], _, _ = asked(lambda sent: (200, content), ModelRequest(STATE, CHAT, 5))
@@ -237,9 +364,20 @@ def test_what_is_no_reply_fails_with_a_reason(content):
     assert "\n" not in result.reason
 
 
-@pytest.mark.parametrize("bad", [None, "x", [{"token": 7}], [{"token": "a", "logprob": 2.0}], [{"token": "a"}]])
+@pytest.mark.parametrize(
+    "bad",
+    [None, "x", [{"token": 7}], [{"token": "a", "logprob": 2.0}], [{"token": "a"}]],
+)
 def test_log_probabilities_that_are_none_are_left_out(bad):
-    reply = {"choices": [{"message": {"content": "a"}, "finish_reason": None, "logprobs": {"content": bad}}]}
+    reply = {
+        "choices": [
+            {
+                "message": {"content": "a"},
+                "finish_reason": None,
+                "logprobs": {"content": bad},
+            }
+        ]
+    }
     found = parse(json.dumps(reply).encode(), "/chat/completions")
     assert (found.text, found.tokens, found.finish) == ("a", None, None)
 
@@ -253,7 +391,11 @@ def test_it_runs_inside_an_event_loop_too():
 
 @pytest.mark.parametrize(
     ("options", "said_"),
-    [({"url": "localhost"}, "web address"), ({"model": " "}, "empty"), ({"top_logprobs": 99}, "top_logprobs")],
+    [
+        ({"url": "localhost"}, "web address"),
+        ({"model": " "}, "empty"),
+        ({"top_logprobs": 99}, "top_logprobs"),
+    ],
 )
 def test_wrong_settings_are_refused(options, said_):
     with pytest.raises(UserError, match=said_):
@@ -273,12 +415,19 @@ def test_prompted_intrinsics_on_a_hosted_model():
     def hosted(sent):
         if "rewritten" in json.dumps(sent["messages"]):
             return said('{"rewritten_question": "Who wrote the play Faust?"}')
-        label = sent["response_format"]["json_schema"]["schema"]["properties"]["label"]["enum"][0]
+        label = sent["response_format"]["json_schema"]["schema"]["properties"]["label"][
+            "enum"
+        ][0]
         return said(json.dumps({"label": label}))
 
     passages = ["Goethe wrote the play Faust."]
-    turns = [{"role": "user", "content": "Who wrote Faust?"}, {"role": "assistant", "content": "Goethe. He wrote it."}]
-    with ChatServer(refusing("structured_outputs", "Unknown parameter", hosted)) as server:
+    turns = [
+        {"role": "user", "content": "Who wrote Faust?"},
+        {"role": "assistant", "content": "Goethe. He wrote it."},
+    ]
+    with ChatServer(
+        refusing("structured_outputs", "Unknown parameter", hosted)
+    ) as server:
         runs = executor(server)
         answerable = Answerability.on(runs)("Who wrote Faust?", passages)
         faithful = HallucinationDetection.on(runs)(turns, passages)

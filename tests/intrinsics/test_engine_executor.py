@@ -62,7 +62,9 @@ QUOTES = Pieces('"', "a", "n", '"a')
 @cache
 def probabilities(codec, prefix, seed=0):
     """Distribution of the next id."""
-    draw = np.random.default_rng(zlib.crc32(np.array([seed, *prefix], dtype=np.int64).tobytes()))
+    draw = np.random.default_rng(
+        zlib.crc32(np.array([seed, *prefix], dtype=np.int64).tobytes())
+    )
     weights = draw.exponential(size=codec.size) ** 2
     return weights / weights.sum()
 
@@ -71,10 +73,16 @@ def brute_force(codec, seed, texts):
     """Probability that what follows the prompt begins with each text, over every sequence of three ids."""
     found, context = [0.0] * len(texts), codec.encode(PROMPT)
     for ids in itertools.product(range(codec.size), repeat=3):
-        mass = math.prod(probabilities(codec, (*context, *ids[:i]), seed)[one] for i, one in enumerate(ids))
+        mass = math.prod(
+            probabilities(codec, (*context, *ids[:i]), seed)[one]
+            for i, one in enumerate(ids)
+        )
         # EOS ends the text.
         said = codec.decode(ids[: ids.index(END)] if END in ids else ids)
-        found = [so_far + mass * said.startswith(text) for so_far, text in zip(found, texts, strict=True)]
+        found = [
+            so_far + mass * said.startswith(text)
+            for so_far, text in zip(found, texts, strict=True)
+        ]
     return found
 
 
@@ -85,7 +93,13 @@ def score(codec, slot, *, seed=0, max_watch=128):
 
     model = ScriptedEngine(reply, END, EngineLimits(1000, codec.size, max_watch))
     renderer = Renderer(None, codec, END)
-    made = plan(renderer, slot, tuple(codec.encode(PROMPT)), adapter=None, most_watched=max_watch)
+    made = plan(
+        renderer,
+        slot,
+        tuple(codec.encode(PROMPT)),
+        adapter=None,
+        most_watched=max_watch,
+    )
     return made, made.scores(finish(ask(list(made.requests)), model)), model
 
 
@@ -95,12 +109,16 @@ def prefix_free(texts):
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.text("abc", min_size=1, max_size=3), min_size=2, max_size=5, unique=True).filter(prefix_free),
+    st.lists(
+        st.text("abc", min_size=1, max_size=3), min_size=2, max_size=5, unique=True
+    ).filter(prefix_free),
     st.integers(0, 1000),
 )
 def test_scores_are_those_of_brute_force(surfaces, seed):
     _, scores, model = score(LETTERS, Slot(tuple(surfaces), SITE), seed=seed)
-    assert [math.exp(value) for value in scores] == pytest.approx(brute_force(LETTERS, seed, surfaces), rel=1e-4)
+    assert [math.exp(value) for value in scores] == pytest.approx(
+        brute_force(LETTERS, seed, surfaces), rel=1e-4
+    )
     assert all(request.max_tokens == 1 for request in model.requests)
 
 
@@ -108,13 +126,17 @@ def test_a_token_across_the_seam_counts_with_both_spellings():
     """The quote merged with the label: `"a` as one token, or `"` and `a`; the right value has both."""
     made, scores, _ = score(QUOTES, Slot(("a", "n"), SITE, '"'))
     assert sorted(made.paths) == sorted([(5,), (2, 3), (2, 4)])
-    assert [math.exp(value) for value in scores] == pytest.approx(brute_force(QUOTES, 0, ('"a', '"n')), rel=1e-4)
+    assert [math.exp(value) for value in scores] == pytest.approx(
+        brute_force(QUOTES, 0, ('"a', '"n')), rel=1e-4
+    )
 
 
 def test_one_position_suffices_where_labels_are_tokens_unless_few_ids_can_be_watched():
     slot = Slot(("a", "b", "c"), SITE, "c")
     one, wide, _ = score(LETTERS, slot)
-    assert [request.prompt_ids for request in one.requests] == [tuple(LETTERS.encode(PROMPT + "c"))]
+    assert [request.prompt_ids for request in one.requests] == [
+        tuple(LETTERS.encode(PROMPT + "c"))
+    ]
     few, narrow, _ = score(LETTERS, slot, max_watch=2)
     assert len(few.requests) == 2
     assert narrow == pytest.approx(wide)
@@ -135,7 +157,10 @@ def chat_tokenizer(template=TEMPLATE):
 
 
 RENDERER = Renderer.of(chat_tokenizer())
-CODECS = {"byte-level": RENDERER.text, "sentencepiece": HFTextCodec(tiny.sentencepiece_tokenizer(reflection=False))}
+CODECS = {
+    "byte-level": RENDERER.text,
+    "sentencepiece": HFTextCodec(tiny.sentencepiece_tokenizer(reflection=False)),
+}
 CODEC = RENDERER.text
 
 
@@ -144,13 +169,21 @@ CODEC = RENDERER.text
     [
         (None, "no chat template"),
         ("nothing at all", "drops or repeats"),
-        ("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}", "drops or repeats"),
-        ("{{ raise_exception('roles must\nalternate') }}", "cannot be rendered: roles must alternate"),
+        (
+            "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
+            "drops or repeats",
+        ),
+        (
+            "{{ raise_exception('roles must\nalternate') }}",
+            "cannot be rendered: roles must alternate",
+        ),
     ],
 )
 def test_templates_that_cannot_be_used_are_named(template, said):
     with pytest.raises(UserError, match=said):
-        Renderer.of(chat_tokenizer(template)).prompt(ChatPrompt((Message("user", "Q?"),)))
+        Renderer.of(chat_tokenizer(template)).prompt(
+            ChatPrompt((Message("user", "Q?"),))
+        )
 
 
 def generated(ids, others=()):
@@ -172,7 +205,14 @@ def test_tokens_spell_the_text(codec, text):
 
 def test_a_character_of_several_tokens_belongs_to_the_last_and_broken_ones_end_after_four():
     ids = CODEC.encode("a𝄞b")
-    assert [token.token for token in tokens(CODEC, ids, generated(ids), ())] == ["a", "", "", "", "𝄞", "b"]
+    assert [token.token for token in tokens(CODEC, ids, generated(ids), ())] == [
+        "a",
+        "",
+        "",
+        "",
+        "𝄞",
+        "b",
+    ]
     broken = [CODEC.encode("𝄞")[0]] * 6
     found = [token.token for token in tokens(CODEC, broken, generated(broken), ())]
     assert "\ufffd" in "".join(found)
@@ -185,16 +225,31 @@ def test_labels_of_a_schema_are_watched_beginnings_first():
     ids = label_ids(CODEC, schema, 128)
     assert len(set(ids)) == len(ids) <= 128
     assert {"f", "p", "t", '"'} <= {CODEC.decode([one]) for one in ids}
-    assert {one for label in ("faithful", "partial", "true", "false") for one in CODEC.encode(label)} <= set(ids)
+    assert {
+        one
+        for label in ("faithful", "partial", "true", "false")
+        for one in CODEC.encode(label)
+    } <= set(ids)
     assert label_ids(CODEC, schema, 3) == ids[:3]
-    assert label_ids(CODEC, Constraint.regex("a"), 10) == label_ids(CODEC, None, 10) == ()
+    assert (
+        label_ids(CODEC, Constraint.regex("a"), 10) == label_ids(CODEC, None, 10) == ()
+    )
 
 
 # --- On real engines: PEFT's numbers, several adapters in one batch, activated ones over shared keys ---------------
 
-CHAT = ChatPrompt((Message("user", "Can it be answered? <|im_end|> Water boils at 100 degrees."),))
-SLOTS = (Slot(("answerable", "unanswerable"), SITE), Slot(tuple("0123456789"), SITE, "certainty=["))
-SCHEMA = {"type": "object", "properties": {"q": {"enum": ["yes", "no"]}}, "required": ["q"]}
+CHAT = ChatPrompt(
+    (Message("user", "Can it be answered? <|im_end|> Water boils at 100 degrees."),)
+)
+SLOTS = (
+    Slot(("answerable", "unanswerable"), SITE),
+    Slot(tuple("0123456789"), SITE, "certainty=["),
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {"q": {"enum": ["yes", "no"]}},
+    "required": ["q"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -205,11 +260,15 @@ def tokenizer(chat_llama):
 @pytest.fixture(scope="module")
 def adapters(chat_llama, tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
-    invocation = tokenizer("<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
+    invocation = tokenizer("<|im_start|>assistant\n", add_special_tokens=False)[
+        "input_ids"
+    ]
     return {
         "plain": save_adapter(chat_llama, folder / "plain", seed=1),
         "other": save_adapter(chat_llama, folder / "other", seed=2),
-        "activated": save_adapter(chat_llama, folder / "activated", seed=3, alora_invocation_tokens=invocation),
+        "activated": save_adapter(
+            chat_llama, folder / "activated", seed=3, alora_invocation_tokens=invocation
+        ),
     }
 
 
@@ -218,7 +277,8 @@ def reference(chat_llama, tokenizer, adapters):
     from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
     executor = EngineExecutor(
-        TransformersEngine.load(TransformersConfig(str(chat_llama), adapters=adapters)), tokenizer
+        TransformersEngine.load(TransformersConfig(str(chat_llama), adapters=adapters)),
+        tokenizer,
     )
     yield executor
     executor.close()
@@ -231,17 +291,29 @@ def by_peft(chat_llama, adapter, tokenizer, slot):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(chat_llama)
-    model = (model if adapter is None else PeftModel.from_pretrained(model, adapter)).eval()
+    model = (
+        model if adapter is None else PeftModel.from_pretrained(model, adapter)
+    ).eval()
     said = CHAT.messages[0].content
-    text = tokenizer("<|im_start|>user\n")["input_ids"] + tokenizer(said, split_special_tokens=True)["input_ids"]
+    text = (
+        tokenizer("<|im_start|>user\n")["input_ids"]
+        + tokenizer(said, split_special_tokens=True)["input_ids"]
+    )
     prompt = text + tokenizer("<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
     before = len(tokenizer(slot.prefill)["input_ids"]) if slot.prefill else 0
     found = []
     for surface in slot.surfaces:
         reply = tokenizer(slot.prefill + surface)["input_ids"]
         with torch.no_grad():
-            rows = torch.log_softmax(model(input_ids=torch.tensor([prompt + reply])).logits[0], -1)
-        found.append(sum(float(rows[len(prompt) + i - 1, reply[i]]) for i in range(before, len(reply))))
+            rows = torch.log_softmax(
+                model(input_ids=torch.tensor([prompt + reply])).logits[0], -1
+            )
+        found.append(
+            sum(
+                float(rows[len(prompt) + i - 1, reply[i]])
+                for i in range(before, len(reply))
+            )
+        )
     return found
 
 
@@ -268,7 +340,13 @@ def test_several_adapters_share_a_batch_and_keep_their_numbers(reference):
 @pytest.mark.engine
 def test_constrained_text_and_scores_in_one_request(reference):
     request = ModelRequest(
-        STATE, CHAT, 60, constraint=Constraint.json(SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5
+        STATE,
+        CHAT,
+        60,
+        constraint=Constraint.json(SCHEMA),
+        slots=SLOTS,
+        adapter="plain",
+        top_logprobs=5,
     )
     [result] = reference.run([request])
     assert all(scores is not None for scores in result.scores)
@@ -283,7 +361,9 @@ def test_constrained_text_and_scores_in_one_request(reference):
 @pytest.mark.engine
 def test_a_choice_has_its_alternatives_and_half_a_character_no_token(reference):
     for choices in (("yes", "no"), ("é€𝄞",)):
-        request = ModelRequest(STATE, CHAT, 20, constraint=Constraint.choice(choices), top_logprobs=5)
+        request = ModelRequest(
+            STATE, CHAT, 20, constraint=Constraint.choice(choices), top_logprobs=5
+        )
         [result] = reference.run([request])
         assert result.text in choices
         assert "".join(token.token for token in result.tokens) == result.text
@@ -297,16 +377,25 @@ def test_a_choice_has_its_alternatives_and_half_a_character_no_token(reference):
 def test_activated_adapters_reuse_what_the_base_model_computed(reference):
     long = ChatPrompt((Message("user", "One passage of many. " * 40),))
     slot = (Slot(("yes", "no"), SITE),)
-    wave = [ModelRequest(STATE, long, slots=slot, adapter=name) for name in (None, "activated", "plain")]
+    wave = [
+        ModelRequest(STATE, long, slots=slot, adapter=name)
+        for name in (None, "activated", "plain")
+    ]
     base, activated, plain = (reference.run([one])[0] for one in wave)
     assert base.prompt_tokens == activated.prompt_tokens == plain.prompt_tokens
     assert activated.cached_tokens > 0.9 * activated.prompt_tokens
-    assert plain.cached_tokens < 0.5 * plain.prompt_tokens or plain.cached_tokens < activated.cached_tokens
+    assert (
+        plain.cached_tokens < 0.5 * plain.prompt_tokens
+        or plain.cached_tokens < activated.cached_tokens
+    )
 
 
 @pytest.mark.engine
 def test_what_an_executor_cannot_do_is_refused(reference):
-    with pytest.raises(EngineError, match="adapter 'nobody' is not loaded; loaded: activated, other, plain"):
+    with pytest.raises(
+        EngineError,
+        match="adapter 'nobody' is not loaded; loaded: activated, other, plain",
+    ):
         reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter="nobody")])
     with pytest.raises(UserError, match=r"temperature=0.7"):
         reference.run([ModelRequest(STATE, CHAT, 5, temperature=0.7)])
@@ -323,6 +412,11 @@ def test_one_request_that_fails_leaves_the_others(reference):
         ModelRequest(STATE, CHAT),
     ]
     results = reference.run(wave)
-    assert [type(result) for result in results] == [Failed, Failed, Completion, Completion]
+    assert [type(result) for result in results] == [
+        Failed,
+        Failed,
+        Completion,
+        Completion,
+    ]
     assert results[-1] == Completion()  # nothing asked is nothing done
     assert reference.run([]) == []

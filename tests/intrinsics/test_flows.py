@@ -51,9 +51,16 @@ TALK = [
     {"role": "assistant", "content": "Steve Jobs and others."},
     {"role": "user", "content": ASKED},
 ]
-MICROSOFT = Passage("ms", "Microsoft was founded by Bill Gates and Paul Allen. It is big.", "Microsoft")
+MICROSOFT = Passage(
+    "ms", "Microsoft was founded by Bill Gates and Paul Allen. It is big.", "Microsoft"
+)
 BOTH, TOGETHER = f"{ASKED} {REWRITE}", f"Who founded Apple? {ASKED}"
-KNOWN = {ASKED: passages("d1"), REWRITE: (MICROSOFT,), BOTH: (MICROSOFT,), TOGETHER: passages("d1")}
+KNOWN = {
+    ASKED: passages("d1"),
+    REWRITE: (MICROSOFT,),
+    BOTH: (MICROSOFT,),
+    TOGETHER: passages("d1"),
+}
 PLAIN = SelfRAGWriter(PROMPTING)
 WRITER = SelfRAGWriter(PROMPTING, Decoding(mode="always"))
 NEVER = SelfRAGWriter(PROMPTING, Decoding(mode="never"))
@@ -74,10 +81,14 @@ def rewriter(text: str = json.dumps({"rewritten_question": REWRITE})) -> Any:
 
 
 def gate(probability: float) -> Any:
-    return Answerability.on(scoring(answerable=probability, unanswerable=1 - probability))
+    return Answerability.on(
+        scoring(answerable=probability, unanswerable=1 - probability)
+    )
 
 
-def go(flow: Flow, conversation: Any = TALK, search: Any = KNOWN) -> tuple[Answer, ScriptedEngine, list[str]]:
+def go(
+    flow: Flow, conversation: Any = TALK, search: Any = KNOWN
+) -> tuple[Answer, ScriptedEngine, list[str]]:
     """The answer, the engine that wrote it, and what was searched for."""
     searches, serving = Searches(search), engine()
     (answer,) = run(flow, [conversation], serving, searches)
@@ -88,7 +99,10 @@ def go(flow: Flow, conversation: Any = TALK, search: Any = KNOWN) -> tuple[Answe
 
 def prompts(serving: ScriptedEngine) -> list[str]:
     """Text of every prompt, without control ids."""
-    return ["".join(chr(i - 100) for i in request.prompt_ids if i >= 100) for request in serving.requests]
+    return [
+        "".join(chr(i - 100) for i in request.prompt_ids if i >= 100)
+        for request in serving.requests
+    ]
 
 
 def found(answer: Answer) -> list[str]:
@@ -98,19 +112,33 @@ def found(answer: Answer) -> list[str]:
 @pytest.mark.parametrize("name", ["none", "qr", "ad", "qr+ad"])
 def test_the_papers_flows(name: str) -> None:
     judge = gate(0.9)
-    answer, serving, queries = go(named(name, WRITER, rewrite=rewriter(), answerability=judge))
+    answer, serving, queries = go(
+        named(name, WRITER, rewrite=rewriter(), answerability=judge)
+    )
     evidence = "ms" if "qr" in name else "d1"
     assert queries == [REWRITE if "qr" in name else ASKED]  # section 7.1
     assert found(answer) == [evidence]
     requests = judge.by.executor.requests
-    for request in requests:  # the gate sees the original, and the passages of the search
-        assert [m.content for m in request.state.messages] == [turn["content"] for turn in TALK]
+    for (
+        request
+    ) in requests:  # the gate sees the original, and the passages of the search
+        assert [m.content for m in request.state.messages] == [
+            turn["content"] for turn in TALK
+        ]
         assert [p.id for p in request.state.passages] == [evidence]
     assert len(requests) == ("ad" in name)
     assert all(REWRITE not in text for text in prompts(serving))  # so does the writer
-    assert all(text.split(RESPONSE)[0].endswith("Who founded Apple?\n\n") for text in prompts(serving))
+    assert all(
+        text.split(RESPONSE)[0].endswith("Who founded Apple?\n\n")
+        for text in prompts(serving)
+    )
     assert answer.question == ASKED
-    expected = [*(["rewrite"] if "qr" in name else []), "search", *(["answerability"] if "ad" in name else []), "write"]
+    expected = [
+        *(["rewrite"] if "qr" in name else []),
+        "search",
+        *(["answerability"] if "ad" in name else []),
+        "write",
+    ]
     assert [step.name for step in answer.steps] == expected
     assert json.dumps(answer.as_dict())
     assert (answer.usage.searches, answer.usage.requests) == (1, len(serving.requests))
@@ -118,14 +146,23 @@ def test_the_papers_flows(name: str) -> None:
 
 def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     answer, serving, _ = go(named("ad", PLAIN, answerability=gate(0.3)))
-    assert (answer.text, answer.abstained, answer.segments) == ("I don't know the answer", True, ())
+    assert (answer.text, answer.abstained, answer.segments) == (
+        "I don't know the answer",
+        True,
+        (),
+    )
     assert serving.requests == []
     assert [step.outcome for step in answer.steps][-1] == "answerable 0.30"
     assert answer.rescore().text == answer.text
-    assert go(named("ad", PLAIN, answerability=gate(0.3), threshold=0.2))[0].text == "Found."
+    assert (
+        go(named("ad", PLAIN, answerability=gate(0.3), threshold=0.2))[0].text
+        == "Found."
+    )
     broken = Answerability.on(failing("no memory"))
     assert go(named("ad", PLAIN, answerability=broken))[0].text == "Found."
-    assert go(named("ad", PLAIN, answerability=gate(0.3)), "Q", lambda query: ())[0].abstained
+    assert go(named("ad", PLAIN, answerability=gate(0.3)), "Q", lambda query: ())[
+        0
+    ].abstained
 
 
 @pytest.mark.parametrize(
@@ -138,7 +175,12 @@ def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     ],
 )
 def test_an_unanswerable_question_is_searched_for_with_other_words(
-    first: float | None, later: float | None, rewrites: bool, queries: list[str], evidence: str, outcome: str
+    first: float | None,
+    later: float | None,
+    rewrites: bool,
+    queries: list[str],
+    evidence: str,
+    outcome: str,
 ) -> None:
     """The first search finds `d1` or nothing, the others `ms`; how answerable each makes the question is given."""
 
@@ -146,10 +188,13 @@ def test_an_unanswerable_question_is_searched_for_with_other_words(
         p = {"d1": first, "ms": later}[request.state.passages[0].id] or 0.0
         return {"answerable": p, "unanswerable": 1 - p}
 
-    again = SearchAgain(Answerability.on(judging(judge)), rewriter() if rewrites else None)
+    again = SearchAgain(
+        Answerability.on(judging(judge)), rewriter() if rewrites else None
+    )
     begin = passages("d1") if first else ()
     answer, _, asked = go(
-        Flow((Search(), again, Write(WRITER))), search=lambda query: begin if query == ASKED else (MICROSOFT,)
+        Flow((Search(), again, Write(WRITER))),
+        search=lambda query: begin if query == ASKED else (MICROSOFT,),
     )
     assert asked == queries
     assert found(answer) == [evidence]
@@ -167,15 +212,23 @@ def test_a_flow_by_name_searches_again_and_then_gives_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "last", "turns"), [("retrieval", ASKED, 3), ("conversation", REWRITE, 3), ("alone", REWRITE, 1)]
+    ("scope", "last", "turns"),
+    [("retrieval", ASKED, 3), ("conversation", REWRITE, 3), ("alone", REWRITE, 1)],
 )
-def test_what_a_rewrite_changes_is_a_parameter(scope: Any, last: str, turns: int) -> None:
+def test_what_a_rewrite_changes_is_a_parameter(
+    scope: Any, last: str, turns: int
+) -> None:
     judge = gate(0.9)
-    flow = named("qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope)
+    flow = named(
+        "qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope
+    )
     answer, serving, queries = go(flow)
     assert (queries, answer.question) == ([REWRITE], ASKED)
     (request,) = judge.by.executor.requests
-    assert (request.state.messages[-1].content, len(request.state.messages)) == (last, turns)
+    assert (request.state.messages[-1].content, len(request.state.messages)) == (
+        last,
+        turns,
+    )
     assert all(f"### Instruction:\n{last}" in text for text in prompts(serving))
     assert all(("Apple" in text) == (turns > 1) for text in prompts(serving))
 
@@ -184,7 +237,9 @@ def test_what_is_searched_for() -> None:
     answer, _, queries = go(named("qr", PLAIN, rewrite=rewriter("I cannot do that")))
     assert queries == [ASKED]
     assert answer.steps[0].outcome.startswith("kept as asked: ")
-    assert go(named("qr", NEVER, rewrite=rewriter(), k=None))[2] == []  # the model decides
+    assert (
+        go(named("qr", NEVER, rewrite=rewriter(), k=None))[2] == []
+    )  # the model decides
     assert go(named("qr", PLAIN, rewrite=rewriter(), k=None))[2] == [REWRITE]
     assert go(named("qr-both", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
 
@@ -195,7 +250,10 @@ def test_flows_compose() -> None:
     flow = first + Flow((Write(WRITER),), "write")
     assert flow.name == "filtered+write"
     answer, _, queries = go(flow)
-    assert (answer.citations, queries) == ((), [ASKED])  # nothing relevant, no second search
+    assert (answer.citations, queries) == (
+        (),
+        [ASKED],
+    )  # nothing relevant, no second search
     outcomes = [f"1 for {ASKED}", "0 of 1 kept", "abstained: nothing found"]
     assert [step.outcome for step in answer.steps] == outcomes
     with pytest.raises(UserError, match="writes no answer"):
@@ -208,7 +266,9 @@ def test_certain_samples_of_a_beam() -> None:
         "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}</s>", 0.5),
         "[Retrieval]<d2>": ("[Relevant]Sure.{issup .9 .1 0}</s>", 0.5),
     }
-    judge = judging(lambda request, _: {"8" if request.state.response == "Close." else "3": 1.0})
+    judge = judging(
+        lambda request, _: {"8" if request.state.response == "Close." else "3": 1.0}
+    )
     uq = Uncertainty.on(judge)
     write = Write(SelfRAGWriter(PROMPTING, Decoding(max_segments=1)), samples=3)
     for more, text in (
@@ -234,19 +294,30 @@ def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
     for stage in (CertaintyFilter(certainty, threshold=0.95), cite):
         assert not go(Flow((*write, stage)))[0].rescore().exact
     unanswerable = go(named("ad", PLAIN, answerability=gate(0.3)))[0]
-    assert unanswerable.rescore(threshold=0.9).exact  # nothing was written: the gate would say the same
+    assert unanswerable.rescore(
+        threshold=0.9
+    ).exact  # nothing was written: the gate would say the same
 
 
 def test_any_chat_model_writes_and_is_checked() -> None:
     texts = iter(["Bill Gates.", "Bill Gates.", "Paul Allen."])
     executor = Answering(lambda request: Completion(next(texts), "stop"))
-    answer, _, _ = go(Flow((Search(1), Write(ChatWriter(executor, temperature=0.7), samples=3))), REWRITE)
+    answer, _, _ = go(
+        Flow((Search(1), Write(ChatWriter(executor, temperature=0.7), samples=3))),
+        REWRITE,
+    )
     assert (answer.text, answer.steps[-1].outcome) == ("Bill Gates.", "2 written")
     assert [p.id for p in answer.trace.decisions[0].passages] == ["ms"]
     (turn,) = executor.requests[0].prompt.messages  # type: ignore[union-attr]
     assert "founded by Bill Gates" in turn.content
     unfaithful = HallucinationDetection.on(scoring(unfaithful=1.0))
-    checked = Flow((Search(1), Write(ChatWriter(writing("Elvis."))), HallucinationFilter(unfaithful)))
+    checked = Flow(
+        (
+            Search(1),
+            Write(ChatWriter(writing("Elvis."))),
+            HallucinationFilter(unfaithful),
+        )
+    )
     assert go(checked, REWRITE)[0].abstained
     with pytest.raises(UserError, match="temperature"):
         go(Flow((Write(ChatWriter(executor), samples=2),)))
@@ -255,10 +326,17 @@ def test_any_chat_model_writes_and_is_checked() -> None:
 
 
 def test_citing_what_another_model_wrote() -> None:
-    judge = judging(lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9}, rest=0.01)
+    judge = judging(
+        lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9}, rest=0.01
+    )
     cite = Cite(CitationGeneration.on(judge))
-    wrote = [{"role": "user", "content": REWRITE}, {"role": "assistant", "content": "  Bill Gates did.  I like him. "}]
-    answer, _, queries = go(Flow((Take(), Search(2, by="answer"), cite)), wrote, lambda query: (MICROSOFT,))
+    wrote = [
+        {"role": "user", "content": REWRITE},
+        {"role": "assistant", "content": "  Bill Gates did.  I like him. "},
+    ]
+    answer, _, queries = go(
+        Flow((Take(), Search(2, by="answer"), cite)), wrote, lambda query: (MICROSOFT,)
+    )
     assert queries == [f"{REWRITE} Bill Gates did.", f"{REWRITE} I like him."]
     assert [(s.text, s.citation and s.citation.id) for s in answer.segments] == [
         ("Bill Gates did.", "ms"),
@@ -278,30 +356,49 @@ def test_a_search_that_fails_after_the_writing_loses_no_answer() -> None:
             raise ConnectionError("no route")
         return (MICROSOFT,)
 
-    wrote = [{"role": "user", "content": REWRITE}, {"role": "assistant", "content": "Bill Gates did. I like him."}]
+    wrote = [
+        {"role": "user", "content": REWRITE},
+        {"role": "assistant", "content": "Bill Gates did. I like him."},
+    ]
     answer, _, _ = go(Flow((Take(), Search(2, by="answer"))), wrote, search)
     assert answer.text == "Bill Gates did. I like him."
     assert answer.steps[-1].outcome.startswith("1 for ")
-    assert answer.steps[-1].outcome.endswith("; search failed: ConnectionError: no route")
+    assert answer.steps[-1].outcome.endswith(
+        "; search failed: ConnectionError: no route"
+    )
     with pytest.raises(UserError, match=r"^search failed: ConnectionError: no route$"):
         go(Flow((Search(2), Take())), f"{REWRITE} him.", search)
 
 
 def test_one_conversation_that_fails_costs_no_other() -> None:
     bad = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
-    found = run(Flow((Write(PLAIN),)), [TALK, bad, "Q"], engine(), Searches(lambda query: passages("d1")))
+    found = run(
+        Flow((Write(PLAIN),)),
+        [TALK, bad, "Q"],
+        engine(),
+        Searches(lambda query: passages("d1")),
+    )
     assert [type(one) for one in found] == [Answer, UserError, Answer]
-    assert str(found[1]) == "the conversation must end with the user's turn; the last one is of another role"
+    assert (
+        str(found[1])
+        == "the conversation must end with the user's turn; the last one is of another role"
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named("qa", PLAIN), "unknown flow 'qa'; known: none, and qr, qr-both, again, ad joined by"),
+        (
+            lambda: named("qa", PLAIN),
+            "unknown flow 'qa'; known: none, and qr, qr-both, again, ad joined by",
+        ),
         (lambda: named("qr", PLAIN), "needs rewrite="),
         (lambda: named("ad", PLAIN), "needs answerability="),
         (lambda: named("ad", PLAIN, answerability=gate(1), k=None), "k=5"),
-        (lambda: Rewrite(gate(0.5)), "Rewrite needs a judge of rewrite, and answerability judges"),
+        (
+            lambda: Rewrite(gate(0.5)),
+            "Rewrite needs a judge of rewrite, and answerability judges",
+        ),
         (lambda: Rewrite(rewriter(), "all"), "rewrite_scope='all'"),  # type: ignore[arg-type]
         (lambda: AnswerabilityGate(rewriter()), "AnswerabilityGate needs"),
         (lambda: CertaintyFilter(gate(0.5)), "CertaintyFilter needs"),
@@ -310,7 +407,9 @@ def test_one_conversation_that_fails_costs_no_other() -> None:
         (lambda: Write(PLAIN, samples=0), "samples=0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_when_it_is_made(make: Any, message: str) -> None:
+def test_what_makes_no_sense_is_refused_when_it_is_made(
+    make: Any, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         make()
 
@@ -328,7 +427,10 @@ def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:
     answer = model.generate(TALK)
     assert (found(answer), model.retriever.queries) == (["ms"], [BOTH])
     assert "Steve Jobs and others." in prompts(model.engine)[0]
-    assert [(step.name, step.outcome) for step in answer.steps] == [("rewrite", REWRITE), ("write", "1 written")]
+    assert [(step.name, step.outcome) for step in answer.steps] == [
+        ("rewrite", REWRITE),
+        ("write", "1 written"),
+    ]
     assert json.dumps(TALK) == before
     assert answer.rescore() == answer
     assert found(rag().generate(TALK)) == ["d1"]
@@ -339,9 +441,13 @@ def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:
 
 def test_flows_by_name_with_the_reflectors_at_hand() -> None:
     assert rag(rewriter(), gate(0.1)).generate(TALK, flow="qr+ad").abstained
-    assert found(rag(rewriter(), gate(0.9)).generate(TALK, flow="QR+AD", rewrite_scope="alone")) == ["ms"]
+    assert found(
+        rag(rewriter(), gate(0.9)).generate(TALK, flow="QR+AD", rewrite_scope="alone")
+    ) == ["ms"]
     with pytest.raises(UserError, match="needs rewrite="):
         rag().generate(TALK, flow="qr")
-    given = rag(gate(0.1)).generate("Q", flow="ad", evidence=passages("d1"), abstention="No idea.")
+    given = rag(gate(0.1)).generate(
+        "Q", flow="ad", evidence=passages("d1"), abstention="No idea."
+    )
     assert given.text == "No idea."
     assert rag().generate("Q", flow=Flow((Write(NEVER),))).citations == ()

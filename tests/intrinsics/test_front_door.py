@@ -27,7 +27,13 @@ from selfrag.intrinsics import (
     RequirementCheck,
     Uncertainty,
 )
-from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_of, fingerprint
+from selfrag.intrinsics.catalog import (
+    AdapterCard,
+    catalog,
+    check_cards,
+    codec_of,
+    fingerprint,
+)
 from selfrag.intrinsics.named import adapters_of
 from selfrag.judges.sentences import merged, response_sites, source_sites
 from selfrag.judges.wire import Completion
@@ -39,7 +45,10 @@ from selfrag.reflection.requests import Failed
 QUESTION = "Which fish are yellow?"
 REPLY = "Purple bumble fish are yellow.  Green fish are also yellow."
 TALK = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": REPLY}]
-FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It swims."), Passage("f2", "Fish swim.")]
+FISH = [
+    Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It swims."),
+    Passage("f2", "Fish swim."),
+]
 
 
 @pytest.mark.parametrize(
@@ -47,15 +56,26 @@ FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It
     [
         ({"answerable": 0.6, "unanswerable": 0.2}, 0.75, JudgmentSource.JUDGE, []),
         ({"answerable": 0.1, "unanswerable": 0.9}, 0.1, JudgmentSource.JUDGE, []),
-        ({"answerable": 0.2, "unanswerable": 0.1}, 2 / 3, JudgmentSource.JUDGE, [Code.LOW_COVERAGE]),
+        (
+            {"answerable": 0.2, "unanswerable": 0.1},
+            2 / 3,
+            JudgmentSource.JUDGE,
+            [Code.LOW_COVERAGE],
+        ),
         ({"answerable": 1.0}, 1.0, JudgmentSource.HARD, [Code.NO_LOGPROBS]),
     ],
 )
 def test_answerability_is_a_probability(probabilities, answerable, source, codes):
     result = Answerability.on(scoring(**probabilities))(QUESTION, FISH)
-    assert (result.answerable, bool(result)) == (pytest.approx(answerable), answerable >= 0.5)
+    assert (result.answerable, bool(result)) == (
+        pytest.approx(answerable),
+        answerable >= 0.5,
+    )
     assert result.judgment.coverage == pytest.approx(sum(probabilities.values()))
-    assert (result.judgment.source, [note.code for note in result.diagnostics]) == (source, codes)
+    assert (result.judgment.source, [note.code for note in result.diagnostics]) == (
+        source,
+        codes,
+    )
     assert result.judgment.evidence is None  # two passages
     executor = scoring(**probabilities)
     adapted = Answerability.on(executor, adapter="ad")(QUESTION, FISH[:1]).judgment
@@ -69,7 +89,11 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
 @pytest.mark.parametrize(
     ("kind", "probabilities", "expected"),
     [
-        (Answerability, {}, {"judgment": None, "answerable": None, "holds": False}),  # undefined is not unanswerable
+        (
+            Answerability,
+            {},
+            {"judgment": None, "answerable": None, "holds": False},
+        ),  # undefined is not unanswerable
         (Answerability, {"answerable": 2.0}, {"judgment": None}),  # no probability
         (
             Uncertainty,
@@ -83,35 +107,62 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
             {"faithful": 0.7, "partial": 0.2, "unfaithful": 0.1},
             {"lowest": 0.8, "is_hallucinated": False},
         ),
-        (HallucinationDetection, {"unfaithful": 0.7, "faithful": 0.3}, {"lowest": 0.3, "is_hallucinated": True}),
-        (HallucinationDetection, {"NA": 0.9, "faithful": 0.1}, {"lowest": None, "is_hallucinated": None}),  # no claim
+        (
+            HallucinationDetection,
+            {"unfaithful": 0.7, "faithful": 0.3},
+            {"lowest": 0.3, "is_hallucinated": True},
+        ),
+        (
+            HallucinationDetection,
+            {"NA": 0.9, "faithful": 0.1},
+            {"lowest": None, "is_hallucinated": None},
+        ),  # no claim
     ],
 )
 def test_what_probabilities_amount_to(kind, probabilities, expected):
     talk = TALK if "assistant" in kind.needs.ends_with else QUESTION
     executor = scoring(**probabilities)
-    result = kind.on(executor)(talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short"))
+    result = kind.on(executor)(
+        talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short")
+    )
     assert {name: getattr(result, name) for name in expected} == pytest.approx(expected)
     assert bool(result.diagnostics) == ("judgment" in expected)
     if kind is HallucinationDetection:
-        assert [(s.site.begin, s.site.end) for s in result.sentences] == [(0, 30), (32, 59)]
-        assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [s.site.text for s in result.sentences]
+        assert [(s.site.begin, s.site.end) for s in result.sentences] == [
+            (0, 30),
+            (32, 59),
+        ]
+        assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [
+            s.site.text for s in result.sentences
+        ]
     if kind is RequirementCheck:
-        assert "Requirement: be short" in executor.requests[0].prompt.messages[0].content
+        assert (
+            "Requirement: be short" in executor.requests[0].prompt.messages[0].content
+        )
 
 
 def test_citations_are_spans_and_neighbours_are_merged():
-    result = CitationGeneration.on(scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1}))(TALK, FISH)
+    result = CitationGeneration.on(
+        scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1})
+    )(TALK, FISH)
     first = result.sentences[0]
     (citation,) = first.citations
-    assert citation.site.text == "Only one fish is yellow. It is the purple bumble fish."
+    assert (
+        citation.site.text == "Only one fish is yellow. It is the purple bumble fish."
+    )
     assert FISH[0].text[citation.site.begin : citation.site.end] == citation.site.text
     assert citation.probability == pytest.approx(0.8 / 0.94)
     assert first.is_cited
     assert [record["citation_doc_id"] for record in result.records] == ["f1", "f1"]
-    state = JudgeInput((), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five.")))
+    state = JudgeInput(
+        (), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five."))
+    )
     one, two, three, four, five = source_sites(state)
-    assert [site.text for site in merged(state, [two, one, four, five])] == ["One. Two.", "Four.", "Five."]
+    assert [site.text for site in merged(state, [two, one, four, five])] == [
+        "One. Two.",
+        "Four.",
+        "Five.",
+    ]
     assert [site.text for site in merged(state, [three, two])] == ["Two.  Three."]
 
 
@@ -120,7 +171,11 @@ def test_relevance_asks_about_one_passage_at_a_time():
     result = ContextRelevance.on(executor)(QUESTION, [*FISH, Passage("none", " ")])
     assert [len(request.state.passages) for request in executor.requests] == [1, 1]
     assert [judged.passage.id for judged in result.passages] == ["f1", "f2", "none"]
-    assert [judged.relevance for judged in result.passages] == [pytest.approx(0.625), pytest.approx(0.625), None]
+    assert [judged.relevance for judged in result.passages] == [
+        pytest.approx(0.625),
+        pytest.approx(0.625),
+        None,
+    ]
     assert [judged.judgment.evidence for judged in result.passages[:2]] == ["f1", "f2"]
     assert [(note.code, note.site) for note in result.diagnostics] == [(Code.EMPTY, 2)]
 
@@ -128,8 +183,18 @@ def test_relevance_asks_about_one_passage_at_a_time():
 @pytest.mark.parametrize(
     ("written", "rewrite", "changed", "defined"),
     [
-        ('{"rewritten_question": "Which  fish\\nswim?"}', "Which fish swim?", True, True),
-        ('{"rewritten_question": "which fish are Yellow?"}', "which fish are Yellow?", False, True),
+        (
+            '{"rewritten_question": "Which  fish\\nswim?"}',
+            "Which fish swim?",
+            True,
+            True,
+        ),
+        (
+            '{"rewritten_question": "which fish are Yellow?"}',
+            "which fish are Yellow?",
+            False,
+            True,
+        ),
         ('"{\\"rewritten_question\\": \\"Double?\\"}"', "Double?", True, True),
         ('```json\n{"rewritten_question": "Fenced?"}\n```', "Fenced?", True, True),
         ("Sure! Here you go", QUESTION, False, False),
@@ -155,32 +220,78 @@ def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
 )
 def test_clarification_asks_or_does_not(written, question, defined):
     result = QueryClarification.on(writing(written))(QUESTION)
-    assert (result.question, result.needed, result.defined) == (question, question is not None, defined)
+    assert (result.question, result.needed, result.defined) == (
+        question,
+        question is not None,
+        defined,
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "talk", "passages", "message"),
     [
-        (Answerability, QUESTION, [], "answerability: there are no passages; give passages=[...]"),
+        (
+            Answerability,
+            QUESTION,
+            [],
+            "answerability: there are no passages; give passages=[...]",
+        ),
         (Answerability, QUESTION, [" ", ""], "all 2 passages are empty"),
         (Answerability, QUESTION, [""], "the passage is empty"),
-        (Answerability, TALK, FISH, "the last turn must be of role user, not 'assistant'"),
-        (HallucinationDetection, QUESTION, FISH, "must be of role assistant, not 'user'; add the reply"),
-        (CitationGeneration, [TALK[0], {"role": "assistant", "content": " \n"}], FISH, "the response is empty"),
+        (
+            Answerability,
+            TALK,
+            FISH,
+            "the last turn must be of role user, not 'assistant'",
+        ),
+        (
+            HallucinationDetection,
+            QUESTION,
+            FISH,
+            "must be of role assistant, not 'user'; add the reply",
+        ),
+        (
+            CitationGeneration,
+            [TALK[0], {"role": "assistant", "content": " \n"}],
+            FISH,
+            "the response is empty",
+        ),
         (QueryRewrite, "  ", None, "query_rewrite: the question is empty"),
         (QueryRewrite, [], None, "the conversation is empty"),
         (QueryRewrite, 7, None, "not int"),
         (QueryRewrite, ["hello"], None, "turn 1 must be an object"),
-        (QueryRewrite, [{"role": "user"}], None, r"turn 1 \(user\): content must be text, not NoneType"),
+        (
+            QueryRewrite,
+            [{"role": "user"}],
+            None,
+            r"turn 1 \(user\): content must be text, not NoneType",
+        ),
         (QueryRewrite, [{"content": "x"}], None, "turn 1 has no role"),
-        (Uncertainty, [{"role": "tool", "content": "x"}], None, "role assistant or user, not 'tool'"),
+        (
+            Uncertainty,
+            [{"role": "tool", "content": "x"}],
+            None,
+            "role assistant or user, not 'tool'",
+        ),
         (Answerability, QUESTION, "one text", "passages must be a list, not one str"),
-        (Answerability, QUESTION, [3], "passage 1 must be a Passage, text or an object, not int"),
+        (
+            Answerability,
+            QUESTION,
+            [3],
+            "passage 1 must be a Passage, text or an object, not int",
+        ),
         (Answerability, QUESTION, [{"id": "x"}], "passage 1 has no text"),
-        (RequirementCheck, TALK, None, "the argument 'requirement' is missing; give requirement='...'"),
+        (
+            RequirementCheck,
+            TALK,
+            None,
+            "the argument 'requirement' is missing; give requirement='...'",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_a_model_is_asked(kind, talk, passages, message):
+def test_what_makes_no_sense_is_refused_before_a_model_is_asked(
+    kind, talk, passages, message
+):
     executor = scoring()
     with pytest.raises(UserError, match=message.replace("[...]", r"\[...\]")) as caught:
         kind.on(executor)(talk, passages)
@@ -191,21 +302,30 @@ def test_what_makes_no_sense_is_refused_before_a_model_is_asked(kind, talk, pass
 def test_a_request_that_was_not_served_raises_alone_and_stays_in_its_row_in_a_batch():
     def answer(request):
         long = "long" in request.state.messages[0].content
-        return Failed("too \x1b[31mlong") if long else Completion(scores=((math.log(0.9), math.log(0.1)),))
+        return (
+            Failed("too \x1b[31mlong")
+            if long
+            else Completion(scores=((math.log(0.9), math.log(0.1)),))
+        )
 
     judge = Answerability.on(Answering(answer))
     with pytest.raises(UserError, match="answerability: too \ufffd"):
         judge("long question", FISH)
-    bad, good = judge.batch([judge.state("long question", FISH), judge.state("short", FISH)])
+    bad, good = judge.batch(
+        [judge.state("long question", FISH), judge.state("short", FISH)]
+    )
     assert (bad.failure is None, bad.judgment) == (False, None)
     assert good.answerable == pytest.approx(0.9)
-    with pytest.raises(UserError, match="conversation 2: query_rewrite: the question is empty"):
+    with pytest.raises(
+        UserError, match="conversation 2: query_rewrite: the question is empty"
+    ):
         QueryRewrite.on(scoring()).batch(["Who?", ""])
 
 
 def test_messages_and_objects_are_turns_passages_are_numbered_and_states_travel():
     made = Answerability.state(
-        [Message("user", "Who?")], ["a", {"doc_id": 7, "text": "b", "title": "T"}, {"text": "c"}]
+        [Message("user", "Who?")],
+        ["a", {"doc_id": 7, "text": "b", "title": "T"}, {"text": "c"}],
     )
     assert [p.id for p in made.passages] == ["1", "7", "3"]
     assert made.passages[1].title == "T"
@@ -219,7 +339,9 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     passages = [{"id": "f1", "text": "Fish.\x1b[2J"}]
     before = copy.deepcopy((talk, passages))
     arguments = dict.fromkeys((*kind.needs.arguments, *kind.needs.optional), "be short")
-    result = kind.on(Answering(lambda request: Completion("{}")))(talk, passages, **arguments)
+    result = kind.on(Answering(lambda request: Completion("{}")))(
+        talk, passages, **arguments
+    )
     assert (talk, passages) == before
     assert json.loads(json.dumps(result.as_dict()))["diagnostics"]
     assert "\x1b" not in "".join(result.lines())
@@ -240,11 +362,23 @@ ANSWER = Answer(
     ("kind", "given", "roles", "passages"),
     [
         (HallucinationDetection, None, ["user", "assistant"], ["p1"]),
-        (CitationGeneration, [Passage("p2", "Radium was found by Curie.")], ["user", "assistant"], ["p2"]),
-        (Answerability, None, ["user"], ["p1"]),  # the question alone goes to what judges questions
+        (
+            CitationGeneration,
+            [Passage("p2", "Radium was found by Curie.")],
+            ["user", "assistant"],
+            ["p2"],
+        ),
+        (
+            Answerability,
+            None,
+            ["user"],
+            ["p1"],
+        ),  # the question alone goes to what judges questions
     ],
 )
-def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(kind, given, roles, passages):
+def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(
+    kind, given, roles, passages
+):
     executor = scoring()
     kind.on(executor)(ANSWER, given)
     state = executor.requests[0].state
@@ -277,7 +411,9 @@ def test_no_character_but_white_space_is_lost(text):
         assert all(state.holds(site) for site in sites)
         ends = [0, *(site.end for site in sites)]
         begins = [*(site.begin for site in sites), len(text)]
-        assert not "".join(text[end:begin] for end, begin in zip(ends, begins, strict=True)).strip()
+        assert not "".join(
+            text[end:begin] for end, begin in zip(ends, begins, strict=True)
+        ).strip()
 
 
 # --- Adapters of a library -----------------------------------------------------------------------------------------
@@ -293,7 +429,9 @@ def test_adapters_go_by_the_name_of_the_intrinsic():
         Library.from_pretrained,
         lambda name, **given: Library.at_endpoint("http://127.0.0.1:9", name, **given),
     ):
-        with pytest.raises(UserError, match="unknown intrinsic 'answers'"):  # before a model is loaded
+        with pytest.raises(
+            UserError, match="unknown intrinsic 'answers'"
+        ):  # before a model is loaded
             load("demo", adapters={"answers": "x"})
 
 
@@ -301,16 +439,32 @@ def test_adapters_go_by_the_name_of_the_intrinsic():
     ("change", "message"),
     [
         ({}, None),
-        ({"intrinsic": "uncertainty"}, "trained for intrinsic 'uncertainty', not 'answerability'"),
+        (
+            {"intrinsic": "uncertainty"},
+            "trained for intrinsic 'uncertainty', not 'answerability'",
+        ),
         ({"dialect": "mellea"}, "trained for dialect 'mellea', not 'chat'"),
-        ({"prompt": fingerprint(replace(Answerability.chat, prefill="Well: "))}, "was trained with other prompts"),
+        (
+            {"prompt": fingerprint(replace(Answerability.chat, prefill="Well: "))},
+            "was trained with other prompts",
+        ),
     ],
 )
-def test_an_adapter_that_was_trained_for_something_else_is_refused(change, message, tmp_path):
-    card = replace(AdapterCard("answerability", "chat", fingerprint(codec_of(Answerability, "chat"))), **change)
+def test_an_adapter_that_was_trained_for_something_else_is_refused(
+    change, message, tmp_path
+):
+    card = replace(
+        AdapterCard(
+            "answerability", "chat", fingerprint(codec_of(Answerability, "chat"))
+        ),
+        **change,
+    )
     (tmp_path / AdapterCard.FILE).write_text(json.dumps(card.as_dict()))
     given = {"answerability": str(tmp_path)}
-    for check in (lambda: check_cards(given, "chat"), lambda: adapters_of(given, "other")):
+    for check in (
+        lambda: check_cards(given, "chat"),
+        lambda: adapters_of(given, "other"),
+    ):
         if message is None:
             check()
         else:

@@ -79,9 +79,14 @@ def gold(name, record):
 )
 def test_degrees_of_faithfulness_are_learned_as_grades(given, grade):
     record = judged(0)
-    record["sentences"] = [{k: v for k, v in s.items() if k != "label"} | given for s in record["sentences"]]
+    record["sentences"] = [
+        {k: v for k, v in s.items() if k != "label"} | given
+        for s in record["sentences"]
+    ]
     row = parser("hallucination_detection")(record)
-    assert [target.text for target in learned("hallucination_detection", row)[1]] == [f" {grade}"] * 2
+    assert [target.text for target in learned("hallucination_detection", row)[1]] == [
+        f" {grade}"
+    ] * 2
 
 
 def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch():
@@ -89,22 +94,37 @@ def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch(
     assert gold("hallucination_detection", record).labels == ("faithful", "unfaithful")
     partly = record | {"sentences": record["sentences"][1:]}
     assert gold("hallucination_detection", partly).labels == (None, "unfaithful")
-    whole = record | {"label_level": "response"}  # no label of its sentences, unless there is one
+    whole = record | {
+        "label_level": "response"
+    }  # no label of its sentences, unless there is one
     assert gold("hallucination_detection", whole).labels == (None, None)
     stretch = {"begin": 0, "end": 16, "text": "Goethe wrote it.", "label": "partial"}
-    single = whole | {"conversation": turns("Who?", "Goethe wrote it."), "sentences": [stretch]}
+    single = whole | {
+        "conversation": turns("Who?", "Goethe wrote it."),
+        "sentences": [stretch],
+    }
     assert gold("hallucination_detection", single).labels == ("partial",)
     # Sources: [0] Faust is a play. [1] Goethe wrote it in 1808. [2] It is in verse.
     assert gold("citation_generation", cited(0)).sources == ((1,), ())
 
 
-STRANGE = {"doc_id": "zz", "response_begin": 0, "response_end": 1, "doc_begin": 0, "doc_end": 1}
+STRANGE = {
+    "doc_id": "zz",
+    "response_begin": 0,
+    "response_end": 1,
+    "doc_begin": 0,
+    "doc_end": 1,
+}
 
 
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("answerability", {"label": "maybe"}, "'label' must be 'answerable' or 'unanswerable', not 'maybe'"),
+        (
+            "answerability",
+            {"label": "maybe"},
+            "'label' must be 'answerable' or 'unanswerable', not 'maybe'",
+        ),
         ("answerability", {"conversation": turns("Q?", "A.")}, "ends with 'assistant'"),
         ("answerability", {"conversation": []}, "empty"),
         ("answerability", {"documents": "text"}, "'documents' must be a list"),
@@ -112,8 +132,16 @@ STRANGE = {"doc_id": "zz", "response_begin": 0, "response_end": 1, "doc_begin": 
         ("query_rewrite", {"rewrite": " "}, "'rewrite' must be text"),
         ("query_rewrite", {"changed": "yes"}, "'changed' must be true or false"),
         ("hallucination_detection", {"label_level": "word"}, "'label_level'"),
-        ("hallucination_detection", {"sentences": [{"begin": 0, "end": 999, "label": "NA"}]}, "no stretch of"),
-        ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]}, "unknown label 'so-so'"),
+        (
+            "hallucination_detection",
+            {"sentences": [{"begin": 0, "end": 999, "label": "NA"}]},
+            "no stretch of",
+        ),
+        (
+            "hallucination_detection",
+            {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]},
+            "unknown label 'so-so'",
+        ),
         (
             "hallucination_detection",
             {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]},
@@ -147,16 +175,27 @@ def test_bad_questions_are_refused(change, said):
 
 
 def test_an_option_that_is_given_twice_is_one_option():
-    found = parse_question(asked(0) | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"})
+    found = parse_question(
+        asked(0) | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"}
+    )
     assert (found.options, found.right) == (("sky", "roots", "leaves"), 2)
-    assert parse_question(asked(0) | {"options": ["sky", "roots", "sky"], "label": "C"}).right == 0
+    assert (
+        parse_question(
+            asked(0) | {"options": ["sky", "roots", "sky"], "label": "C"}
+        ).right
+        == 0
+    )
 
 
 def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
     found = training_file("citation_generation", data)
     assert found.name == "citations_train.jsonl"
     assert find_file("citation_generation", data, "dev").name == "citations_dev.jsonl"
-    assert training_file("citation_generation", data.parent) == training_file("citation_generation", found) == found
+    assert (
+        training_file("citation_generation", data.parent)
+        == training_file("citation_generation", found)
+        == found
+    )
     with pytest.raises(UserError, match="no training rows are known for 'x'"):
         read_labelled(found, "x")
     with pytest.raises(UserError, match=r"no citations_train\.jsonl"):
@@ -169,15 +208,25 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
     record["citations"][0] |= {"doc_end": text.index("It is"), "text": "x"}
     row = parser("citation_generation")(record)
     found = without_evidence(row)
-    assert [passage.text for passage in found.state.passages] == ["Faust is a play. It is in verse."]
+    assert [passage.text for passage in found.state.passages] == [
+        "Faust is a play. It is in verse."
+    ]
     taught, targets = learned("citation_generation", found)
     assert taught.sources == ((), ())
     assert {target.text for target in targets} == {"00"}
-    assert (found.id, found.source, found.group) == ("c0/uncited", "d/uncited", row.group)
-    assert row == parser("citation_generation")(record)  # the row itself stays as it was
+    assert (found.id, found.source, found.group) == (
+        "c0/uncited",
+        "d/uncited",
+        row.group,
+    )
+    assert row == parser("citation_generation")(
+        record
+    )  # the row itself stays as it was
     assert without_evidence(found) is None
     record["citations"][0] |= {"doc_begin": 0, "doc_end": len(text)}
-    assert without_evidence(parser("citation_generation")(record)) is None  # nothing would be left
+    assert (
+        without_evidence(parser("citation_generation")(record)) is None
+    )  # nothing would be left
 
 
 def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
@@ -187,7 +236,11 @@ def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
     assert [message.content for message in found.state.messages] == said
     (target,) = learned("query_rewrite", found)[1]
     assert said[-1] in target.text
-    assert (found.id, found.source, found.group) == ("q0/standalone", "d/standalone", row.group)
+    assert (found.id, found.source, found.group) == (
+        "q0/standalone",
+        "d/standalone",
+        row.group,
+    )
     assert asked_alone(found) is None  # nothing is left to rewrite
 
 
@@ -200,12 +253,16 @@ def test_a_share_of_the_rows_is_derived(data):
         rows = read_labelled(training_file(name, data), name)
         made = with_derived(rows, derive, 0.25)
         assert made[: len(rows)] == rows == with_derived(rows, derive, 0.0)
-        assert [row.source for row in made[len(rows) :]] == [f"d/{source}"] * (len(rows) // 4)
+        assert [row.source for row in made[len(rows) :]] == [f"d/{source}"] * (
+            len(rows) // 4
+        )
         assert with_derived(others, derive, 0.5) == others
 
 
 def test_a_choice_of_rows_keeps_the_proportions_or_the_numbers_of_the_sources(data):
-    rows = read_labelled(data / "answerability_train.jsonl", "answerability")  # labels in turn
+    rows = read_labelled(
+        data / "answerability_train.jsonl", "answerability"
+    )  # labels in turn
     kept = chosen(rows, 10, seed=1)
     assert Counter(row.label for row in kept) == {"answerable": 5, "unanswerable": 5}
     assert kept == chosen(rows, 10, seed=1)
@@ -213,7 +270,10 @@ def test_a_choice_of_rows_keeps_the_proportions_or_the_numbers_of_the_sources(da
     skewed = [row for at, row in enumerate(rows) if row.label == "answerable" or at < 6]
     even = chosen(skewed, 10, seed=1, even=True)
     assert Counter(row.label for row in even) == {"answerable": 7, "unanswerable": 3}
-    assert Counter(row.label for row in chosen(skewed, 6, seed=1, even=True)) == {"answerable": 3, "unanswerable": 3}
+    assert Counter(row.label for row in chosen(skewed, 6, seed=1, even=True)) == {
+        "answerable": 3,
+        "unanswerable": 3,
+    }
     assert even == [row for row in skewed if row in even]
 
 
@@ -229,7 +289,11 @@ def own(count):
     answers = []
     for number in range(count):
         question = parse_question(asked(number))
-        logprobs = (-0.01, -6.0, -6.0, -6.0) if number % 3 == 0 else (-1.4, -1.39, -1.41, -1.42)
+        logprobs = (
+            (-0.01, -6.0, -6.0, -6.0)
+            if number % 3 == 0
+            else (-1.4, -1.39, -1.41, -1.42)
+        )
         answers.append(ChoiceAnswer(question.id, question, logprobs))
     return answers
 
@@ -243,7 +307,9 @@ def rows_of(name):
 @pytest.mark.parametrize("name", MAKERS)
 def test_examples_are_what_inference_asks(name):
     codec = teachable(name)
-    executor = EngineExecutor(ScriptedEngine(lambda request: None, 2, EngineLimits(4096, 100_000)), RENDERER)
+    executor = EngineExecutor(
+        ScriptedEngine(lambda request: None, 2, EngineLimits(4096, 100_000)), RENDERER
+    )
     checked = 0
     for row in rows_of(name):
         request = codec.encode(row.state)
@@ -257,7 +323,10 @@ def test_examples_are_what_inference_asks(name):
                 assert all(made.ids[:at] in sent for at in learned[:-1])
             assert learned == list(range(learned[0], len(made.ids)))
             assert made.ids[-1] == RENDERER.end_id
-            assert RENDERER.text.decode([made.ids[at] for at in learned[:-1]]).strip() == target.text.strip()
+            assert (
+                RENDERER.text.decode([made.ids[at] for at in learned[:-1]]).strip()
+                == target.text.strip()
+            )
             checked += 1
     assert checked >= 4
 
@@ -265,17 +334,36 @@ def test_examples_are_what_inference_asks(name):
 def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
     given = [parser("answerability")(answerable(number)) for number in range(40)]
     long = (Message("user", "why " * 400),)
-    given = [replace(r, state=replace(r.state, messages=long)) if at % 4 == 0 else r for at, r in enumerate(given)]
+    given = [
+        replace(r, state=replace(r.state, messages=long)) if at % 4 == 0 else r
+        for at, r in enumerate(given)
+    ]
     config = read_recipe("demo", ADAPTERS, "answerability").config
-    job = AdapterJob("answerability", tmp_path, tmp_path, tmp_path, config, RowSelection(most_rows=20))
+    job = AdapterJob(
+        "answerability",
+        tmp_path,
+        tmp_path,
+        tmp_path,
+        config,
+        RowSelection(most_rows=20),
+    )
     made = prepared(given, teachable("answerability"), RENDERER, job, {})
     assert made.facts["rows"] == made.facts["examples"] + made.facts["held_out"] == 20
-    assert made.facts["skipped"] == {"longer than 420 tokens": 10, "not among the rows chosen": 10}
+    assert made.facts["skipped"] == {
+        "longer than 420 tokens": 10,
+        "not among the rows chosen": 10,
+    }
 
 
 def test_targets_of_a_row_are_drawn_the_same_each_time():
-    rows, codec = rows_of("hallucination_detection"), teachable("hallucination_detection")
-    taken, again = (make_examples(rows, codec, RENDERER, max_length=4096, most_slots=1)[0] for _ in range(2))
+    rows, codec = (
+        rows_of("hallucination_detection"),
+        teachable("hallucination_detection"),
+    )
+    taken, again = (
+        make_examples(rows, codec, RENDERER, max_length=4096, most_slots=1)[0]
+        for _ in range(2)
+    )
     assert len(taken) == 4
     assert taken == again
     every, _ = make_examples(rows, codec, RENDERER, max_length=4096)
@@ -287,9 +375,13 @@ def test_targets_of_a_row_are_drawn_the_same_each_time():
 
 def answered(logprobs, right, dataset="x"):
     questions = (
-        ChoiceQuestion(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one) for n, one in enumerate(right)
+        ChoiceQuestion(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one)
+        for n, one in enumerate(right)
     )
-    return [ChoiceAnswer(one.id, one, tuple(row)) for one, row in zip(questions, logprobs, strict=True)]
+    return [
+        ChoiceAnswer(one.id, one, tuple(row))
+        for one, row in zip(questions, logprobs, strict=True)
+    ]
 
 
 def drawn(count, temperature, dataset="x"):
@@ -298,7 +390,9 @@ def drawn(count, temperature, dataset="x"):
     logprobs = np.log(random.dirichlet([0.6] * 4, count))
     softened = np.exp(logprobs / temperature)
     softened /= softened.sum(axis=1, keepdims=True)
-    return answered(logprobs.tolist(), [int(random.choice(4, p=row)) for row in softened], dataset)
+    return answered(
+        logprobs.tolist(), [int(random.choice(4, p=row)) for row in softened], dataset
+    )
 
 
 def correct(answers):
@@ -309,7 +403,9 @@ def test_the_temperature_that_made_the_answers_is_found():
     answers = drawn(4000, 2.5)
     found = fit(answers, isotonic=False)
     assert found.temperature == pytest.approx(2.5, rel=0.1)
-    assert calibration_error(confidences(answers).tolist(), correct(answers)).value > 0.15
+    assert (
+        calibration_error(confidences(answers).tolist(), correct(answers)).value > 0.15
+    )
     assert calibration_error(found(answers).tolist(), correct(answers)).value < 0.04
 
 
@@ -324,9 +420,16 @@ def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
 
 
 def written(number, score, right, dataset="nq", **changes):
-    said = {"id": f"{dataset}{number}", "conversation": turns(f"Q{number}?"), "dataset": dataset, "answer": "Goethe"}
+    said = {
+        "id": f"{dataset}{number}",
+        "conversation": turns(f"Q{number}?"),
+        "dataset": dataset,
+        "answer": "Goethe",
+    }
     documents = [{"doc_id": "p", "title": "Goethe", "text": "He wrote it."}]
-    return parse_row(said | {"documents": documents, "score": score, "right": right} | changes)
+    return parse_row(
+        said | {"documents": documents, "score": score, "right": right} | changes
+    )
 
 
 def test_too_few_questions_or_answers_without_a_verdict_are_refused():
@@ -343,11 +446,17 @@ def test_too_few_questions_or_answers_without_a_verdict_are_refused():
 
 def test_written_answers_are_calibrated_by_their_score_and_keep_their_passages():
     # A score of 2 is right three times of four, one of 1 once of four.
-    answers = [written(n, 1.0 + n % 2, (n // 2) % 4 != 0 if n % 2 else (n // 2) % 4 == 0) for n in range(160)]
+    answers = [
+        written(n, 1.0 + n % 2, (n // 2) % 4 != 0 if n % 2 else (n // 2) % 4 == 0)
+        for n in range(160)
+    ]
     assert of_other_data_sets(answers) == [None] * 160  # there is no other data set
     after, before, *_ = certainty_rows(answers)
     assert [one.text for one in after.state.passages] == ["He wrote it."]
-    assert [[one.content for one in row.state.messages] for row in (after, before)] == [["Q0?", "Goethe"], ["Q0?"]]
+    assert [[one.content for one in row.state.messages] for row in (after, before)] == [
+        ["Q0?", "Goethe"],
+        ["Q0?"],
+    ]
     assert fit(answers)(answers)[:2].tolist() == pytest.approx([0.25, 0.75])
     other = [written(n, 1.0 + n % 2, True, "trivia") for n in range(20)]
     found = of_other_data_sets([*answers, *other])
@@ -366,12 +475,18 @@ def test_rows_say_what_the_model_answered_and_how_certain_that_is():
     assert after.group == before.group
     assert (after.label, before.label, rows[2].label) == ("95%", "95%", "5%")
     found = facts(answers, rows)
-    assert found["own_accuracy"] == {"x": pytest.approx(1 / 3), "y": pytest.approx(1 / 3)}
+    assert found["own_accuracy"] == {
+        "x": pytest.approx(1 / 3),
+        "y": pytest.approx(1 / 3),
+    }
     assert found["deciles"]["95%"] == 160
     assert set(found["calibrators"]) == {"x", "y"}
     assert facts(answers, rows, isotonic=False)["calibrators"]["x"]["confidence"] == ()
 
 
 def test_questions_of_the_training_rows_are_left_out():
-    left = unseen([parse_question(asked(number)) for number in range(3)], ["Answer this.\n\nWhat  is 1 PLUS 1?\nA: 2"])
+    left = unseen(
+        [parse_question(asked(number)) for number in range(3)],
+        ["Answer this.\n\nWhat  is 1 PLUS 1?\nA: 2"],
+    )
     assert [one.id for one in left] == ["u0", "u2"]

@@ -70,21 +70,42 @@ def library(tree: Any = JUDGED, **more: Any) -> Library:
 
 
 def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
-    result = library().get(Answerability)(ASKED, [D1, D2])  # as its most relevant passage is relevant
+    result = library().get(Answerability)(
+        ASKED, [D1, D2]
+    )  # as its most relevant passage is relevant
     assert (result.answerable, result.judge) == (pytest.approx(0.9), "tokens")
     assert result.judgment is not None
-    assert (result.judgment.source, result.judgment.evidence) == (JudgmentSource.TOKEN, "d2")
+    assert (result.judgment.source, result.judgment.evidence) == (
+        JudgmentSource.TOKEN,
+        "d2",
+    )
     assert result.as_dict()["judge"] == "tokens"
     found = library()["context_relevance"](ASKED, [D1, Passage("e", " "), D2]).passages
-    assert [one.relevance for one in found] == [pytest.approx(0.2), None, pytest.approx(0.9)]
-    result = library()["hallucination_detection"](ANSWERED, [D1, D2])  # as its best passage says
-    assert [(s.label, s.judgment.evidence) for s in result.sentences] == [("faithful", "d1"), ("unfaithful", "d2")]
-    assert [s.faithfulness for s in result.sentences] == [pytest.approx(0.8), pytest.approx(0.25)]
+    assert [one.relevance for one in found] == [
+        pytest.approx(0.2),
+        None,
+        pytest.approx(0.9),
+    ]
+    result = library()["hallucination_detection"](
+        ANSWERED, [D1, D2]
+    )  # as its best passage says
+    assert [(s.label, s.judgment.evidence) for s in result.sentences] == [
+        ("faithful", "d1"),
+        ("unfaithful", "d2"),
+    ]
+    assert [s.faithfulness for s in result.sentences] == [
+        pytest.approx(0.8),
+        pytest.approx(0.25),
+    ]
     assert result.is_hallucinated
     result = library()["citation_generation.tokens"](ANSWERED, [D1, D2])
     assert [s.is_cited for s in result.sentences] == [True, False]
-    assert [(r["citation_doc_id"], r["citation_text"]) for r in result.records] == [("d1", D1.text)]
-    judge = library({**JUDGED, "[Retrieval]<d2>": Failed("too long")}).get(Answerability)
+    assert [(r["citation_doc_id"], r["citation_text"]) for r in result.records] == [
+        ("d1", D1.text)
+    ]
+    judge = library({**JUDGED, "[Retrieval]<d2>": Failed("too long")}).get(
+        Answerability
+    )
     (result,) = judge.batch([judge.state(ASKED, [D1, D2])])
     assert (result.failure, result.answerable) == ("too long", pytest.approx(0.2))
 
@@ -93,7 +114,9 @@ def test_a_requirement_of_tokens_is_a_hard_constraint() -> None:
     check = library()["requirement_check.tokens"]
     wanted = "issup=Fully supported,Partially supported"
     assert check(ANSWERED, [D1, D2], requirement=wanted).met == pytest.approx(0.8)
-    assert check(ASKED, [D1, D2], requirement="isrel=Relevant").met == pytest.approx(0.9)
+    assert check(ASKED, [D1, D2], requirement="isrel=Relevant").met == pytest.approx(
+        0.9
+    )
     for turns, requirement, message in (
         (ANSWERED, "be polite", "reflection tokens check a constraint such as"),
         (ANSWERED, "issup=polite", "unknown issup label 'polite'"),
@@ -111,7 +134,10 @@ def test_words_judge_without_a_model() -> None:
     for name, share in (("overlap", 0.75), ("bm25", None)):
         result = Library(bare)[f"answerability.{name}"](turns, [passage, D1])
         assert result.judge == name
-        assert (result.judgment.source, result.judgment.evidence) == (JudgmentSource.WORDS, "tea")
+        assert (result.judgment.source, result.judgment.evidence) == (
+            JudgmentSource.WORDS,
+            "tea",
+        )
         assert share is None or result.answerable == pytest.approx(share)
     turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
     faithful = Library(bare)["hallucination_detection.overlap"](turns, [passage])
@@ -124,36 +150,67 @@ def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> Non
     result = library(weights={"answerability": file})["answerability.combined"](
         ASKED, [Passage("d1", "x", "Title of d1")]
     )
-    assert (result.judge, result.judgment.source) == ("combined", JudgmentSource.COMBINED)
-    assert result.answerable == pytest.approx(1 / (1 + 2.718281828))  # no word in common
-    for text in ("[]", "{}", json.dumps({"format": 1, "intrinsic": "a", "model": "m", "bias": 0, "weights": {}})):
+    assert (result.judge, result.judgment.source) == (
+        "combined",
+        JudgmentSource.COMBINED,
+    )
+    assert result.answerable == pytest.approx(
+        1 / (1 + 2.718281828)
+    )  # no word in common
+    for text in (
+        "[]",
+        "{}",
+        json.dumps(
+            {"format": 1, "intrinsic": "a", "model": "m", "bias": 0, "weights": {}}
+        ),
+    ):
         file.write_text(text)
         with pytest.raises(UserError, match=r"combined\.json cannot be used"):
             library(weights={"answerability": file})["answerability.combined"]
 
 
 def test_the_default_follows_what_the_model_has() -> None:
-    assert library(adapters={"answerability": "a"}).get(Answerability).by.name == "tokens"
-    assert library(judges={"answerability": "overlap"}).get(Answerability).by.name == "overlap"
+    assert (
+        library(adapters={"answerability": "a"}).get(Answerability).by.name == "tokens"
+    )
+    assert (
+        library(judges={"answerability": "overlap"}).get(Answerability).by.name
+        == "overlap"
+    )
     assert library().get(QueryRewrite).by.name == "prompt"
     assert library()["hallucination_detection"].by.name == "tokens"
     assert library()["citation_generation"].by.name == "overlap"
-    assert library()["answerability.prompt"](ASKED, [D1]).answerable == pytest.approx(0.4)
-    engine = scripted({"Q": JUDGED}, limits=replace(LIMITS, adapters=frozenset("ab"), activated=frozenset("a")))
+    assert library()["answerability.prompt"](ASKED, [D1]).answerable == pytest.approx(
+        0.4
+    )
+    engine = scripted(
+        {"Q": JUDGED},
+        limits=replace(LIMITS, adapters=frozenset("ab"), activated=frozenset("a")),
+    )
     executor = scoring()
     executor.engine, executor.activated = engine, engine.limits.activated
-    adapted = Library(executor, {"answerability": "a", "query_rewrite": "b"}, prompting=PROMPTING)
+    adapted = Library(
+        executor, {"answerability": "a", "query_rewrite": "b"}, prompting=PROMPTING
+    )
     assert adapted["answerability.adapter"].by.name == "activated adapter"
     assert adapted["query_rewrite"].by.name == "adapter"
-    assert adapters_of(["hallucination_detection", "answerability.tokens"], "demo") == {}  # none that it does not need
-    assert adapters_of({"answerability": "overlap", "context_relevance": None}, "demo") == {}
+    assert (
+        adapters_of(["hallucination_detection", "answerability.tokens"], "demo") == {}
+    )  # none that it does not need
+    assert (
+        adapters_of({"answerability": "overlap", "context_relevance": None}, "demo")
+        == {}
+    )
     assert split_name("Context-Relevance.bm25") == ("context_relevance", "bm25")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("answerability.magic", "unknown judge 'magic'; known: tokens, combined, adapter"),
+        (
+            "answerability.magic",
+            "unknown judge 'magic'; known: tokens, combined, adapter",
+        ),
         ("answers.tokens", "unknown intrinsic 'answers'"),
         ("query_rewrite.tokens", "query_rewrite cannot be judged by tokens"),
         ("answerability.combined", "no weights were learned for this model"),
@@ -175,7 +232,9 @@ def certain(file: Path) -> Library:
     return library(TWO_WAYS, weights={"uncertainty": file})
 
 
-def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path) -> None:
+def test_the_path_score_is_calibrated_and_only_an_answer_has_one(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "certainty.json"
     calibrator = ScoreCalibrator((1.0, 2.0, 3.0), (0.2, 0.4, 0.8))
     calibrator.write(file)
@@ -183,7 +242,9 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
     answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
     score = answer.segments[0].score
     assert 2 < score < 3
-    judge = certain(file).get(Uncertainty)  # the default where the model brings a calibrator
+    judge = certain(file).get(
+        Uncertainty
+    )  # the default where the model brings a calibrator
     result = judge(answer)
     assert result.certainty == pytest.approx(0.4 + 0.4 * (score - 2))
     assert (result.judge, result.judgment.source) == ("tokens", "token")
@@ -191,7 +252,9 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
     assert without.certainty is None
     assert "an answer of this library" in without.diagnostics[0].message
     model = SelfRAG(PROMPTING, scripted({"Q": TWO_WAYS}), judges=(judge,))
-    with pytest.raises(UserError, match=r"finished answer.*ask for uncertainty\.prompt"):
+    with pytest.raises(
+        UserError, match=r"finished answer.*ask for uncertainty\.prompt"
+    ):
         model.generate("Q", evidence=[D1], judges=["uncertainty"], max_segments=1)
     assert pickle.loads(pickle.dumps(read_input(answer))).path_score == score
 
@@ -203,9 +266,18 @@ def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
     judge = certain(file)["uncertainty.tokens"]
     writing = Write(SelfRAGWriter(PROMPTING, answer.trace.decoding))
     certainty = answer.segments[0].score - 2
-    for threshold, kept in ((certainty - 0.01, "Sure."), (certainty + 0.01, "I don't know the answer")):
-        flow = Flow((writing, CertaintyFilter(judge, threshold, by="expectation")), "sure")
-        (found,) = run_flow(flow, [read_input("Q", [D1, D2])], judge.engine or certain(file).executor.engine)
+    for threshold, kept in (
+        (certainty - 0.01, "Sure."),
+        (certainty + 0.01, "I don't know the answer"),
+    ):
+        flow = Flow(
+            (writing, CertaintyFilter(judge, threshold, by="expectation")), "sure"
+        )
+        (found,) = run_flow(
+            flow,
+            [read_input("Q", [D1, D2])],
+            judge.engine or certain(file).executor.engine,
+        )
         assert found.text == kept
 
 
@@ -214,13 +286,21 @@ def test_deciles_have_the_certainty_as_their_expectation(certainty: float) -> No
     found = deciles(certainty)
     assert sum(found) == pytest.approx(1)
     middles = [(5 + 10 * at) / 100 for at in range(10)]
-    assert sum(a * b for a, b in zip(found, middles, strict=True)) == pytest.approx(min(max(certainty, 0.05), 0.95))
+    assert sum(a * b for a, b in zip(found, middles, strict=True)) == pytest.approx(
+        min(max(certainty, 0.05), 0.95)
+    )
 
 
 def test_a_calibrator_that_is_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "certainty.json"
     good = {"scores": [0.1, 0.2], "accuracy": [0.1, 0.2]}
-    for bad in ([], {}, {"scores": [], "accuracy": []}, good | {"accuracy": [0.2, 0.1]}, good | {"accuracy": [1]}):
+    for bad in (
+        [],
+        {},
+        {"scores": [], "accuracy": []},
+        good | {"accuracy": [0.2, 0.1]},
+        good | {"accuracy": [1]},
+    ):
         file.write_text(json.dumps(bad))
         with pytest.raises(UserError, match=r"certainty\.json cannot be used"):
             certain(file).get(Uncertainty, "tokens")
@@ -230,18 +310,30 @@ def test_a_calibrator_that_is_none_is_refused(tmp_path: Path) -> None:
 
 TREE = TWO_WAYS | {
     "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[Retrieval]<d2>": ("[Relevant]Sure. It is.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[Retrieval]<d2>": (
+        "[Relevant]Sure. It is.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>",
+        0.5,
+    ),
     # where a critic with the same tokens looks
     "[Retrieval]<d1>[Relevant]Close.": "{~issup .1 .1 .8}x",
     "[Retrieval]<d2>[Relevant]Sure. It is.": "{~issup .9 .1 0}x",
 }
 
 
-def rag(*judges: Any, tree: Any = TREE, names: tuple[str, ...] = ("d1", "d2")) -> SelfRAG:
-    return SelfRAG(PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages(*names)), judges=judges)
+def rag(
+    *judges: Any, tree: Any = TREE, names: tuple[str, ...] = ("d1", "d2")
+) -> SelfRAG:
+    return SelfRAG(
+        PROMPTING,
+        scripted({"Q": tree}),
+        Searches(lambda query: passages(*names)),
+        judges=judges,
+    )
 
 
-def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_asked() -> None:
+def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_asked() -> (
+    None
+):
     tokens = run(TREE, "d1", "d2").answer
     judged = rag(TokenJudge(PROMPTING, ISSUP)).generate("Q", judges="token_issup=issup")
     mine, theirs = judged.trace.as_dict(), tokens.trace.as_dict()
@@ -251,10 +343,23 @@ def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_as
     assert judged.usage.requests == tokens.usage.requests + 2
     with pytest.raises(UserError, match="no critique"):
         TokenJudge(PROMPTING, FAITHFULNESS)
-    with_passage, without = "[Retrieval]<d1>[Relevant]Hm.[Fully supported]", "[No Retrieval]Hm."
-    engine = scripted({"Q": {with_passage: "{~isuse 0 0 0 0 1}x", without: "{~isuse 1 0 0 0 0}x"}})
-    turns = [*ASKED, {"role": "assistant", "content": "Hm."}]  # somebody else wrote this
-    found = finish(TokenJudge(PROMPTING, ISUSE).judge([read_input(turns, [D1]), read_input(turns)]), engine)
+    with_passage, without = (
+        "[Retrieval]<d1>[Relevant]Hm.[Fully supported]",
+        "[No Retrieval]Hm.",
+    )
+    engine = scripted(
+        {"Q": {with_passage: "{~isuse 0 0 0 0 1}x", without: "{~isuse 1 0 0 0 0}x"}}
+    )
+    turns = [
+        *ASKED,
+        {"role": "assistant", "content": "Hm."},
+    ]  # somebody else wrote this
+    found = finish(
+        TokenJudge(PROMPTING, ISUSE).judge(
+            [read_input(turns, [D1]), read_input(turns)]
+        ),
+        engine,
+    )
     assert [one.judgments[0].label for one in found] == ["5", "1"]
     assert found[0].judgments[0].score == pytest.approx(1.0)
 
@@ -264,7 +369,10 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
 
     def by_passage(request: Any, _: Any) -> dict[str, float]:
         (passage,) = request.state.passages
-        return {"faithful": faithful[passage.id], "unfaithful": 1 - faithful[passage.id]}
+        return {
+            "faithful": faithful[passage.id],
+            "unfaithful": 1 - faithful[passage.id],
+        }
 
     executor = judging(by_passage)
     answer = rag(HallucinationDetection.on(executor)).generate(
@@ -273,10 +381,17 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
     assert answer.text == "Close."
     (judgment,) = [s.judgments[Role.SUPPORT] for s in answer.segments]
     assert judgment is not None
-    assert (judgment.label, judgment.source, judgment.evidence) == ("faithful", JudgmentSource.JUDGE, "d1")
+    assert (judgment.label, judgment.source, judgment.evidence) == (
+        "faithful",
+        JudgmentSource.JUDGE,
+        "d1",
+    )
     assert judgment.site == "segment 1, passage d1"
     turns = [request.state.messages for request in executor.requests]
-    assert turns == [(Message("user", "Q"), Message("assistant", text)) for text in ("Close.", "Sure. It is.")]
+    assert turns == [
+        (Message("user", "Q"), Message("assistant", text))
+        for text in ("Close.", "Sure. It is.")
+    ]
     d2 = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
     assert len(d2.places["hallucination_detection"]) == 2  # one a sentence
     assert answer.rescore(Weights(issup=0, isrel=0)).exact
@@ -287,13 +402,21 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
 def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
     def cite(_: Any, slot: Any) -> dict[str, float]:
         none = 0.9 if slot.site.text == "It is." else 0.1
-        return {"00": none} | dict.fromkeys(slot.surfaces[1:], (1 - none) / (len(slot.surfaces) - 1))
+        return {"00": none} | dict.fromkeys(
+            slot.surfaces[1:], (1 - none) / (len(slot.surfaces) - 1)
+        )
 
     names = ["citation_generation", "uncertainty"]
-    model = rag(CitationGeneration.on(judging(cite)), Uncertainty.on(scoring(**{"7": 1.0})))
-    answer = model.generate("Q", judges=names, weights=Weights(judges={"uncertainty": 0}))
+    model = rag(
+        CitationGeneration.on(judging(cite)), Uncertainty.on(scoring(**{"7": 1.0}))
+    )
+    answer = model.generate(
+        "Q", judges=names, weights=Weights(judges={"uncertainty": 0})
+    )
     node: Any = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
-    assert node.judges["citation_generation"].score == pytest.approx((0.9 * 5 + 0.1 * 6) / 11)
+    assert node.judges["citation_generation"].score == pytest.approx(
+        (0.9 * 5 + 0.1 * 6) / 11
+    )
     assert node.judges["uncertainty"].score == pytest.approx(0.75)
     (only,) = model.generate("Q", mode="never", judges=names).trace.nodes
     assert [only.judges[name] is None for name in names] == [True, False]
@@ -305,8 +428,14 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
         "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .1 .1 .8}",
         "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
     }
-    executor = judging(lambda _, slot: {"faithful": 0.7 if "One" in slot.site.text else 1e-9}, rest=0.1)
-    model = rag(HallucinationDetection.on(executor, scope=Scope.ANSWER), tree=tree, names=("d1",))
+    executor = judging(
+        lambda _, slot: {"faithful": 0.7 if "One" in slot.site.text else 1e-9}, rest=0.1
+    )
+    model = rag(
+        HallucinationDetection.on(executor, scope=Scope.ANSWER),
+        tree=tree,
+        names=("d1",),
+    )
     answer = model.generate("Q", judges="hallucination_detection")
     assert executor.requests[-1].state.response == "One. Two."
     assert [s.text for s in executor.requests[-1].sites] == ["One.", "Two."]
@@ -318,7 +447,9 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
     assert answer.trace.nodes[1].places == {}
 
 
-def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined() -> None:
+def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined() -> (
+    None
+):
     broken = HallucinationDetection.on(failing("no memory"))
     answer = rag(broken).generate("Q", judges="hallucination_detection=issup")
     assert answer.segments[0].judgments[Role.SUPPORT] is None
@@ -327,12 +458,20 @@ def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined
     def judged(function: Any, judges: str = "nli") -> Any:
         return rag(FunctionJudge("nli", ISSUP, function)).generate("Q", judges=judges)
 
-    answer = judged(lambda states: [[0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states], "nli=issup")
+    answer = judged(
+        lambda states: [
+            [0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states
+        ],
+        "nli=issup",
+    )
     assert answer.text == "Close."
     assert answer.segments[0].judgments[Role.SUPPORT].source is JudgmentSource.JUDGE
     rows = [[1.0, 0, 0], [0.1, 0.2]]
     found = judged(lambda states: rows[: len(states)]).trace.nodes
-    assert [node.judges["nli"] is not None for node in found] == [False, True]  # the better one was asked about first
+    assert [node.judges["nli"] is not None for node in found] == [
+        False,
+        True,
+    ]  # the better one was asked about first
     assert judged(lambda states: 1 / 0).text == "Sure. It is."
 
 
@@ -360,20 +499,31 @@ def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
     }
     engine = scripted({"Q": tree})
     names = ["answerability.tokens", "hallucination_detection.overlap"]
-    judges = on_engine(engine, tiny.byte_level_tokenizer(reflection=True), names, prompting=PROMPTING)
+    judges = on_engine(
+        engine, tiny.byte_level_tokenizer(reflection=True), names, prompting=PROMPTING
+    )
     model = SelfRAG(PROMPTING, engine, Searches(lambda query: [D1, D2]), judges=judges)
     answer = model.generate(
-        "Q", guardrails="answerability.tokens<0.5:abstain", judges="hallucination_detection.overlap"
+        "Q",
+        guardrails="answerability.tokens<0.5:abstain",
+        judges="hallucination_detection.overlap",
     )
     assert answer.text == "Two."
-    assert answer.segments[0].judges["hallucination_detection.overlap"].source is JudgmentSource.WORDS
+    assert (
+        answer.segments[0].judges["hallucination_detection.overlap"].source
+        is JudgmentSource.WORDS
+    )
     assert model.generate("Q", guardrails="answerability.tokens<0.99:abstain").abstained
-    flow = named("ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=judges[0], k=2)
+    flow = named(
+        "ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=judges[0], k=2
+    )
     assert model.generate("Q", flow=flow).text == "Two."
 
 
 @pytest.mark.engine
-def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(tmp_path: Path) -> None:
+def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(
+    tmp_path: Path,
+) -> None:
     """The same numbers come from the intrinsic called by itself afterwards."""
     from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
@@ -383,12 +533,24 @@ def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(tmp_path: P
     engine = TransformersEngine.load(TransformersConfig(str(path)))
     judge = Uncertainty.on(EngineExecutor(engine, tokenizer))
     model = SelfRAG(prompting_of(tokenizer), engine, judges=(judge,))  # type: ignore[arg-type]
-    policy = Decoding(mode="always", max_segments=1, segment_tokens=12, judges="uncertainty")  # type: ignore[arg-type]
+    policy = Decoding(
+        mode="always", max_segments=1, segment_tokens=12, judges="uncertainty"
+    )  # type: ignore[arg-type]
     answer = model.generate("Who?", evidence=[D1, D2], decoding=policy)
-    assert answer.usage.requests > model.generate("Who?", evidence=[D1, D2], decoding=policy, judges=()).usage.requests
+    assert (
+        answer.usage.requests
+        > model.generate(
+            "Who?", evidence=[D1, D2], decoding=policy, judges=()
+        ).usage.requests
+    )
     for node in answer.trace.nodes:
-        turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": node.text.strip()}]
-        assert node.judges["uncertainty"].score == pytest.approx(judge(turns, [node.passage]).certainty, abs=1e-4)
+        turns = [
+            {"role": "user", "content": "Who?"},
+            {"role": "assistant", "content": node.text.strip()},
+        ]
+        assert node.judges["uncertainty"].score == pytest.approx(
+            judge(turns, [node.passage]).certainty, abs=1e-4
+        )
     assert answer.rescore() == answer
     engine.close()
 
@@ -401,13 +563,20 @@ def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
     reranked = RerankedRetriever(Searches(lambda query: [D1, D2]), scorer)
     assert [[passage.id for passage in one] for one in reranked(["Q"], 1)] == [["d2"]]
     tree["[Retrieval]<d1>"] = Failed("too long")
-    with pytest.raises(EngineError, match="token_isrel of a passage could not be read: too long"):
+    with pytest.raises(
+        EngineError, match="token_isrel of a passage could not be read: too long"
+    ):
         scorer(["Q"], [[D1]])
 
 
 def test_bm25_counts_the_words_of_all_passages_where_it_judges_each() -> None:
     """A word of one sentence in three is rarer than one of one sentence: two passages are not judged as each alone."""
     judge = ContextRelevance(BM25Judge("context_relevance"))
-    both, alone = ["Faust is a play.", "Tea is hot. Water is hot."], ["Faust is a play."]
-    (first, _), (only,) = (judge("Who wrote Faust?", passages).passages for passages in (both, alone))
+    both, alone = (
+        ["Faust is a play.", "Tea is hot. Water is hot."],
+        ["Faust is a play."],
+    )
+    (first, _), (only,) = (
+        judge("Who wrote Faust?", passages).passages for passages in (both, alone)
+    )
     assert first.relevance != only.relevance

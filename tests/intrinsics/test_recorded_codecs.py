@@ -21,8 +21,13 @@ def test_all_codecs_are_recorded():
 @pytest.mark.parametrize("name", CHAT)
 def test_what_a_codec_writes_and_reads_is_as_recorded(name: str):
     recorded = json.loads(FILE.read_text())[name]
-    assert digest(CHAT[name]) == recorded, json.dumps(list(said(CHAT[name])), indent=1)[:20_000]
+    assert digest(CHAT[name]) == recorded, json.dumps(list(said(CHAT[name])), indent=1)[
+        :20_000
+    ]
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name: digest(codec) for name, codec in CHAT.items()}, indent=1) + "\n")
+    FILE.write_text(
+        json.dumps({name: digest(codec) for name, codec in CHAT.items()}, indent=1)
+        + "\n"
+    )

@@ -33,12 +33,16 @@ ARGUMENTS = {
 
 def find(text: str) -> list[Span]:
     """Sentences end with a full stop and white space."""
-    return [match.span() for match in re.finditer(r"\S.*?(?:\.(?=\s|$)|$)", text, re.DOTALL)]
+    return [
+        match.span() for match in re.finditer(r"\S.*?(?:\.(?=\s|$)|$)", text, re.DOTALL)
+    ]
 
 
 def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> JudgeInput:
     """User and assistant by turns, so that the last one is a user's if their number is odd."""
-    messages = tuple(Message("assistant" if i % 2 else "user", text) for i, text in enumerate(turns))
+    messages = tuple(
+        Message("assistant" if i % 2 else "user", text) for i, text in enumerate(turns)
+    )
     passages = tuple(Passage(str(i), text) for i, text in enumerate(documents))
     return JudgeInput(messages, passages, arguments)
 
@@ -58,55 +62,92 @@ CHAT = {f"chat {kind.name}": kind.chat for kind in catalog()}
 """The codecs of the library's own dialect."""
 KINDS = {kind.name: kind for kind in catalog()}
 STATE = JudgeInput(
-    (Message("user", "Which fish are yellow?"), Message("assistant", "Purple ones are. Green ones are. So there.")),
-    (Passage("a", "Purple fish are yellow. Fish swim. Fish eat."), Passage("b", ""), Passage("c", "Green fish exist.")),
+    (
+        Message("user", "Which fish are yellow?"),
+        Message("assistant", "Purple ones are. Green ones are. So there."),
+    ),
+    (
+        Passage("a", "Purple fish are yellow. Fish swim. Fish eat."),
+        Passage("b", ""),
+        Passage("c", "Green fish exist."),
+    ),
     {"requirement": "be short"},
 )
-SENTENCES, WRITTEN = ("hallucination_detection", "citation_generation"), ("query_rewrite", "query_clarification")
+SENTENCES, WRITTEN = (
+    ("hallucination_detection", "citation_generation"),
+    ("query_rewrite", "query_clarification"),
+)
 LABELLED = ("answerability", "uncertainty", "context_relevance", "requirement_check")
 
 
 def golds(codec) -> list[Gold]:
     """What may be taught of `STATE`: each label, cited sentences of each kind, or a text."""
     if codec.intrinsic == "citation_generation":
-        return [Gold(sources=cited) for cited in (((0, 2), (3,), ()), ((), (1, 3), (0,)))]
+        return [
+            Gold(sources=cited) for cited in (((0, 2), (3,), ()), ((), (1, 3), (0,)))
+        ]
     if codec.intrinsic not in (*LABELLED, "hallucination_detection"):
         return [Gold(text='Which "fish" are  yellow?\u00e9')]
     names = (getattr(codec, "binding", None) or codec).labels.names
     count = 1 if codec.intrinsic in LABELLED else 3
-    return [Gold(labels=tuple(names[(at + i) % len(names)] for i in range(count))) for at in range(len(names))]
+    return [
+        Gold(labels=tuple(names[(at + i) % len(names)] for i in range(count)))
+        for at in range(len(names))
+    ]
 
 
 def check_taught(codec) -> None:
     """What is taught of `STATE` comes back."""
-    given = STATE if codec.intrinsic not in LABELLED else replace(STATE, passages=STATE.passages[:1])
+    given = (
+        STATE
+        if codec.intrinsic not in LABELLED
+        else replace(STATE, passages=STATE.passages[:1])
+    )
     request = codec.encode(given)
     for gold in golds(codec):
         found = codec.decode(request, taught(request, codec.teach(request, gold)))
         if gold.text is not None:
             assert found.text.split() == gold.text.split()
         elif gold.labels:
-            assert tuple(finding.judgment.label for finding in found.findings) == gold.labels
+            assert (
+                tuple(finding.judgment.label for finding in found.findings)
+                == gold.labels
+            )
         for finding, cited in zip(found.findings, gold.sources, strict=False):
             assert finding.judgment.label == ("cited" if cited else "uncited")
-            assert [citation.site for citation in finding.citations] == [request.sources[index] for index in cited]
+            assert [citation.site for citation in finding.citations] == [
+                request.sources[index] for index in cited
+            ]
     if codec.intrinsic in LABELLED:
         assert codec.teach(request, Gold(labels=(None,))) == ()
 
 
 GIVEN = state("q", "One is. Two is.", documents=("Alpha is. Beta is.",), **ARGUMENTS)
 SCORED = st.floats() | st.just(-math.inf) | st.floats(-30, 0)
-SCORES = st.lists(st.none() | st.lists(SCORED, max_size=12).map(tuple), max_size=4).map(tuple)
+SCORES = st.lists(st.none() | st.lists(SCORED, max_size=12).map(tuple), max_size=4).map(
+    tuple
+)
 GARBAGE = (
     st.text(max_size=60)
     | st.sampled_from(
-        ['{"<r0>"', '[{"r": 0, "c": [0, "x", null, -1]}]', '[{"r": "0", "f": {}}]', "[[[", '{"a": NaN}', "0"]
+        [
+            '{"<r0>"',
+            '[{"r": 0, "c": [0, "x", null, -1]}]',
+            '[{"r": "0", "f": {}}]',
+            "[[[",
+            '{"a": NaN}',
+            "0",
+        ]
     )
     | st.recursive(
         st.none() | st.booleans() | st.integers(-3, 12) | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["r", "c", "f", "e", "i", "<r0>", "score"]), inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["r", "c", "f", "e", "i", "<r0>", "score"]),
+                inner,
+                max_size=3,
+            )
         ),
     ).map(json.dumps)
 )
@@ -119,7 +160,13 @@ def check_reading(codec, text, finish, tokens, scores) -> None:
     found = codec.decode(request, Completion(text, finish, tokens, scores=scores))
     assert found.raw == text or scores
     for finding in found.findings:
-        assert all(GIVEN.holds(site) for site in (finding.site, *(citation.site for citation in finding.citations)))
+        assert all(
+            GIVEN.holds(site)
+            for site in (
+                finding.site,
+                *(citation.site for citation in finding.citations),
+            )
+        )
         if finding.judgment is not None:
             assert math.isclose(sum(finding.judgment.distribution), 1.0, rel_tol=1e-6)
     if len(request.sites) > 1:
@@ -130,10 +177,17 @@ def check_reading(codec, text, finish, tokens, scores) -> None:
 
 def spelled(text: str, with_tokens: bool) -> tuple[TokenLogprob, ...] | None:
     """A token a character, each with an alternative."""
-    return tuple(TokenLogprob(c, -0.1, ((c, -0.1), ("x", -3.0))) for c in text) if with_tokens else None
+    return (
+        tuple(TokenLogprob(c, -0.1, ((c, -0.1), ("x", -3.0))) for c in text)
+        if with_tokens
+        else None
+    )
 
 
-ASKED, REPLIED = Message("user", "Who wrote it? When?"), Message("assistant", "Goethe did. In 1808 <r0>.")
+ASKED, REPLIED = (
+    Message("user", "Who wrote it? When?"),
+    Message("assistant", "Goethe did. In 1808 <r0>."),
+)
 PASSAGES = (
     Passage("a", "Faust is a play. {Goethe} wrote it <c1>.", "T"),
     Passage("", " "),
@@ -143,17 +197,46 @@ STATES = {
     "question": JudgeInput((ASKED,), PASSAGES),
     "reply": JudgeInput((ASKED, REPLIED), PASSAGES),
     "follow-up": JudgeInput(
-        (ASKED, REPLIED, Message("user", "Why <|x|>\nTask:")), PASSAGES[:1], {"requirement": "Short."}
+        (ASKED, REPLIED, Message("user", "Why <|x|>\nTask:")),
+        PASSAGES[:1],
+        {"requirement": "Short."},
     ),
-    "bare": JudgeInput((Message("system", "Be brief."), ASKED, REPLIED), (), {"requirement": "Short.\nTask: y"}),
+    "bare": JudgeInput(
+        (Message("system", "Be brief."), ASKED, REPLIED),
+        (),
+        {"requirement": "Short.\nTask: y"},
+    ),
 }
 REPLIES = (
-    *("", "answerable", "3", '"yes"', '{"score": "7"}', '{"score": "yes"}', '{"context_relevance": "relevant"}'),
-    *('[{"r": 0, "f": "partial", "e": "x"}, {"r": 7, "f": "NA", "e": ""}]', '[{"i": 0, "r": "x", "f": "faithful"}'),
-    *('[{"r": 0, "c": [2, 1, 0]}, {"r": 1, "c": [-1]}, {"r": 1, "c": []}]', '{"<r0>": ["<c0>", "<c1>"], "<r1>": []}'),
-    *('{"rewritten_question": "Who  wrote Faust?"}', '{"clarification": "CLEAR"}', '"{\\"<r0>\\": \\"0.1-0\\"}"'),
+    *(
+        "",
+        "answerable",
+        "3",
+        '"yes"',
+        '{"score": "7"}',
+        '{"score": "yes"}',
+        '{"context_relevance": "relevant"}',
+    ),
+    *(
+        '[{"r": 0, "f": "partial", "e": "x"}, {"r": 7, "f": "NA", "e": ""}]',
+        '[{"i": 0, "r": "x", "f": "faithful"}',
+    ),
+    *(
+        '[{"r": 0, "c": [2, 1, 0]}, {"r": 1, "c": [-1]}, {"r": 1, "c": []}]',
+        '{"<r0>": ["<c0>", "<c1>"], "<r1>": []}',
+    ),
+    *(
+        '{"rewritten_question": "Who  wrote Faust?"}',
+        '{"clarification": "CLEAR"}',
+        '"{\\"<r0>\\": \\"0.1-0\\"}"',
+    ),
 )
-GOLD = (Gold(("answerable",)), Gold(("faithful", "NA")), Gold(sources=((0, 2), ())), Gold(text="Who wrote Faust?"))
+GOLD = (
+    Gold(("answerable",)),
+    Gold(("faithful", "NA")),
+    Gold(sources=((0, 2), ())),
+    Gold(text="Who wrote Faust?"),
+)
 
 
 def as_json(value: Any) -> Any:
@@ -161,7 +244,11 @@ def as_json(value: Any) -> Any:
     if isinstance(value, LabelSet):
         return list(value.names)
     if is_dataclass(value):
-        return {f.name: as_json(getattr(value, f.name)) for f in fields(value) if f.name != "state"}
+        return {
+            f.name: as_json(getattr(value, f.name))
+            for f in fields(value)
+            if f.name != "state"
+        }
     if isinstance(value, Mapping):
         return {str(key): as_json(one) for key, one in value.items()}
     return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
@@ -177,16 +264,28 @@ def said(codec: Any) -> Iterator[Any]:
             continue
         # Fields of other codecs are not recorded where they are at their defaults.
         fields = as_json(request)
-        yield name, {key: value for key, value in fields.items() if value or key not in ("prefill", "sentence")}
+        yield (
+            name,
+            {
+                key: value
+                for key, value in fields.items()
+                if value or key not in ("prefill", "sentence")
+            },
+        )
         for gold in GOLD:
             try:
                 yield name, as_json(codec.teach(request, gold))
             except (UserError, ValueError) as error:
                 yield name, str(error)
-        scores = tuple(tuple(-1.0 - at % 3 for at in range(len(slot.surfaces))) for slot in request.slots)
+        scores = tuple(
+            tuple(-1.0 - at % 3 for at in range(len(slot.surfaces)))
+            for slot in request.slots
+        )
         for completion in (Completion(scores=scores), *map(Completion, REPLIES)):
             yield name, as_json(codec.decode(request, completion))
 
 
 def digest(codec: Any) -> str:
-    return hashlib.sha256(json.dumps(list(said(codec)), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(list(said(codec)), sort_keys=True).encode()
+    ).hexdigest()[:16]

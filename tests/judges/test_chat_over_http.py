@@ -26,7 +26,13 @@ SEINE = Passage("seine", "The Seine flows through Paris.", "Seine")
 TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
 QUESTION = "Which river flows through Paris?"
 TEXT = "The Seine flows through Paris. It is long."
-LABELS = {"retrieve": "yes", "isrel": "yes", "issup": "fully", "isuse": "5", "later": "nothing"}
+LABELS = {
+    "retrieve": "yes",
+    "isrel": "yes",
+    "issup": "fully",
+    "isuse": "5",
+    "later": "nothing",
+}
 ASKED = {
     "looked up": "retrieve",
     "help to answer": "isrel",
@@ -56,43 +62,68 @@ def model(
         if word is None:
             rest = TEXT.removeprefix(begun.strip()) if continues else TEXT
             pieces = re.findall(r"\s?[\w]+|\.", rest)
-            tokens = [(piece, {piece: -0.25}) for piece in pieces] if sent.get("logprobs") and logprobs else None
+            tokens = (
+                [(piece, {piece: -0.25}) for piece in pieces]
+                if sent.get("logprobs") and logprobs
+                else None
+            )
             return said(rest, tokens)
         if "Tea\n" in asked and word == "yes":
             word = "no"
-        sure = {word: math.log(0.9), "yes": math.log(0.05)} if word != "yes" else {word: math.log(0.9)}
+        sure = (
+            {word: math.log(0.9), "yes": math.log(0.05)}
+            if word != "yes"
+            else {word: math.log(0.9)}
+        )
         return said(word, [(word, sure)] if logprobs else None)
 
     return reply
 
 
 def loaded(server: ChatServer, **options: Any) -> SelfRAG:
-    return SelfRAG.from_pretrained(f"any-model@{server.url}/v1", backoff=0.01, **options)
+    return SelfRAG.from_pretrained(
+        f"any-model@{server.url}/v1", backoff=0.01, **options
+    )
 
 
-def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_and_says_so() -> None:
+def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_and_says_so() -> (
+    None
+):
     with ChatServer(model()) as server, loaded(server) as rag:
         answer = rag.generate(QUESTION, evidence=[TEA, SEINE])
         sent = len(server.bodies)
     assert (answer.text, answer.citations) == (TEXT, (SEINE,))
-    assert (answer.whole_answers, answer.exact, len(answer.segments)) == (True, False, 1)
+    assert (answer.whole_answers, answer.exact, len(answer.segments)) == (
+        True,
+        False,
+        1,
+    )
     judgments = answer.segments[0].judgments
-    assert {role: judgment and judgment.label for role, judgment in judgments.items()} == {
+    assert {
+        role: judgment and judgment.label for role, judgment in judgments.items()
+    } == {
         Role.RETRIEVE: "Retrieval",
         Role.RELEVANCE: "Relevant",
         Role.SUPPORT: "Fully supported",
         Role.UTILITY: "5",
     }
-    assert {judgment.source for judgment in judgments.values() if judgment} == {JudgmentSource.HARD}
+    assert {judgment.source for judgment in judgments.values() if judgment} == {
+        JudgmentSource.HARD
+    }
     assert {node.likelihood for node in answer.trace.nodes} == {0.0}
     assert not answer.rescore(weights=Weights(issup=3)).exact
     assert answer.usage.requests == sent - 3  # of the probe
     assert answer.usage.prompt_tokens == 7 * answer.usage.requests
 
 
-def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_the_same() -> None:
+def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_the_same() -> (
+    None
+):
     silent = dict.fromkeys(LABELS, "I would rather not say.")
-    with ChatServer(model(silent | {"retrieve": "yes"})) as server, loaded(server) as rag:
+    with (
+        ChatServer(model(silent | {"retrieve": "yes"})) as server,
+        loaded(server) as rag,
+    ):
         answer = rag.generate(QUESTION, evidence=[SEINE])
     (node,) = answer.trace.nodes
     assert (answer.text, answer.citations) == (TEXT, (SEINE,))
@@ -102,15 +133,24 @@ def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_t
 
 
 def test_a_server_that_goes_on_writes_segments_with_probabilities() -> None:
-    with ChatServer(model(logprobs=True, continues=True)) as server, loaded(server) as rag:
+    with (
+        ChatServer(model(logprobs=True, continues=True)) as server,
+        loaded(server) as rag,
+    ):
         answer = rag.generate(QUESTION, evidence=[SEINE, TEA], max_segments=3)
         light = rag.generate(QUESTION, evidence=[SEINE, TEA], decoding=Decoding.light())
-    assert [segment.text for segment in answer.segments] == ["The Seine flows through Paris.", "It is long."]
+    assert [segment.text for segment in answer.segments] == [
+        "The Seine flows through Paris.",
+        "It is long.",
+    ]
     assert (answer.whole_answers, answer.exact) == (False, True)
     first = answer.segments[0]
     support = first.judgments[Role.SUPPORT]
     assert support is not None
-    assert (support.source, support.coverage) == (JudgmentSource.JUDGE, pytest.approx(0.9))
+    assert (support.source, support.coverage) == (
+        JudgmentSource.JUDGE,
+        pytest.approx(0.9),
+    )
     assert answer.trace.nodes[first.node].likelihood == pytest.approx(math.exp(-0.25))
     assert answer.rescore(weights=Weights(issup=3)).exact
     assert light.text == answer.text
@@ -118,11 +158,17 @@ def test_a_server_that_goes_on_writes_segments_with_probabilities() -> None:
 
 
 def test_multiple_choice_needs_probabilities_of_texts() -> None:
-    with ChatServer(model()) as server, loaded(server) as rag, pytest.raises(UserError, match="without options"):
+    with (
+        ChatServer(model()) as server,
+        loaded(server) as rag,
+        pytest.raises(UserError, match="without options"),
+    ):
         rag.choose(QUESTION, ["Seine", "Thames"], evidence=[SEINE])
 
 
-def test_a_key_is_never_repeated(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_is_never_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-very-secret")
     known = model()
 
@@ -132,7 +178,9 @@ def test_a_key_is_never_repeated(monkeypatch: pytest.MonkeyPatch, caplog: pytest
         return known(sent)
 
     with ChatServer(leaking) as server, loaded(server, api_key_env="SOME_KEY") as rag:
-        with pytest.raises(DecodingError, match=r"bad request of Bearer \*\*\*") as raised:
+        with pytest.raises(
+            DecodingError, match=r"bad request of Bearer \*\*\*"
+        ) as raised:
             rag.generate(QUESTION, evidence=[SEINE])
         assert "sk-very-secret" not in f"{raised.value!r} {rag!r} {caplog.text}"
 
@@ -146,7 +194,9 @@ def test_a_key_is_never_repeated(monkeypatch: pytest.MonkeyPatch, caplog: pytest
         ({"judges": ["token_issup"]}, "no reflection tokens; ask for prompt_issup"),
     ],
 )
-def test_what_a_model_at_an_address_cannot_have(options: dict[str, Any], message: str) -> None:
+def test_what_a_model_at_an_address_cannot_have(
+    options: dict[str, Any], message: str
+) -> None:
     with ChatServer(model()) as server, pytest.raises(UserError, match=message):
         SelfRAG.from_pretrained(f"any-model@{server.url}", **options)
 
@@ -172,22 +222,39 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
 
 def test_half_a_character_of_a_server_becomes_a_whole_one() -> None:
     reply = (200, b'{"choices":[{"message":{"content":"Paris \\ud800"}}]}')
-    with ChatServer(lambda sent: reply) as server, loaded(server, constraint_mode="none", continuation="none") as rag:
-        assert rag.generate(QUESTION, evidence=[SEINE], mode="always").text == "Paris \ufffd"
+    with (
+        ChatServer(lambda sent: reply) as server,
+        loaded(server, constraint_mode="none", continuation="none") as rag,
+    ):
+        assert (
+            rag.generate(QUESTION, evidence=[SEINE], mode="always").text
+            == "Paris \ufffd"
+        )
 
 
 def test_a_server_that_is_not_there() -> None:
     with ChatServer(model()) as server:
         address = server.url
     with pytest.raises(EngineError, match="no server at"):
-        SelfRAG.from_pretrained(f"any-model@{address}", retries=0).generate(QUESTION, evidence=[SEINE])
+        SelfRAG.from_pretrained(f"any-model@{address}", retries=0).generate(
+            QUESTION, evidence=[SEINE]
+        )
 
 
 def test_intrinsics_and_groups_are_judged_by_prompts() -> None:
-    with ChatServer(model(logprobs=True)) as server, loaded(server, judges=["prompt_issup"]) as rag:
-        turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The Seine."}]
+    with (
+        ChatServer(model(logprobs=True)) as server,
+        loaded(server, judges=["prompt_issup"]) as rag,
+    ):
+        turns = [
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "content": "The Seine."},
+        ]
         reflection = rag.judge("prompt_issup", turns, [SEINE])
-        assert rag.judge("prompt_isrel", QUESTION, [TEA]).judgments[0].label == "Irrelevant"
+        assert (
+            rag.judge("prompt_isrel", QUESTION, [TEA]).judgments[0].label
+            == "Irrelevant"
+        )
     assert reflection.judgments[0].label == "Fully supported"
 
 
@@ -198,25 +265,52 @@ def test_ask_and_eval_on_the_command_line(tmp_path: Path) -> None:
     items.write_text(json.dumps(row) + "\n")
     with ChatServer(model()) as server:
         name = f"any-model@{server.url}/v1"
-        asked = CliRunner().invoke(app, ["ask", QUESTION, "--model", name, "--mode", "never"])
+        asked = CliRunner().invoke(
+            app, ["ask", QUESTION, "--model", name, "--mode", "never"]
+        )
         out = ["-o", str(tmp_path / "runs")]
-        ran = CliRunner().invoke(app, ["eval", "run", str(items), "--model", name, "--system", "selfrag", *out])
+        ran = CliRunner().invoke(
+            app,
+            ["eval", "run", str(items), "--model", name, "--system", "selfrag", *out],
+        )
     assert (asked.exit_code, TEXT in asked.output) == (0, True), repr(asked.exception)
     assert (ran.exit_code, "100" in ran.output) == (0, True), ran.output
 
 
-def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from(tmp_path: Path) -> None:
+def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from(
+    tmp_path: Path,
+) -> None:
     cases = tmp_path / "cases.jsonl"
-    evidence = [{"title": passage.title, "text": passage.text} for passage in (SEINE, TEA)]
-    rows = [
-        {"id": str(n), "group": "IsRel", "instruction": QUESTION, "evidence": one} for n, one in enumerate(evidence)
+    evidence = [
+        {"title": passage.title, "text": passage.text} for passage in (SEINE, TEA)
     ]
-    supported = {"id": "2", "group": "IsSup", "instruction": QUESTION, "output": "The Seine.", "evidence": evidence[0]}
+    rows = [
+        {"id": str(n), "group": "IsRel", "instruction": QUESTION, "evidence": one}
+        for n, one in enumerate(evidence)
+    ]
+    supported = {
+        "id": "2",
+        "group": "IsSup",
+        "instruction": QUESTION,
+        "output": "The Seine.",
+        "evidence": evidence[0],
+    }
     cases.write_text("".join(json.dumps(row) + "\n" for row in [*rows, supported]))
     with ChatServer(model(logprobs=True)) as server:
-        judges = [f"prompt_{group}:any-model@{server.url}" for group in ("isrel", "issup")]
+        judges = [
+            f"prompt_{group}:any-model@{server.url}" for group in ("isrel", "issup")
+        ]
         options = [option for judge in judges for option in ("--judge", judge)]
-        done = CliRunner().invoke(critic, ["label", str(cases), *options, "-o", str(tmp_path / "out")])
+        done = CliRunner().invoke(
+            critic, ["label", str(cases), *options, "-o", str(tmp_path / "out")]
+        )
     assert done.exit_code == 0, done.output
-    labelled = [json.loads(line) for line in (tmp_path / "out" / "labelled.jsonl").read_text().splitlines()]
-    assert [row["label"] for row in labelled] == ["Relevant", "Irrelevant", "Fully supported"]
+    labelled = [
+        json.loads(line)
+        for line in (tmp_path / "out" / "labelled.jsonl").read_text().splitlines()
+    ]
+    assert [row["label"] for row in labelled] == [
+        "Relevant",
+        "Irrelevant",
+        "Fully supported",
+    ]

@@ -36,7 +36,12 @@ from selfrag.decoding.segments import LEAST_COVERAGE
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import Record, judge_judgments
 from selfrag.evaluation.metrics.entailment import entails
-from selfrag.intrinsics import Answerability, ContextRelevance, HallucinationDetection, Uncertainty
+from selfrag.intrinsics import (
+    Answerability,
+    ContextRelevance,
+    HallucinationDetection,
+    Uncertainty,
+)
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.intrinsics.named import open_named
 from selfrag.judges.asking import JudgeScorer
@@ -54,7 +59,9 @@ from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
 
 pytestmark = pytest.mark.engine
-RADIUM = Passage("radium", "Radium was discovered by Marie and Pierre Curie. It glows.", "Radium")
+RADIUM = Passage(
+    "radium", "Radium was discovered by Marie and Pierre Curie. It glows.", "Radium"
+)
 TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
 QUESTION, REPLY = "Who discovered radium?", "Marie Curie discovered radium."
 TURNS = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": REPLY}]
@@ -94,23 +101,48 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     nli = tiny_judges.save_classifier(folder / "nli")
     (folder / "own_judge.py").write_text(OWN)
     names = [name for name in JUDGES[:10] if "adapter" not in name]
-    with pytest.MonkeyPatch.context() as patch, ChatServer(lambda body: said("yes")) as server:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ChatServer(lambda body: said("yes")) as server,
+    ):
         patch.chdir(folder)
         patch.syspath_prepend(folder)
         patch.delenv("OPENAI_API_KEY", raising=False)
-        loaded = [*names, f"nli=nli:{nli}", f"endpoint=judge:m@{server.url}/v1", "own_judge:SHOUTING"]
-        rag = SelfRAG.from_pretrained(model, engine="transformers", judges=loaded, adapters={"faith": str(adapter)})
+        loaded = [
+            *names,
+            f"nli=nli:{nli}",
+            f"endpoint=judge:m@{server.url}/v1",
+            "own_judge:SHOUTING",
+        ]
+        rag = SelfRAG.from_pretrained(
+            model,
+            engine="transformers",
+            judges=loaded,
+            adapters={"faith": str(adapter)},
+        )
         codec = PromptCodec.from_tokenizer(load_tokenizer(model))
-        critics = [StudentJudge(group, codec, rag.engine) for group in ("IsSup", "IsRel")]
+        critics = [
+            StudentJudge(group, codec, rag.engine) for group in ("IsSup", "IsRel")
+        ]
         executor = EngineExecutor(rag.engine, load_tokenizer(model))
-        faith = HallucinationDetection.on(executor, adapter="faith", name="hallucination_detection.adapter")
+        faith = HallucinationDetection.on(
+            executor, adapter="faith", name="hallucination_detection.adapter"
+        )
         asked = PromptedJudge(executor, CODEC, ENTAILMENT, adapter="faith")
         asked.name = "adapter"
-        function = FunctionJudge("function", ISSUP, lambda inputs: [(0.7, 0.2, 0.1) for _ in inputs])
+        function = FunctionJudge(
+            "function", ISSUP, lambda inputs: [(0.7, 0.2, 0.1) for _ in inputs]
+        )
         certainty = TraceCertainty(ScoreCalibrator((0.0, 3.0), (0.1, 0.9)))
         certainty.name = "certainty"
         rag.judges = (*rag.judges, *critics, faith, asked, function, certainty)
-        yield {"rag": rag, "model": model, "nli": nli, "url": server.url, "folder": folder}
+        yield {
+            "rag": rag,
+            "model": model,
+            "nli": nli,
+            "url": server.url,
+            "folder": folder,
+        }
         rag.close()
 
 
@@ -119,7 +151,14 @@ def of(world: dict[str, Any], name: str) -> Judge:
     return judge
 
 
-MADE_IN_PYTHON = {"hallucination_detection.adapter", "adapter", "critic-issup", "critic-isrel", "function", "certainty"}
+MADE_IN_PYTHON = {
+    "hallucination_detection.adapter",
+    "adapter",
+    "critic-issup",
+    "critic-isrel",
+    "function",
+    "certainty",
+}
 FINISHED, WRITTEN = "of a finished answer", "judges what is written"
 """Why a cell cannot be."""
 
@@ -130,7 +169,9 @@ def alone(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
         assert reflection.reason  # no answer of a decoder to judge
         return
     assert reflection.judgments, reflection.reason
-    assert all(math.fsum(one.distribution) == pytest.approx(1) for one in reflection.judgments)
+    assert all(
+        math.fsum(one.distribution) == pytest.approx(1) for one in reflection.judgments
+    )
 
 
 def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
@@ -146,7 +187,17 @@ def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> 
     given = [spec, QUESTION, *response, "--passage", RADIUM.text]
     printed, refused = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(refused):
-        code = main(["judge", *given, "--model", str(world["model"]), "--engine", "transformers", "--json"])
+        code = main(
+            [
+                "judge",
+                *given,
+                "--model",
+                str(world["model"]),
+                "--engine",
+                "transformers",
+                "--json",
+            ]
+        )
     if judge.name in MADE_IN_PYTHON:
         assert (code, len(refused.getvalue().splitlines())) == (2, 1)
         return
@@ -155,9 +206,15 @@ def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> 
 
 
 def over_http(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
-    body = {"judge": judge.name, "messages": TURNS, "passages": [{"id": "radium", "text": RADIUM.text}]}
+    body = {
+        "judge": judge.name,
+        "messages": TURNS,
+        "passages": [{"id": "radium", "text": RADIUM.text}],
+    }
     service = Service(world["rag"])
-    reply = TestClient(create_app(service), base_url="http://127.0.0.1").post("/v1/judge", json=body)
+    reply = TestClient(create_app(service), base_url="http://127.0.0.1").post(
+        "/v1/judge", json=body
+    )
     assert reply.status_code == 200, reply.text
     here = world["rag"].judge(judge, TURNS, [Passage("radium", RADIUM.text)]).as_dict()
     there = reply.json()
@@ -175,7 +232,9 @@ def close(one: Any, other: Any) -> None:
         for mine, theirs in zip(one, other, strict=True):
             close(mine, theirs)
     else:
-        assert one == (pytest.approx(other, abs=1e-4) if isinstance(other, float) else other)
+        assert one == (
+            pytest.approx(other, abs=1e-4) if isinstance(other, float) else other
+        )
 
 
 def typed(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
@@ -203,7 +262,9 @@ def generated(world: dict[str, Any], **options: Any) -> Any:
 
 
 def as_a_term(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
-    answer = generated(world, judges=[judge.name], weights=Weights(judges={judge.name: 2.0}))
+    answer = generated(
+        world, judges=[judge.name], weights=Weights(judges={judge.name: 2.0})
+    )
     nodes = [node for node in answer.trace.nodes if node.text.strip()]
     assert nodes
     for node in nodes:
@@ -211,23 +272,40 @@ def as_a_term(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
         known = node.judges[judge.name]
         plain = generated(world).trace.nodes[node.id]
         if known is not None:
-            assert node.score == pytest.approx(expected_score(node, {judge.name: (2.0, known)}))
+            assert node.score == pytest.approx(
+                expected_score(node, {judge.name: (2.0, known)})
+            )
         assert plain.text == node.text
 
 
 def expected_score(node: Any, extra: dict[str, tuple[float, Judgment]]) -> float:
     """Eq. 4 by hand: the likelihood, and every defined critique times its weight, scaled to the sum of all weights."""
     weights = {Role.RELEVANCE: 1.0, Role.SUPPORT: 1.0, Role.UTILITY: 0.5}
-    terms = [(weights[role], one.score) for role, one in node.judgments.items() if one is not None and seen(one)]
-    terms += [(weight, judgment.score) for weight, judgment in extra.values() if seen(judgment)]
+    terms = [
+        (weights[role], one.score)
+        for role, one in node.judgments.items()
+        if one is not None and seen(one)
+    ]
+    terms += [
+        (weight, judgment.score)
+        for weight, judgment in extra.values()
+        if seen(judgment)
+    ]
     total = sum(weights.values()) + sum(weight for weight, _ in extra.values())
     present = sum(weight for weight, _ in terms)
-    return node.likelihood + (sum(weight * score for weight, score in terms) * total / present if present else 0.0)
+    return node.likelihood + (
+        sum(weight * score for weight, score in terms) * total / present
+        if present
+        else 0.0
+    )
 
 
 def seen(judgment: Judgment) -> bool:
     """Whether the model expected a reflection token there at all."""
-    return judgment.source is not JudgmentSource.TOKEN or judgment.coverage >= LEAST_COVERAGE
+    return (
+        judgment.source is not JudgmentSource.TOKEN
+        or judgment.coverage >= LEAST_COVERAGE
+    )
 
 
 def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
@@ -248,7 +326,9 @@ def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) 
 def as_a_guardrail(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     answer = generated(world, guardrails=[f"{judge.name}<2:drop"])
     decisions = answer.trace.decisions
-    assert any(name == judge.name for decision in decisions for name, _ in decision.guardrails)
+    assert any(
+        name == judge.name for decision in decisions for name, _ in decision.guardrails
+    )
     assert answer.abstained  # no score reaches 2, so every passage is left out
 
 
@@ -267,7 +347,9 @@ def as_a_critic(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
 
     options = AugmentOptions(gold="only")
     source: Any = Pairs()
-    manifest = augment_pairs(source, tmp_path / "out", augment_locally(critic, None, options), options)
+    manifest = augment_pairs(
+        source, tmp_path / "out", augment_locally(critic, None, options), options
+    )
     assert manifest["counts"]["items"] == 1
     written = (tmp_path / "out/provenance.jsonl").read_text()
     if judge.name.startswith(MAYBE_NA) and not written:
@@ -280,7 +362,9 @@ def as_a_labeller(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     group = group_of(judge)
     case = Case(group, QUESTION, "", "" if group == "IsRel" else REPLY, RADIUM)
     teacher = JudgeTeacher(Critic({group: judge}, judge.engine or world["rag"].engine))
-    rows = label_questions([UnlabelledCase("q1", case)], teacher, tmp_path / "labels").rows
+    rows = label_questions(
+        [UnlabelledCase("q1", case)], teacher, tmp_path / "labels"
+    ).rows
     if judge.name.startswith(MAYBE_NA) and not rows:
         return
     (row,) = rows
@@ -293,7 +377,12 @@ def as_a_metric(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     item = Item("i1", QUESTION, True, answers=("Curie",), task="short_qa")
     record = Record(item, Output(REPLY, read=("radium",)), {"radium": RADIUM})
     judged = judge_judgments([record], judge)
-    values = [value for column in judged.parts.values() for value in column.values() if value is not None]
+    values = [
+        value
+        for column in judged.parts.values()
+        for value in column.values()
+        if value is not None
+    ]
     assert all(math.isfinite(part) for part, _ in values)
     assert values or judge.name.startswith(MAYBE_NA)
     if judge.role is Role.SUPPORT:
@@ -308,7 +397,9 @@ def copy_on(judge: Judge, engine: Any) -> Judge:
 
 
 def as_a_reranker(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
-    ((radium, tea),) = JudgeScorer(judge, world["rag"].engine)([QUESTION], [[RADIUM, TEA]])
+    ((radium, tea),) = JudgeScorer(judge, world["rag"].engine)(
+        [QUESTION], [[RADIUM, TEA]]
+    )
     assert math.isfinite(radium)
     assert math.isfinite(tea)
 
@@ -321,16 +412,46 @@ PLACES: dict[str, tuple[Callable[..., None], Callable[[Judge], str | None]]] = {
     "command line": (on_the_command_line, lambda judge: None),
     "http": (over_http, lambda judge: None),
     "typed intrinsic": (typed, lambda judge: None),
-    "score term": (as_a_term, lambda judge: FINISHED if judge.scope is Scope.FINISHED else None),
-    "in place": (in_place_of_a_critique, lambda judge: FINISHED if judge.scope is Scope.FINISHED else None),
+    "score term": (
+        as_a_term,
+        lambda judge: FINISHED if judge.scope is Scope.FINISHED else None,
+    ),
+    "in place": (
+        in_place_of_a_critique,
+        lambda judge: FINISHED if judge.scope is Scope.FINISHED else None,
+    ),
     "guardrail": (
         as_a_guardrail,
-        lambda judge: FINISHED if judge.scope is Scope.FINISHED else WRITTEN if judge.role is Role.SUPPORT else None,
+        lambda judge: (
+            FINISHED
+            if judge.scope is Scope.FINISHED
+            else WRITTEN
+            if judge.role is Role.SUPPORT
+            else None
+        ),
     ),
-    "critic augment": (as_a_critic, lambda judge: None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP),
-    "critic label": (as_a_labeller, lambda judge: None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP),
-    "metric": (as_a_metric, lambda judge: "no figure of an answer" if judge.scope is Scope.FINISHED else None),
-    "reranker": (as_a_reranker, lambda judge: None if judge.scope is Scope.PASSAGE else WRITTEN),
+    "critic augment": (
+        as_a_critic,
+        lambda judge: (
+            None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP
+        ),
+    ),
+    "critic label": (
+        as_a_labeller,
+        lambda judge: (
+            None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP
+        ),
+    ),
+    "metric": (
+        as_a_metric,
+        lambda judge: (
+            "no figure of an answer" if judge.scope is Scope.FINISHED else None
+        ),
+    ),
+    "reranker": (
+        as_a_reranker,
+        lambda judge: None if judge.scope is Scope.PASSAGE else WRITTEN,
+    ),
 }
 
 
@@ -351,10 +472,14 @@ def test_a_judge_takes_its_place_or_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(world: dict[str, Any]) -> None:
+def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
+    world: dict[str, Any],
+) -> None:
     """From the adapter's own probabilities, asked by itself; the critique's weight is that of IsSup."""
     name = "adapter"
-    answer = generated(world, judges=[f"{name}=issup"], weights=Weights(isrel=1, issup=3, isuse=0))
+    answer = generated(
+        world, judges=[f"{name}=issup"], weights=Weights(isrel=1, issup=3, isuse=0)
+    )
     checked = 0
     for node in answer.trace.nodes:
         if node.passage is None or not node.text.strip():
@@ -370,13 +495,19 @@ def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(world: d
         if relevance is not None and seen(relevance):
             terms.append((1.0, relevance.score))
         weight = sum(weight for weight, _ in terms)
-        support = sum(weight * score for weight, score in terms) * 4.0 / weight if terms else 0.0
+        support = (
+            sum(weight * score for weight, score in terms) * 4.0 / weight
+            if terms
+            else 0.0
+        )
         assert node.score == pytest.approx(node.likelihood + support, abs=1e-4)
         checked += bool(scores)
     assert checked
 
 
-def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for option in ("--judge uncertainty", "--judge query_rewrite"):
         assert main(["ask", "Who?", "--model", "demo", *option.split()]) == 2
         error = capsys.readouterr().err

@@ -18,8 +18,14 @@ def test_a_site_is_a_slice_of_a_message_or_a_passage() -> None:
     question = STATE.in_message(SiteKind.QUERY, 0, 0, 4)
     evidence = STATE.in_passage(SiteKind.PASSAGE, 0)
     assert question.as_dict() == {"begin": 0, "end": 4, "text": "Who?"}
-    assert (str(question), str(evidence)) == ("query 0:4 of message 0", "passage 0:10 of passage 0")
-    assert (STATE.original(question), STATE.original(evidence)) == ("Who? I ask.", "By Goethe.")
+    assert (str(question), str(evidence)) == (
+        "query 0:4 of message 0",
+        "passage 0:10 of passage 0",
+    )
+    assert (STATE.original(question), STATE.original(evidence)) == (
+        "Who? I ask.",
+        "By Goethe.",
+    )
     assert STATE.holds(question)
     assert not STATE.holds(Site(SiteKind.QUERY, 0, 4, "How?", message=0))
     assert STATE.original(Site(SiteKind.PASSAGE, 0, 1, "x", passage=1)) == ""

@@ -13,13 +13,36 @@ from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.common.errors import UserError, VocabularyError
 from selfrag.reflection.judgment import Judgment, JudgmentSource
-from selfrag.reflection.labels import CRITIQUES, GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, TOKENS, LabelSet, Role, group
-from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record, read_scalings
+from selfrag.reflection.labels import (
+    CRITIQUES,
+    GROUPS,
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    TOKENS,
+    LabelSet,
+    Role,
+    group,
+)
+from selfrag.reflection.vocabulary import (
+    STORED,
+    Scaling,
+    Vocabulary,
+    as_record,
+    read_scalings,
+)
 from selfrag.reflection.weights import Weights
 
 # The table of section 1.1 of the reference: ids of selfrag/selfrag_llama2_7b and 13b.
 PUBLISHED = (
-    *("[No Retrieval]", "[Retrieval]", "[Continue to Use Evidence]", "[Irrelevant]", "[Relevant]"),
+    *(
+        "[No Retrieval]",
+        "[Retrieval]",
+        "[Continue to Use Evidence]",
+        "[Irrelevant]",
+        "[Relevant]",
+    ),
     *("<paragraph>", "</paragraph>", *(f"[Utility:{i}]" for i in range(1, 6))),
     *("[Fully supported]", "[Partially supported]", "[No support / Contradictory]"),
 )
@@ -31,14 +54,22 @@ LLAMA_2 = {token: 32000 + i for i, token in enumerate(PUBLISHED)}
 
 def test_appending_to_llama_2_gives_the_published_ids() -> None:
     words = {f"▁w{i}": i for i in range(3, 32000)}
-    tokenizer = LlamaTokenizerFast(vocab={"<unk>": 0, "<s>": 1, "</s>": 2, **words}, merges=[])
+    tokenizer = LlamaTokenizerFast(
+        vocab={"<unk>": 0, "<s>": 1, "</s>": 2, **words}, merges=[]
+    )
     tiny.with_reflection_tokens(tokenizer)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    assert (dict(vocabulary.ids), vocabulary.eos_id, len(tokenizer)) == (LLAMA_2, 2, 32016)
+    assert (dict(vocabulary.ids), vocabulary.eos_id, len(tokenizer)) == (
+        LLAMA_2,
+        2,
+        32016,
+    )
 
 
-@pytest.mark.parametrize("make", [tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer])
+@pytest.mark.parametrize(
+    "make", [tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer]
+)
 def test_any_family_binds_and_brings_its_scalings(make, tmp_path) -> None:
     """Defect 26: not only one tokenizer class."""
     tokenizer, size = make(), len(make(reflection=False))
@@ -53,7 +84,13 @@ def test_any_family_binds_and_brings_its_scalings(make, tmp_path) -> None:
 
 def test_what_a_tokenizer_lacks_is_listed() -> None:
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.add_tokens([AddedToken(token, special=True) for token in TOKENS[1:] if token != "[Relevant]"])
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, special=True)
+            for token in TOKENS[1:]
+            if token != "[Relevant]"
+        ]
+    )
     said = r"^the tokenizer lacks 2 of 15 reflection tokens: \[No Retrieval\], \[Relevant\];[^\n]*$"
     with pytest.raises(VocabularyError, match=said):
         Vocabulary.from_tokenizer(tokenizer)
@@ -67,7 +104,11 @@ def test_what_a_tokenizer_lacks_is_listed() -> None:
     [
         ({**LLAMA_2, "[Relevant]": 32003}, 2, "share one id"),
         (LLAMA_2, 32001, "share one id"),
-        ({token: i for token, i in LLAMA_2.items() if i != 32006}, 2, "missing: </paragraph>"),
+        (
+            {token: i for token, i in LLAMA_2.items() if i != 32006},
+            2,
+            "missing: </paragraph>",
+        ),
     ],
 )
 def test_ids_are_complete_and_distinct(ids, eos, message) -> None:
@@ -75,7 +116,9 @@ def test_ids_are_complete_and_distinct(ids, eos, message) -> None:
         Vocabulary(ids, eos)
 
 
-def test_groups_have_the_published_ids_in_label_order_and_their_columns_of_watch() -> None:
+def test_groups_have_the_published_ids_in_label_order_and_their_columns_of_watch() -> (
+    None
+):
     vocabulary = Vocabulary(LLAMA_2, eos_id=2)
     assert vocabulary.group(RETRIEVE) == vocabulary.retrieve == (32001, 32000, 32002)
     assert vocabulary.group(ISREL) == (32004, 32003)
@@ -91,16 +134,27 @@ def test_groups_have_the_published_ids_in_label_order_and_their_columns_of_watch
         vocabulary.columns(LabelSet(Role.CERTAINTY, ()))
 
 
-def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_case() -> None:
-    assert dict(zip(ISREL.names, ISREL.values, strict=True)) == {"Relevant": 1, "Irrelevant": 0}
+def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_case() -> (
+    None
+):
+    assert dict(zip(ISREL.names, ISREL.values, strict=True)) == {
+        "Relevant": 1,
+        "Irrelevant": 0,
+    }
     assert (ISSUP.values, ISUSE.values) == ((1, 0.5, 0), (-1, -0.5, 0, 0.5, 1))
     assert CRITIQUES == (ISREL, ISSUP, ISUSE)
     assert ISSUP.index("fully supported") == ISSUP.index("[Fully supported]") == 0
     assert ISUSE.index("5") == ISUSE.index(" [utility:5] ") == 4
     assert (group("ISREL"), group(" retrieve ")) == (ISREL, RETRIEVE)
-    with pytest.raises(UserError, match="unknown issup label 'maybe'; known: 'Fully supported', 'Partially supp"):
+    with pytest.raises(
+        UserError,
+        match="unknown issup label 'maybe'; known: 'Fully supported', 'Partially supp",
+    ):
         ISSUP.index("maybe")
-    with pytest.raises(UserError, match="unknown reflection group 'isfun'; known: retrieve, isrel, issup, isuse"):
+    with pytest.raises(
+        UserError,
+        match="unknown reflection group 'isfun'; known: retrieve, isrel, issup, isuse",
+    ):
         group("isfun")
 
 
@@ -121,28 +175,51 @@ def test_what_is_no_log_probability_is_refused(logprobs, message) -> None:
         Judgment.from_logprobs(ISREL, logprobs, site="here")
 
 
-@given(st.sampled_from(GROUPS), st.lists(st.floats(-700, -3), min_size=5, max_size=5), st.floats(-200, 0))
+@given(
+    st.sampled_from(GROUPS),
+    st.lists(st.floats(-700, -3), min_size=5, max_size=5),
+    st.floats(-200, 0),
+)
 def test_only_ratios_matter(labels, logprobs, shift) -> None:
     logprobs = logprobs[: len(labels)]
     judgment = Judgment.from_logprobs(labels, logprobs, site="here")
     assert sum(judgment.distribution) == pytest.approx(1)
     assert 0 <= judgment.coverage <= 1
     assert min(labels.values) - 1e-9 <= judgment.score <= max(labels.values) + 1e-9
-    moved = Judgment.from_logprobs(labels, [value + shift for value in logprobs], site="here")
+    moved = Judgment.from_logprobs(
+        labels, [value + shift for value in logprobs], site="here"
+    )
     assert moved.score == pytest.approx(judgment.score, abs=1e-9)
     assert moved.distribution == pytest.approx(judgment.distribution, abs=1e-9)
 
 
 def test_what_a_judgment_says_of_itself() -> None:
     logs = list(map(math.log, (0.1, 0.25, 0.15)))
-    judgment = Judgment.from_logprobs(ISSUP, logs, site="segment 1", source=JudgmentSource.ADAPTER, evidence="wm1")
-    assert (judgment.label, judgment.mode, judgment.role) == ("Partially supported", 0.5, Role.SUPPORT)
+    judgment = Judgment.from_logprobs(
+        ISSUP, logs, site="segment 1", source=JudgmentSource.ADAPTER, evidence="wm1"
+    )
+    assert (judgment.label, judgment.mode, judgment.role) == (
+        "Partially supported",
+        0.5,
+        Role.SUPPORT,
+    )
     assert judgment.probability("fully supported") == pytest.approx(0.2)  # renormalised
     assert (judgment.coverage, judgment.score) == pytest.approx((0.5, 0.45))
-    assert Judgment(ISREL, "here", (0.5, 0.5), 1.0).label == "Relevant"  # the first of equals
+    assert (
+        Judgment(ISREL, "here", (0.5, 0.5), 1.0).label == "Relevant"
+    )  # the first of equals
     data = json.loads(json.dumps(judgment.as_dict()))
-    assert list(data["distribution"]) == ["Fully supported", "Partially supported", "No support / Contradictory"]
-    assert (data["role"], data["source"], data["site"], data["evidence"]) == ("issup", "adapter", "segment 1", "wm1")
+    assert list(data["distribution"]) == [
+        "Fully supported",
+        "Partially supported",
+        "No support / Contradictory",
+    ]
+    assert (data["role"], data["source"], data["site"], data["evidence"]) == (
+        "issup",
+        "adapter",
+        "segment 1",
+        "wm1",
+    )
 
 
 # --- scalings ------------------------------------------------------------------------------------------------------
@@ -151,11 +228,21 @@ def test_what_a_judgment_says_of_itself() -> None:
 @pytest.mark.parametrize(
     ("scaling", "given", "found"),
     [
-        (Scaling(2.0), (0.81, 0.09, 0.1), (0.9 / 1.51623, 0.3 / 1.51623, 0.31623 / 1.51623)),  # roots
-        (Scaling(1.0, (0.0, math.log(4), 5.0)), (0.8, 0.2, 0.0), (0.5, 0.5, 0.0)),  # what has none gets none
+        (
+            Scaling(2.0),
+            (0.81, 0.09, 0.1),
+            (0.9 / 1.51623, 0.3 / 1.51623, 0.31623 / 1.51623),
+        ),  # roots
+        (
+            Scaling(1.0, (0.0, math.log(4), 5.0)),
+            (0.8, 0.2, 0.0),
+            (0.5, 0.5, 0.0),
+        ),  # what has none gets none
     ],
 )
-def test_a_temperature_of_two_takes_the_root_and_a_bias_multiplies_the_odds(scaling, given, found) -> None:
+def test_a_temperature_of_two_takes_the_root_and_a_bias_multiplies_the_odds(
+    scaling, given, found
+) -> None:
     judged = scaling(Judgment(ISSUP, "here", given, 0.7))
     assert judged.distribution == pytest.approx(found, abs=1e-5)
     assert (judged.coverage, judged.site) == (0.7, "here")
@@ -187,7 +274,15 @@ def test_a_bad_record_is_one_line(record) -> None:
 numbers = st.one_of(st.floats(-1e6, 1e6), st.integers(-(10**6), 10**6))
 
 
-@given(st.builds(Weights, numbers, numbers, numbers, st.dictionaries(st.sampled_from(["nli", "a.b-c_1"]), numbers)))
+@given(
+    st.builds(
+        Weights,
+        numbers,
+        numbers,
+        numbers,
+        st.dictionaries(st.sampled_from(["nli", "a.b-c_1"]), numbers),
+    )
+)
 def test_the_canonical_string_of_weights_parses_back(weights) -> None:
     again = Weights.parse(str(weights))
     assert again == weights
@@ -195,14 +290,30 @@ def test_the_canonical_string_of_weights_parses_back(weights) -> None:
 
 
 def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
-    assert str(Weights(1e6, -2.0, 1e-9)) == "isrel=1000000,issup=-2,isuse=1e-09"  # the shortest that parse back
-    with pytest.raises(UserError, match=r"weight issup=1\.1e\+06: give a number from -1e\+06 to 1e\+06"):
+    assert (
+        str(Weights(1e6, -2.0, 1e-9)) == "isrel=1000000,issup=-2,isuse=1e-09"
+    )  # the shortest that parse back
+    with pytest.raises(
+        UserError, match=r"weight issup=1\.1e\+06: give a number from -1e\+06 to 1e\+06"
+    ):
         Weights(issup=1.1e6)
-    assert str(Weights(judges={"nli": 0.5, "citations": 2})) == "isrel=1,issup=1,isuse=0.5,+citations=2,+nli=0.5"
+    assert (
+        str(Weights(judges={"nli": 0.5, "citations": 2}))
+        == "isrel=1,issup=1,isuse=0.5,+citations=2,+nli=0.5"
+    )
     assert Weights().as_dict() == {"isrel": 1.0, "issup": 1.0, "isuse": 0.5}
     for text in ("", ",", " isuse = 0.5 ,, isrel=1"):
         assert Weights.parse(text) == Weights()
-    for text in ("isfun=1", "isrel", "isrel=", "isrel=1=2", "isrel=1,isrel=2", "isrel=nan", "isuse=inf", "=1"):
+    for text in (
+        "isfun=1",
+        "isrel",
+        "isrel=",
+        "isrel=1=2",
+        "isrel=1,isrel=2",
+        "isrel=nan",
+        "isuse=inf",
+        "=1",
+    ):
         with pytest.raises(UserError, match=r"weight|not a number"):
             Weights.parse(text)
 
@@ -210,8 +321,14 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        *(({"issup": value}, r"weight issup=.* is not a finite number") for value in (math.nan, "1", True)),
-        *(({"judges": {name: 1.0}}, "no name of a judge") for name in ("", "a b", "isrel", 3)),
+        *(
+            ({"issup": value}, r"weight issup=.* is not a finite number")
+            for value in (math.nan, "1", True)
+        ),
+        *(
+            ({"judges": {name: 1.0}}, "no name of a judge")
+            for name in ("", "a b", "isrel", 3)
+        ),
         *(({"judges": joined}, "give names of judges") for joined in (3, "nli")),
     ],
 )

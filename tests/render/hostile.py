@@ -3,7 +3,8 @@
 SCRIPT = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 HOSTILE = {
     "script": SCRIPT,
-    "closing": "</details></article></div></bdi></title></style></textarea><h1>taken</h1>" + SCRIPT,
+    "closing": "</details></article></div></bdi></title></style></textarea><h1>taken</h1>"
+    + SCRIPT,
     "style": "</style><style>body{display:none}</style><link rel=stylesheet href=https://example.org/x.css>",
     "quotes": "\" onclick=\"document.title='taken'\" x='",
     "entity": "&lt;script&gt;&#60;b&#62;&amp;",

@@ -6,7 +6,9 @@ import re
 from html.parser import HTMLParser
 
 VOID = {"meta", "input", "br", "img"}
-UNSEEN = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ufeff\ud800-\udfff]"
+UNSEEN = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ufeff\ud800-\udfff]"
+)
 """Characters that may not be on a page: a reader could not see them, or they turn the writing direction."""
 
 
@@ -52,7 +54,9 @@ class Structure(HTMLParser):
         return [value for _, attrs in self.tags for key, value in attrs if key == name]
 
     def text(self, tag=None):
-        return "".join(data for where, data in self.texts if tag is None or where == tag)
+        return "".join(
+            data for where, data in self.texts if tag is None or where == tag
+        )
 
     def check_inert(self, tags, attributes):
         """Nothing but these tags and attributes, all closed; links stay on the page; the style asks for nothing."""
@@ -60,13 +64,19 @@ class Structure(HTMLParser):
         assert not self.open
         assert not self.other  # no comment, no processing instruction
         assert {tag for tag, _ in self.tags} <= set(tags.split())
-        assert {name for _, attrs in self.tags for name, _ in attrs} <= set(attributes.split())
+        assert {name for _, attrs in self.tags for name, _ in attrs} <= set(
+            attributes.split()
+        )
         ids = self.values("id")
         assert len(ids) == len(set(ids))
-        assert all(value.startswith("#") and value[1:] in ids for value in self.values("href"))
+        assert all(
+            value.startswith("#") and value[1:] in ids for value in self.values("href")
+        )
         assert not re.search(r"url|@import|expression|http|//", self.text("style"))
 
     def unseen(self):
         """What a reader could not see, in texts and spoken names."""
         spoken = [*self.values("aria-label"), *self.values("alt")]
-        return re.findall(UNSEEN, "".join([*(data for _, data in self.texts), *map(str, spoken)]))
+        return re.findall(
+            UNSEEN, "".join([*(data for _, data in self.texts), *map(str, spoken)])
+        )

@@ -16,14 +16,19 @@ def test_what_can_be_seen_is_kept_as_it_is_and_the_rest_shown_by_its_code(text):
     assert visible(shown) == shown
     seen = "".join(c for c in text.replace("\r\n", "\n") if c in shown or c == "\n")
     assert seen in (shown, re.sub(r"\u27e8U\+[0-9A-F]{4,6}\u27e9", "", shown))
-    assert visible("a\u202eb\x1bc\u200bd\ud83de") == "a⟨U+202E⟩b⟨U+001B⟩c⟨U+200B⟩d⟨U+D83D⟩e"
+    assert (
+        visible("a\u202eb\x1bc\u200bd\ud83de")
+        == "a⟨U+202E⟩b⟨U+001B⟩c⟨U+200B⟩d⟨U+D83D⟩e"
+    )
     assert visible(joined := "\u0645\u06cc\u200c\u062e\u0648\tx\ny") == joined
     assert inert("<\"'&>") == "&lt;&quot;&#x27;&amp;&gt;"
 
 
 def luminance(colour):
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -34,11 +39,20 @@ def contrast(one, other):
 
 def test_texts_have_enough_contrast():
     pairs = [
-        (theme[text], theme[on]) for theme in (LIGHT, DARK) for text in ("ink", "dim", "link") for on in ("page", "box")
+        (theme[text], theme[on])
+        for theme in (LIGHT, DARK)
+        for text in ("ink", "dim", "link")
+        for on in ("page", "box")
     ]
     for colours in COLOURS.values():
         pairs += [colours.light, colours.dark, (colours.bar, "#000000")]
-        assert min(contrast(colours.bar, LIGHT["page"]), contrast(colours.bar, DARK["page"])) >= 2.0
+        assert (
+            min(
+                contrast(colours.bar, LIGHT["page"]),
+                contrast(colours.bar, DARK["page"]),
+            )
+            >= 2.0
+        )
     assert min(contrast(*pair) for pair in pairs) >= 4.5  # WCAG 2.2, level AA
 
 
@@ -49,7 +63,9 @@ def test_a_page_runs_nothing_and_fetches_nothing():
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'unsafe-inline';")
     assert "img-src" not in plain
-    assert "img-src data:" in pictured  # parts of the file itself, and nothing from anywhere else
+    assert (
+        "img-src data:" in pictured
+    )  # parts of the file itself, and nothing from anywhere else
     assert "<title>T &lt;i&gt;</title>" in plain
     rule = picked_out("show-x", "article:not(.is-x)")
     assert rule == "body:has(#show-x:checked) article:not(.is-x) { display: none }"

@@ -9,7 +9,9 @@ from selfrag.cli.index import app
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        app, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def said(*arguments):
@@ -22,6 +24,10 @@ def said(*arguments):
 def files(tmp_path, monkeypatch):
     """Names of the files, in the folder in which the test runs."""
     monkeypatch.chdir(tmp_path)
-    Path("facts.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n')
-    Path("guide.md").write_text("# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30)
+    Path("facts.jsonl").write_text(
+        '{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n'
+    )
+    Path("guide.md").write_text(
+        "# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30
+    )
     return ["facts.jsonl", "guide.md"]

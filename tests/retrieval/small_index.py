@@ -28,9 +28,15 @@ class WordEncoder:
         vectors = np.zeros((len(texts), self.card.dim), np.float32)
         for row, text in enumerate(texts):
             for word in text.lower().split():
-                seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little")
-                vectors[row] += np.random.default_rng(seed).standard_normal(self.card.dim, dtype=np.float32)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+                seed = int.from_bytes(
+                    hashlib.blake2b(word.encode(), digest_size=4).digest(), "little"
+                )
+                vectors[row] += np.random.default_rng(seed).standard_normal(
+                    self.card.dim, dtype=np.float32
+                )
+        return vectors / np.maximum(
+            np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6
+        )
 
 
 @pytest.fixture

@@ -13,12 +13,32 @@ from selfrag.cli.main import main
 
 
 def test_build_then_search(files, tiny_bert):
-    built = said("build", *files, "-o", "index", "--encoder", tiny_bert, "--words", 50, "--overlap", 2)
-    assert re.fullmatch(rf"\d+ passages in index, encoded by {tiny_bert.parent.name}/{tiny_bert.name}\n", built)
-    assert re.match(r"1\. \[-?\d+\.\d{3}\] \S+  \w+\n   \w.*\n2\.", said("search", "index", "honey", "-k", 2))
+    built = said(
+        "build",
+        *files,
+        "-o",
+        "index",
+        "--encoder",
+        tiny_bert,
+        "--words",
+        50,
+        "--overlap",
+        2,
+    )
+    assert re.fullmatch(
+        rf"\d+ passages in index, encoded by {tiny_bert.parent.name}/{tiny_bert.name}\n",
+        built,
+    )
+    assert re.match(
+        r"1\. \[-?\d+\.\d{3}\] \S+  \w+\n   \w.*\n2\.",
+        said("search", "index", "honey", "-k", 2),
+    )
     found = json.loads(said("search", "index", "caf\udce9", "-k", 3, "--json"))
     assert (found["query"], len(found["passages"])) == ("caf\ufffd", 3)
-    assert all({"id", "title", "text", "score"} <= set(passage) for passage in found["passages"])
+    assert all(
+        {"id", "title", "text", "score"} <= set(passage)
+        for passage in found["passages"]
+    )
     assert all(len(passage["text"].split()) <= 50 for passage in found["passages"])
     only = json.loads(said("search", "index", "honey", "--where", "year>=1", "--json"))
     assert [passage["id"] for passage in only["passages"]] == ["bee"]
@@ -29,14 +49,25 @@ def test_an_interrupt_is_one_line(files, tiny_bert, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("retrieval.local_encoders.TransformerEncoder.encode_blocks", interrupted)
-    assert main(["index", "build", *files, "-o", "index", "--encoder", str(tiny_bert)]) == 130
+    monkeypatch.setattr(
+        "retrieval.local_encoders.TransformerEncoder.encode_blocks", interrupted
+    )
+    assert (
+        main(["index", "build", *files, "-o", "index", "--encoder", str(tiny_bert)])
+        == 130
+    )
     assert capsys.readouterr().err.splitlines()[-1] == "selfrag: interrupted"
     assert not Path("index").exists()
 
 
-def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(files, tiny_bert, capsys):
-    hostile = {"id": "a\x1b[2J", "title": "\x1b]0;title\x07\nsecond line", "text": "red \x1b[31m \u202e backwards"}
+def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(
+    files, tiny_bert, capsys
+):
+    hostile = {
+        "id": "a\x1b[2J",
+        "title": "\x1b]0;title\x07\nsecond line",
+        "text": "red \x1b[31m \u202e backwards",
+    }
     Path("rows.jsonl").write_text(json.dumps(hostile) + "\n")
     said("build", "rows.jsonl", "-o", "index", "--encoder", tiny_bert)
     shown = said("search", "index", "red")
@@ -52,7 +83,9 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(files, tiny
     assert not {"\x1b", "\x07"} & set(err)
 
 
-def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_bert) -> None:
+def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(
+    files, tiny_bert
+) -> None:
     for file in files:
         os.utime(file, (1, 1))
     build = ["build", *files, "-o", "index", "--encoder", tiny_bert]
@@ -62,23 +95,47 @@ def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_b
     assert json.loads(said(*build, "--json"))["read"] is None
 
 
-def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(files, tiny_bert) -> None:
+def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(
+    files, tiny_bert
+) -> None:
     """The tiny encoder reads few tokens: of these files only the first passage is short enough."""
     done = run("build", *files, "-o", "index", "--encoder", tiny_bert)
     assert done.stderr.splitlines()[-1] == (
         "2 passages are longer than the encoder reads (64 tokens); words search them whole"
     )
-    synced = json.loads(said("sync", "index", *files, "--words", 8, "--overlap", 0, "--json"))
+    synced = json.loads(
+        said("sync", "index", *files, "--words", 8, "--overlap", 0, "--json")
+    )
     assert synced["read"]["long_passages"] == {"count": 0, "max_tokens": 64}
 
 
 def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert) -> None:
     """`add` and `sync` take the bound of the index, or the one that is named."""
     for name in ("long", "more"):
-        Path(f"{name}.jsonl").write_text(json.dumps({"id": name, "text": "word " * 600}))
+        Path(f"{name}.jsonl").write_text(
+            json.dumps({"id": name, "text": "word " * 600})
+        )
     encoder = ["--encoder", tiny_bert]
-    said("build", "facts.jsonl", "-o", "index", "--row-words", 300, "--words", 200, *encoder)
+    said(
+        "build",
+        "facts.jsonl",
+        "-o",
+        "index",
+        "--row-words",
+        300,
+        "--words",
+        200,
+        *encoder,
+    )
     assert said("add", "index", "long.jsonl") == "3 passages added to index\n"
-    assert said("add", "index", "more.jsonl", "--row-words", 700) == "1 passages added to index\n"
+    assert (
+        said("add", "index", "more.jsonl", "--row-words", 700)
+        == "1 passages added to index\n"
+    )
     said("sync", "index", "facts.jsonl", "long.jsonl", "--row-words", 600)
-    assert json.loads(said("sync", "index", "facts.jsonl", "long.jsonl", "--json"))["passages"] == 2
+    assert (
+        json.loads(said("sync", "index", "facts.jsonl", "long.jsonl", "--json"))[
+            "passages"
+        ]
+        == 2
+    )

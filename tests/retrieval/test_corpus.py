@@ -22,7 +22,13 @@ FILLED = TEXT.filter(str.strip)
 
 
 @settings(max_examples=40)
-@given(st.lists(st.builds(Passage, id=FILLED, text=FILLED, title=TEXT), min_size=1, unique_by=lambda p: p.id))
+@given(
+    st.lists(
+        st.builds(Passage, id=FILLED, text=FILLED, title=TEXT),
+        min_size=1,
+        unique_by=lambda p: p.id,
+    )
+)
 def test_what_goes_in_comes_out_in_order(tmp_path_factory, passages):
     corpus = build_corpus(iter(passages), tmp_path_factory.mktemp("corpus") / "c")
     assert list(corpus) == passages
@@ -32,7 +38,10 @@ def test_what_goes_in_comes_out_in_order(tmp_path_factory, passages):
 
 
 def test_rows_are_found_across_record_batches(tmp_path):
-    passages = [Passage(f"p{n}", f"text {n} " + "x" * (3_000_000 * (n % 1000 == 7))) for n in range(5000)]
+    passages = [
+        Passage(f"p{n}", f"text {n} " + "x" * (3_000_000 * (n % 1000 == 7)))
+        for n in range(5000)
+    ]
     corpus = build_corpus(passages, tmp_path / "c")
     assert len(corpus) == 5000
     for row in (0, 7, 8, 2047, 2048, 4095, 4096, 4999):
@@ -46,7 +55,9 @@ def test_the_file_is_memory_mapped_and_opens_as_a_dataset(tmp_path, animals):
     import pyarrow as pa
     from datasets import Dataset
 
-    build_corpus([Passage(str(n), "word " * 2000) for n in range(2000)], tmp_path / "big")
+    build_corpus(
+        [Passage(str(n), "word " * 2000) for n in range(2000)], tmp_path / "big"
+    )
     before = pa.total_allocated_bytes()
     corpus = Corpus.open(tmp_path / "big")
     assert corpus[1999].id == "1999"
@@ -59,9 +70,15 @@ def test_the_file_is_memory_mapped_and_opens_as_a_dataset(tmp_path, animals):
 
 def test_the_digest_follows_the_content(tmp_path, animals):
     cut = [Passage("a", "b", "cd")], [Passage("a", "bc", "d")]
-    corpora = [build_corpus(rows, tmp_path / str(n)) for n, rows in enumerate([animals, animals[::-1], *cut])]
+    corpora = [
+        build_corpus(rows, tmp_path / str(n))
+        for n, rows in enumerate([animals, animals[::-1], *cut])
+    ]
     assert len({corpus.digest for corpus in corpora}) == 4
-    assert build_corpus(animals, tmp_path / "again").digest == Corpus.open(tmp_path / "0").digest
+    assert (
+        build_corpus(animals, tmp_path / "again").digest
+        == Corpus.open(tmp_path / "0").digest
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +87,10 @@ def test_the_digest_follows_the_content(tmp_path, animals):
         ([], "no passages"),
         ([Passage("a", "x"), Passage("b", " ")], "passages: row 2: text is empty"),
         ([Passage("a", "x"), Passage("", "y")], "passages: row 2: id is empty"),
-        ([Passage("a", "x"), Passage("b", "y"), Passage("a", "z")], "row 3: id 'a' is already used at passages: row 1"),
+        (
+            [Passage("a", "x"), Passage("b", "y"), Passage("a", "z")],
+            "row 3: id 'a' is already used at passages: row 1",
+        ),
     ],
 )
 def test_bad_passages_are_refused_and_nothing_is_left(tmp_path, passages, fault):
@@ -82,7 +102,10 @@ def test_bad_passages_are_refused_and_nothing_is_left(tmp_path, passages, fault)
 def test_foreign_places_are_not_written_over(tmp_path, animals):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
-    places = {"thesis": r"holds other files \(chapter1.tex\)", "thesis/chapter1.tex": "is a file"}
+    places = {
+        "thesis": r"holds other files \(chapter1.tex\)",
+        "thesis/chapter1.tex": "is a file",
+    }
     for place, fault in (places | {"thesis/chapter1.tex/c": "cannot write"}).items():
         with pytest.raises(UserError, match=fault):
             build_corpus(animals, tmp_path / place)
@@ -90,17 +113,44 @@ def test_foreign_places_are_not_written_over(tmp_path, animals):
 
 
 def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("retrieval.corpus_writing.hash", lambda identifier: 7, raising=False)
+    monkeypatch.setattr(
+        "retrieval.corpus_writing.hash", lambda identifier: 7, raising=False
+    )
     rows = [Row(Passage(str(n), "text"), Place("a.jsonl", n + 1)) for n in range(5)]
     assert len(build_corpus(rows, tmp_path / "c")) == 5
-    with pytest.raises(UserError, match=r"a\.jsonl:3: id '2' is already used at a\.jsonl:3"):
+    with pytest.raises(
+        UserError, match=r"a\.jsonl:3: id '2' is already used at a\.jsonl:3"
+    ):
         build_corpus([*rows, rows[2]], tmp_path / "c")
 
 
 ROWS = [
-    {"id": "a", "text": "honey one", "year": 2019, "lang": "en", "score": 1, "open": True, "tags": ["x"]},
-    {"id": "b", "text": "honey two", "year": 2020, "lang": "de", "score": 2.5, "open": False, "note": "=1+1"},
-    {"id": "c", "text": "honey three", "year": 2021, "lang": "en", "score": None, "mixed": 3},
+    {
+        "id": "a",
+        "text": "honey one",
+        "year": 2019,
+        "lang": "en",
+        "score": 1,
+        "open": True,
+        "tags": ["x"],
+    },
+    {
+        "id": "b",
+        "text": "honey two",
+        "year": 2020,
+        "lang": "de",
+        "score": 2.5,
+        "open": False,
+        "note": "=1+1",
+    },
+    {
+        "id": "c",
+        "text": "honey three",
+        "year": 2021,
+        "lang": "en",
+        "score": None,
+        "mixed": 3,
+    },
     {"id": "d", "text": "honey four", "lang": "", "mixed": "three", "open": True},
 ]
 
@@ -113,7 +163,9 @@ def jsonl(file, rows):
 @pytest.fixture
 def corpus(tmp_path):
 
-    return build_corpus(read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus")
+    return build_corpus(
+        read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus"
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +183,14 @@ def corpus(tmp_path):
     ],
 )
 def test_conditions(corpus, condition, ids):
-    assert "".join(one.id for one, met in zip(corpus, allowed_rows(corpus, [condition]), strict=True) if met) == ids
+    assert (
+        "".join(
+            one.id
+            for one, met in zip(corpus, allowed_rows(corpus, [condition]), strict=True)
+            if met
+        )
+        == ids
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +200,10 @@ def test_conditions(corpus, condition, ids):
         ("year", "give a condition such as year>=2020"),
         ("year>=abc", "column 'year' holds numbers; >= cannot compare them with abc"),
         ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
-        ("nothing=1", "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year"),
+        (
+            "nothing=1",
+            "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year",
+        ),
         ("tags=x", "no column 'tags'"),
         ("__import__('os').system('true')>=1", "no column"),
     ],
@@ -155,30 +217,48 @@ def test_a_wrong_condition_is_one_line(corpus, condition, fault):
 
 
 def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path):
-    rows = [Row(Passage(str(n), "text"), Place("x", n), {f"c{n}": n} if n > 5 else {}) for n in range(3000)]
+    rows = [
+        Row(Passage(str(n), "text"), Place("x", n), {f"c{n}": n} if n > 5 else {})
+        for n in range(3000)
+    ]
     corpus = build_corpus(rows, tmp_path / "c")
     assert len(corpus.columns()) == 256
     assert allowed_rows(corpus, ["c7=7"]).nonzero()[0].tolist() == [7]
 
 
-def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_change(tmp_path, encoder):
-    index, new = tmp_path / "index", {"id": "e", "text": "honey five", "year": 2030.5, "page": 7}
+def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_change(
+    tmp_path, encoder
+):
+    index, new = (
+        tmp_path / "index",
+        {"id": "e", "text": "honey five", "year": 2030.5, "page": 7},
+    )
     build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
 
     def columns(passage):
         assert Path(passage.metadata["file"]).name in ("rows.jsonl", "more.jsonl")
-        return {name: value for name, value in passage.metadata.items() if name != "file"}
+        return {
+            name: value for name, value in passage.metadata.items() if name != "file"
+        }
 
     def found(*conditions):
         every = [
-            {passage.id: columns(passage) for passage in retriever.where(*conditions)(["honey"], 9)[0]}
-            for retriever in (open_index(index, encoder, mode=mode) for mode in ("dense", "words", "hybrid"))
+            {
+                passage.id: columns(passage)
+                for passage in retriever.where(*conditions)(["honey"], 9)[0]
+            }
+            for retriever in (
+                open_index(index, encoder, mode=mode)
+                for mode in ("dense", "words", "hybrid")
+            )
         ]
         assert every[0] == every[1] == every[2]
         return every[0]
 
     assert set(found()) == {"a", "b", "c", "d"}
-    assert found("year>=2020", "lang=en") == {"c": {"year": 2021, "lang": "en", "mixed": "3"}}
+    assert found("year>=2020", "lang=en") == {
+        "c": {"year": 2021, "lang": "en", "mixed": "3"}
+    }
     assert found("year>3000") == {}
     add_files(index, [jsonl(tmp_path / "more.jsonl", [new])], encoder=encoder)
     remove_passages(index, ["b"])
@@ -193,7 +273,10 @@ def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_ch
 
 
 def test_a_passage_is_the_same_without_its_metadata():
-    bare, full = Passage("e", "honey five"), Passage("e", "honey five", metadata={"page": 7})
+    bare, full = (
+        Passage("e", "honey five"),
+        Passage("e", "honey five", metadata={"page": 7}),
+    )
     assert (full, hash(full), full.key) == (bare, hash(bare), bare.key)
     assert full.as_dict() == {**bare.as_dict(), "metadata": {"page": 7}}
     assert Passage(**json.loads(json.dumps(full.as_dict()))).metadata == {"page": 7}

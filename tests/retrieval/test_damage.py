@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval import Passage, UserError, add_passages, index_passages, open_index, remove_passages
+from retrieval import (
+    Passage,
+    UserError,
+    add_passages,
+    index_passages,
+    open_index,
+    remove_passages,
+)
 from retrieval.corpus import Place, Row
 from retrieval.faiss_files import empty_index
 from retrieval.index import load_manifest
@@ -29,7 +36,9 @@ def refused(index, encoder):
     return message
 
 
-def test_a_file_that_vanishes_while_an_index_is_opened_is_left_alone(index, encoder, monkeypatch):
+def test_a_file_that_vanishes_while_an_index_is_opened_is_left_alone(
+    index, encoder, monkeypatch
+):
     """Another process writes the words of a new generation through temporary files."""
     is_file = Path.is_file
 
@@ -60,13 +69,19 @@ def test_passages_changed_in_their_place_are_found(index, encoder, animals):
     file = index / "corpus" / "passages.arrow"
     file.write_bytes(file.read_bytes().replace(b"honey", b"money"))
     assert "corpus/passages.arrow is not as it was written" in refused(index, encoder)
-    edit(index / "manifest.json", sealed=True, checksums={})  # as in a manifest of an older version
+    edit(
+        index / "manifest.json", sealed=True, checksums={}
+    )  # as in a manifest of an older version
     assert "other passages than were written" in refused(index, encoder)
-    index_passages(animals, index, encoder=encoder)  # the advice, "build it again", works
+    index_passages(
+        animals, index, encoder=encoder
+    )  # the advice, "build it again", works
     assert open_index(index, encoder)(["honey"], 1)[0][0].id == "bee"
 
 
-def test_a_changed_manifest_is_not_believed_also_where_what_it_says_of_itself_fits(index, encoder):
+def test_a_changed_manifest_is_not_believed_also_where_what_it_says_of_itself_fits(
+    index, encoder
+):
     whole, corpus = index / "manifest.json", index / "corpus" / "manifest.json"
     places = ("../other", "/etc", "parts/../../other", "")
     for file, changes in (
@@ -74,17 +89,27 @@ def test_a_changed_manifest_is_not_believed_also_where_what_it_says_of_itself_fi
         (whole, {"encoder__dim": 7}),
         (whole, {"template__query": "{text}"}),
         (whole, {"files": {}}),
-        *((whole, {name: value}) for name in ("passages", "added", "files", "encoder") for value in ("4", None, 2.5)),
+        *(
+            (whole, {name: value})
+            for name in ("passages", "added", "files", "encoder")
+            for value in ("4", None, 2.5)
+        ),
         (whole, {"encoder": {"name": "words"}}),  # has no fingerprint
         (whole, {"files__../../etc/passwd": 1}),
-        *((whole, {"added": [{"name": place, "passages": 5, "corpus": ""}]}) for place in places),
+        *(
+            (whole, {"added": [{"name": place, "passages": 5, "corpus": ""}]})
+            for place in places
+        ),
         (corpus, {"passages": 6}),
         (corpus, {"digest": "f" * 32}),
     ):
         before = file.read_bytes()
         edit(file, sealed=file == whole, **changes)
         message = refused(index, encoder)
-        assert not isinstance(changes.get("added"), list) or "is not the folder of a segment" in message
+        assert (
+            not isinstance(changes.get("added"), list)
+            or "is not the folder of a segment" in message
+        )
         file.write_bytes(before)
     edit(whole, template__query="passage: {query}")
     assert "was changed after it was written" in refused(index, encoder)
@@ -95,9 +120,20 @@ def test_vectors_that_are_no_numbers_or_of_another_shape_are_found(index, encode
     good = np.load(file)
     bad = good.copy()
     bad[2, 3] = np.nan
-    for vectors in (bad, good[:4], good[:, :8], np.asfortranarray(good), good.view(">f4"), good[0]):
+    for vectors in (
+        bad,
+        good[:4],
+        good[:, :8],
+        np.asfortranarray(good),
+        good.view(">f4"),
+        good[0],
+    ):
         np.save(file, vectors)
-        edit(index / "manifest.json", sealed=True, **{"files__vectors.npy": file.stat().st_size})
+        edit(
+            index / "manifest.json",
+            sealed=True,
+            **{"files__vectors.npy": file.stat().st_size},
+        )
         refused(index, encoder)
 
 
@@ -105,7 +141,10 @@ def test_vectors_that_are_no_numbers_or_of_another_shape_are_found(index, encode
 def whole(tmp_path_factory, make_encoder):
     """An index with all that one can hold, and its encoder."""
     encoder, index = make_encoder(), tmp_path_factory.mktemp("whole") / "index"
-    rows = [Row(Passage(f"p{n}", f"honey {n}"), Place("x", n), {"year": n}) for n in range(300)]
+    rows = [
+        Row(Passage(f"p{n}", f"honey {n}"), Place("x", n), {"year": n})
+        for n in range(300)
+    ]
     index_passages(rows, index, encoder=encoder, kind="rabitq")
     add_passages(index, [Passage("new", "honey")], encoder=encoder)
     remove_passages(index, ["p7"])
@@ -127,7 +166,13 @@ def test_something_else_in_the_place_of_any_file(tmp_path, whole):
     index, encoder = tmp_path / "index", whole[1]
     shutil.copytree(whole[0], index)
     names = ["manifest.json", *load_manifest(index).files]
-    for part in ("-segment/", "-removed.npy", "-dense.faiss", "-words/", "metadata.arrow"):
+    for part in (
+        "-segment/",
+        "-removed.npy",
+        "-dense.faiss",
+        "-words/",
+        "metadata.arrow",
+    ):
         assert any(part in name for name in names)
     for file in (index / name for name in names):
         good = file.read_bytes()
@@ -187,15 +232,25 @@ def test_crafted_faiss_files_end_in_one_line_and_never_in_a_crash(tmp_path):
     assert int(done.stdout) > 20
 
 
-@pytest.mark.parametrize("header", ["(" * 90, "{'descr': '<f4', 'shape': (0, 8)", "[" * 9000, "{'shape': (9, 1e9)}"])
+@pytest.mark.parametrize(
+    "header",
+    ["(" * 90, "{'descr': '<f4', 'shape': (0, 8)", "[" * 9000, "{'shape': (9, 1e9)}"],
+)
 def test_crafted_vector_files_end_in_one_line(tmp_path, header):
     file = tmp_path / "vectors.npy"
-    file.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(64))
+    file.write_bytes(
+        b"\x93NUMPY\x01\x00"
+        + len(header).to_bytes(2, "little")
+        + header.encode()
+        + bytes(64)
+    )
     with pytest.raises(UserError, match="not a readable vector file"):
         FlatIndex.open(file)
 
 
-@pytest.mark.parametrize("factory", ["HNSW0", "PQ0", "PQ32x24", "IVF4," * 60 + "Flat", "IVF999999999,Flat"])
+@pytest.mark.parametrize(
+    "factory", ["HNSW0", "PQ0", "PQ32x24", "IVF4," * 60 + "Flat", "IVF999999999,Flat"]
+)
 def test_a_factory_string_of_a_crafted_manifest_takes_no_memory(factory):
     with pytest.raises(UserError, match="kind="):
         empty_index(factory, 32, 600)

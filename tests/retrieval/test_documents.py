@@ -17,7 +17,9 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_read_is_one_line_that_names_the_file(
+    tmp_path: Path, name: str
+) -> None:
     content, said = DAMAGED[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=said) as found:
@@ -71,7 +73,9 @@ def test_markdown_headings_are_titles(tmp_path: Path) -> None:
 
 
 def test_a_long_heading_is_not_repeated_with_every_passage(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("# " + "heading " * 20_000 + "\n\n" + "A short sentence. " * 5000)
+    (tmp_path / "a.md").write_text(
+        "# " + "heading " * 20_000 + "\n\n" + "A short sentence. " * 5000
+    )
     rows = [row.passage for row in read_files([tmp_path / "a.md"])]
     assert sum(len(row.text) + len(row.title) for row in rows) < 600_000
     assert sum(row.text.count("heading") for row in rows) >= 20_000

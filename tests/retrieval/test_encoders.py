@@ -10,12 +10,24 @@ import numpy as np
 import pytest
 
 from retrieval import Passage, UserError, index_passages, open_index
-from retrieval.encoder_files import EncoderSettings, UnsupportedModulesError, canonical_source, stated_settings
+from retrieval.encoder_files import (
+    EncoderSettings,
+    UnsupportedModulesError,
+    canonical_source,
+    stated_settings,
+)
 from retrieval.encoders import EncoderCard, checked_encode
 from retrieval.local_encoders import TransformerEncoder, load_encoder, token_batches
 from selfrag.loading import load_index
 
-TEXTS = ["a cat sat.", "", "x" * 5000, "the quick brown fox jumps over a lazy dog", "ü \ud800 京", "b"]
+TEXTS = [
+    "a cat sat.",
+    "",
+    "x" * 5000,
+    "the quick brown fox jumps over a lazy dog",
+    "ü \ud800 京",
+    "b",
+]
 
 
 def state(directory, modules, pooling=None, length=None):
@@ -27,9 +39,13 @@ def state(directory, modules, pooling=None, length=None):
     ]
     (directory / "modules.json").write_text(json.dumps(entries))
     (directory / "1_Pooling").mkdir(exist_ok=True)
-    (directory / "1_Pooling" / "config.json").write_text(json.dumps(pooling or {"pooling_mode_mean_tokens": True}))
+    (directory / "1_Pooling" / "config.json").write_text(
+        json.dumps(pooling or {"pooling_mode_mean_tokens": True})
+    )
     if length:
-        (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+        (directory / "sentence_bert_config.json").write_text(
+            json.dumps({"max_seq_length": length})
+        )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +85,8 @@ def test_order_and_values_do_not_depend_on_the_batch(plain, tiny_bert):
         np.testing.assert_allclose(together, alone, atol=1e-5)
         blocks = list(encoder.encode_blocks([TEXTS[:2], [], TEXTS[2:]]))
         np.testing.assert_array_equal(
-            np.concatenate(blocks[::2]), np.concatenate([encoder.encode(TEXTS[:2]), encoder.encode(TEXTS[2:])])
+            np.concatenate(blocks[::2]),
+            np.concatenate([encoder.encode(TEXTS[:2]), encoder.encode(TEXTS[2:])]),
         )
         assert blocks[1].shape == encoder.encode([]).shape == (0, 16)
 
@@ -99,32 +116,51 @@ def test_blocks_are_read_while_the_model_runs_and_their_faults_arrive(plain):
         next(vectors)
 
 
-@pytest.mark.parametrize("options", [{"batch_tokens": 0}, {"precision": "int4"}, {"device": "nowhere"}])
+@pytest.mark.parametrize(
+    "options", [{"batch_tokens": 0}, {"precision": "int4"}, {"device": "nowhere"}]
+)
 def test_options_that_cannot_be_are_refused(tiny_bert, options):
     with pytest.raises(UserError, match=next(iter(options))):
         load_encoder(tiny_bert, **options)
 
 
-def test_settings_are_obeyed_and_the_fingerprint_is_that_of_weights_and_settings(tiny_bert, plain, tmp_path):
+def test_settings_are_obeyed_and_the_fingerprint_is_that_of_weights_and_settings(
+    tiny_bert, plain, tmp_path
+):
     unit = TransformerEncoder(tiny_bert, settings=EncoderSettings(normalize=True))
     np.testing.assert_allclose(np.linalg.norm(unit.encode(TEXTS), axis=1), 1, atol=1e-5)
     first = TransformerEncoder(tiny_bert, settings=EncoderSettings(pooling="cls"))
     assert not np.allclose(first.encode(TEXTS[:1]), plain.encode(TEXTS[:1]))
     short = TransformerEncoder(tiny_bert, settings=EncoderSettings(max_tokens=5))
     np.testing.assert_array_equal(short.encode(["abc def"]), short.encode(["abc xyz"]))
-    other = TransformerEncoder(changed(tiny_bert, tmp_path / "other", lambda parameter: parameter.add_(1e-3)))
-    assert len({encoder.card.fingerprint for encoder in (unit, first, short, plain, other)}) == 5
-    assert TransformerEncoder(tiny_bert, name="other").card.fingerprint == plain.card.fingerprint
+    other = TransformerEncoder(
+        changed(tiny_bert, tmp_path / "other", lambda parameter: parameter.add_(1e-3))
+    )
+    assert (
+        len(
+            {encoder.card.fingerprint for encoder in (unit, first, short, plain, other)}
+        )
+        == 5
+    )
+    assert (
+        TransformerEncoder(tiny_bert, name="other").card.fingerprint
+        == plain.card.fingerprint
+    )
 
 
 def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
     """transformers makes a tokenizer without words where there is none: every text would have one vector."""
     names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
     bare = copied(tiny_bert, tmp_path / "bare", without=names)
-    with pytest.raises(UserError, match="reads different texts as the same tokens: its tokenizer files are missing"):
+    with pytest.raises(
+        UserError,
+        match="reads different texts as the same tokens: its tokenizer files are missing",
+    ):
         load_encoder(bare)
     with pytest.raises(UserError, match="its tokenizer files are missing"):
-        index_passages([Passage("a", "one"), Passage("b", "two")], tmp_path / "index", encoder=bare)
+        index_passages(
+            [Passage("a", "one"), Passage("b", "two")], tmp_path / "index", encoder=bare
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["bare"]
     if find_spec("sentence_transformers"):
         from retrieval.local_encoders import SentenceTransformerEncoder
@@ -133,23 +169,43 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
             SentenceTransformerEncoder(bare)
 
 
-@pytest.mark.parametrize(("value", "fault"), [(0.0, "gives (zeros|the same vector)"), (float("nan"), "not finite")])
-def test_an_encoder_with_weights_of_one_value_is_refused(tiny_bert, tmp_path, value, fault):
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [(0.0, "gives (zeros|the same vector)"), (float("nan"), "not finite")],
+)
+def test_an_encoder_with_weights_of_one_value_is_refused(
+    tiny_bert, tmp_path, value, fault
+):
     with pytest.raises(UserError, match=fault):
-        load_encoder(changed(tiny_bert, tmp_path / "flat", lambda parameter: parameter.fill_(value)))
+        load_encoder(
+            changed(
+                tiny_bert, tmp_path / "flat", lambda parameter: parameter.fill_(value)
+            )
+        )
 
 
 FILES = [
-    *(("config.json", change) for change in ([], {"num_hidden_layers": "two"}, {"hidden_size": -16}, "{")),
-    *(("tokenizer.json", value) for value in ({"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000)),
+    *(
+        ("config.json", change)
+        for change in ([], {"num_hidden_layers": "two"}, {"hidden_size": -16}, "{")
+    ),
+    *(
+        ("tokenizer.json", value)
+        for value in ({"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000)
+    ),
     ("tokenizer_config.json", None),
     *(("modules.json", value) for value in (5, [{"type": "x.Transformer", "path": 5}])),
-    *(("sentence_bert_config.json", value) for value in ({"max_seq_length": "a"}, {"max_seq_length": 2})),
+    *(
+        ("sentence_bert_config.json", value)
+        for value in ({"max_seq_length": "a"}, {"max_seq_length": 2})
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "value"), FILES, ids=lambda value: str(value)[:40])
-def test_a_settings_file_that_holds_something_else_is_one_line(tiny_bert, tmp_path, name, value):
+def test_a_settings_file_that_holds_something_else_is_one_line(
+    tiny_bert, tmp_path, name, value
+):
     folder = copied(tiny_bert, tmp_path / "encoder")
     if name == "sentence_bert_config.json":
         state(folder, ["Transformer", "Pooling"])
@@ -162,42 +218,74 @@ def test_a_settings_file_that_holds_something_else_is_one_line(tiny_bert, tmp_pa
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_one_encoder_has_one_source_however_it_is_spelled(tiny_bert, tmp_path, monkeypatch):
+def test_one_encoder_has_one_source_however_it_is_spelled(
+    tiny_bert, tmp_path, monkeypatch
+):
     (tmp_path / "link").symlink_to(tiny_bert)
     monkeypatch.setenv("HOME", str(tiny_bert.parent))
     monkeypatch.chdir(tiny_bert.parent)
     name = tiny_bert.name
-    written = [f"{tiny_bert}/", f"./{name}/.", f"../{tiny_bert.parent.name}/{name}", tmp_path / "link", f"~/{name}"]
+    written = [
+        f"{tiny_bert}/",
+        f"./{name}/.",
+        f"../{tiny_bert.parent.name}/{name}",
+        tmp_path / "link",
+        f"~/{name}",
+    ]
     assert {canonical_source(one) for one in written} == {str(tiny_bert)}
 
 
-def test_a_hub_name_and_its_snapshot_are_one_encoder(tiny_bert, tmp_path, monkeypatch, animals):
+def test_a_hub_name_and_its_snapshot_are_one_encoder(
+    tiny_bert, tmp_path, monkeypatch, animals
+):
     revision = "0123456789abcdef0123456789abcdef01234567"
     repository = tmp_path / "hub" / "models--owner--tiny-bert"
     snapshot = copied(tiny_bert, repository / "snapshots" / revision)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(revision)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    by_name, by_folder = TransformerEncoder("owner/tiny-bert"), TransformerEncoder(snapshot)
+    by_name, by_folder = (
+        TransformerEncoder("owner/tiny-bert"),
+        TransformerEncoder(snapshot),
+    )
     assert by_name.card == by_folder.card
     assert by_name.card.source == by_name.card.name == "owner/tiny-bert"
     index_passages(animals, tmp_path / "index", encoder=snapshot)
     assert str(tmp_path) not in (tmp_path / "index" / "manifest.json").read_text()
     assert len(load_index(tmp_path / "index")(["dog"], 2)[0]) == 2
-    (repository / "refs" / "main").write_text("f" * 40)  # an older snapshot is not what the name gives
+    (repository / "refs" / "main").write_text(
+        "f" * 40
+    )  # an older snapshot is not what the name gives
     assert TransformerEncoder(snapshot).card.source == str(snapshot)
 
 
 @pytest.mark.parametrize(
     ("modules", "pooling", "length", "stated"),
     [
-        (["Transformer", "Pooling", "Normalize"], None, 256, EncoderSettings("mean", True, 256)),
-        (["Transformer", "Pooling"], {"pooling_mode_cls_token": True}, None, EncoderSettings("cls")),
-        (["Transformer", "Pooling"], {"pooling_mode": "mean"}, None, EncoderSettings("mean")),
+        (
+            ["Transformer", "Pooling", "Normalize"],
+            None,
+            256,
+            EncoderSettings("mean", True, 256),
+        ),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode_cls_token": True},
+            None,
+            EncoderSettings("cls"),
+        ),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode": "mean"},
+            None,
+            EncoderSettings("mean"),
+        ),
         (["Transformer", "Pooling", "Dense"], None, None, None),
     ],
 )
-def test_statements_of_sentence_transformers_are_read(tmp_path, modules, pooling, length, stated):
+def test_statements_of_sentence_transformers_are_read(
+    tmp_path, modules, pooling, length, stated
+):
     assert stated_settings(tmp_path) == EncoderSettings()
     state(tmp_path, modules, pooling, length)
     if stated is None:
@@ -210,10 +298,15 @@ def test_statements_of_sentence_transformers_are_read(tmp_path, modules, pooling
 def test_what_cannot_be_loaded_is_named(tmp_path, tiny_bert):
     (tmp_path / "empty").mkdir()
     cut = copied(tiny_bert, tmp_path / "cut")
-    (cut / "model.safetensors").write_bytes((tiny_bert / "model.safetensors").read_bytes()[:1000])
+    (cut / "model.safetensors").write_bytes(
+        (tiny_bert / "model.safetensors").read_bytes()[:1000]
+    )
     for source, fault in (
         (tmp_path / "missing", "no encoder directory .*missing"),
-        ("nobody/no-such-encoder", "no encoder 'nobody/no-such-encoder': not a directory here"),
+        (
+            "nobody/no-such-encoder",
+            "no encoder 'nobody/no-such-encoder': not a directory here",
+        ),
         (tmp_path / "empty", r"it has no config\.json"),
         (cut, "cannot be loaded"),
     ):
@@ -233,7 +326,9 @@ def test_an_encoder_of_the_users_own_is_checked(encoder):
         def encode(self, texts):
             return self.value
 
-    with pytest.raises(UserError, match=r"'bad' returned shape \(1, 2\) for 1 texts of dim 3"):
+    with pytest.raises(
+        UserError, match=r"'bad' returned shape \(1, 2\) for 1 texts of dim 3"
+    ):
         checked_encode(Bad([[1, 2]]), ["x"])
     with pytest.raises(UserError, match="not finite"):
         checked_encode(Bad([[1, 2, float("nan")]]), ["x"])
@@ -255,14 +350,27 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
     assert theirs.encode([]).shape == (0, 16)
 
 
-def test_another_precision_gives_near_vectors_and_opens_the_same_index(tmp_path, tiny_bert, animals):
-    exact, fast = load_encoder(tiny_bert), load_encoder(tiny_bert, precision="bfloat16", device="auto")
+def test_another_precision_gives_near_vectors_and_opens_the_same_index(
+    tmp_path, tiny_bert, animals
+):
+    exact, fast = (
+        load_encoder(tiny_bert),
+        load_encoder(tiny_bert, precision="bfloat16", device="auto"),
+    )
     assert (exact.card.precision, fast.card.precision) == ("float32", "bfloat16")
     assert exact.card.identity() == fast.card.identity()
     texts = [passage.text for passage in animals]
     first, second = exact.encode(texts), fast.encode(texts)
-    cosine = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    cosine = (
+        (first * second).sum(1)
+        / np.linalg.norm(first, axis=1)
+        / np.linalg.norm(second, axis=1)
+    )
     assert cosine.min() > 0.99
     built = index_passages(animals, tmp_path / "index", encoder=fast)
-    assert open_index(tmp_path / "index").encoder.card.precision == "bfloat16"  # queries as the passages
-    assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [p.id for p in built(["honey"], 5)[0]]
+    assert (
+        open_index(tmp_path / "index").encoder.card.precision == "bfloat16"
+    )  # queries as the passages
+    assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [
+        p.id for p in built(["honey"], 5)[0]
+    ]

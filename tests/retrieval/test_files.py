@@ -31,7 +31,10 @@ def write(path, content):
 
 
 def passages(*files, **options):
-    return [row.passage for row in read_files(files, Splitting(**options) if options else None)]
+    return [
+        row.passage
+        for row in read_files(files, Splitting(**options) if options else None)
+    ]
 
 
 def one_line(call, *arguments):
@@ -58,10 +61,16 @@ HOSTILE_PATHS = {
     "name too long": lambda folder, name: folder / ("n" * 300 + name),
     "path too long": lambda folder, name: folder / ("d/" * 3000 + name),
     "pipe": lambda folder, name: os.mkfifo(folder / name) or folder / name,
-    "device": lambda folder, name: (folder / name).symlink_to("/dev/zero") or folder / name,
+    "device": lambda folder, name: (
+        (folder / name).symlink_to("/dev/zero") or folder / name
+    ),
     "no such home": lambda folder, name: f"~no-such-user-here/{name}",
-    "below a file": lambda folder, name: (folder / "f").write_text("x") and folder / "f" / name,
-    "dangling link": lambda folder, name: (folder / name).symlink_to(folder / "gone") or folder / name,
+    "below a file": lambda folder, name: (
+        (folder / "f").write_text("x") and folder / "f" / name
+    ),
+    "dangling link": lambda folder, name: (
+        (folder / name).symlink_to(folder / "gone") or folder / name
+    ),
 }
 
 
@@ -72,7 +81,9 @@ def test_a_path_where_nothing_can_be_is_one_line(tmp_path, kind, encoder, animal
     one_line(lambda: list(read_jsonl(path, dict)))
     one_line(open_index, path, encoder)
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "b"}')
-    one_line(lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path))
+    one_line(
+        lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path)
+    )
     assert not (tmp_path / "i").exists()
     assert not (tmp_path / "i.building").exists()
     if kind != "dangling link":
@@ -96,7 +107,10 @@ def test_json_is_read_strictly(text, fault):
     assert fault in one_line(parse_json, text, "file:3")
 
 
-WANTED = [Passage("1", 'He said "hi",\nthen left.', "A, b"), Passage("x", "Ünïcode 京", "")]
+WANTED = [
+    Passage("1", 'He said "hi",\nthen left.', "A, b"),
+    Passage("x", "Ünïcode 京", ""),
+]
 
 
 def test_all_tables_give_the_same_rows(tmp_path):
@@ -104,9 +118,17 @@ def test_all_tables_give_the_same_rows(tmp_path):
     from pyarrow import parquet
 
     rows = [{"id": row.id, "title": row.title, "text": row.text} for row in WANTED]
-    jsonl = write(tmp_path / "a.jsonl", "\ufeff" + "\n\n".join(map(json.dumps, rows)) + "\r\n")
-    csv = write(tmp_path / "a.csv", 'id,title,text\r\n1,"A, b","He said ""hi"",\nthen left."\r\nx,,Ünïcode 京\r\n')
-    tsv = write(tmp_path / "a.tsv", 'text\tid\ttitle\n"He said ""hi"",\nthen left."\t1\tA, b\nÜnïcode 京\tx\t\n')
+    jsonl = write(
+        tmp_path / "a.jsonl", "\ufeff" + "\n\n".join(map(json.dumps, rows)) + "\r\n"
+    )
+    csv = write(
+        tmp_path / "a.csv",
+        'id,title,text\r\n1,"A, b","He said ""hi"",\nthen left."\r\nx,,Ünïcode 京\r\n',
+    )
+    tsv = write(
+        tmp_path / "a.tsv",
+        'text\tid\ttitle\n"He said ""hi"",\nthen left."\t1\tA, b\nÜnïcode 京\tx\t\n',
+    )
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     packed = write(tmp_path / "a.jsonl.gz", gzip.compress(jsonl.read_bytes(), mtime=0))
     for file in (jsonl, csv, tsv, tmp_path / "a.parquet", packed):
@@ -121,7 +143,9 @@ def test_rows_know_their_place_and_byte_order_marks_are_no_text(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_d21_utf_16_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
+def test_d21_utf_16_with_a_byte_order_mark_is_read(
+    tmp_path: Path, encoding: str
+) -> None:
     """Spreadsheets save "Unicode text" so. U+010A and U+0A0D hold the bytes of line ends."""
     texts = {
         "a.tsv": 'id\ttext\r\n1\t"Ċ \u0a0d 京 🐝\nno"\r\n2\tb\r\n',
@@ -130,8 +154,14 @@ def test_d21_utf_16_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str
     }
     for name, text in texts.items():
         data = ("\ufeff" + text).encode(encoding)
-        for file in (write(tmp_path / name, data), write(tmp_path / f"{name}.gz", gzip.compress(data))):
-            assert [passage.text for passage in passages(file)] == ["Ċ \u0a0d 京 🐝\nno", "b"]
+        for file in (
+            write(tmp_path / name, data),
+            write(tmp_path / f"{name}.gz", gzip.compress(data)),
+        ):
+            assert [passage.text for passage in passages(file)] == [
+                "Ċ \u0a0d 京 🐝\nno",
+                "b",
+            ]
     for name in ("a.txt", "a.md"):
         file = write(tmp_path / name, "\ufeffA Ċ.\r\n\rB 🐝.".encode(encoding))
         assert (read_whole(file), len(passages(file))) == ("A Ċ.\n\nB 🐝.", 1)
@@ -139,7 +169,11 @@ def test_d21_utf_16_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str
 
 def test_a_file_of_nothing_but_a_byte_order_mark_is_empty(tmp_path: Path) -> None:
     for data in (b"", b"\xff\xfe", b"\xef\xbb\xbf"):
-        assert read_whole(write(tmp_path / "a", data)) == "".join(read_lines(tmp_path / "a")) == ""
+        assert (
+            read_whole(write(tmp_path / "a", data))
+            == "".join(read_lines(tmp_path / "a"))
+            == ""
+        )
 
 
 def utf16(text: str) -> bytes:
@@ -156,40 +190,96 @@ BAD_FILES = [
             ("[" * 100_000, ":2: JSON that cannot be read"),
             ('{"id": "1"}', ":2: no text"),
             ('{"id": "1", "text": 5}', ":2: text must be text, not int"),
-            ('{"id": "1", "text": "t", "title": ["x"]}', ":2: title must be text, not list"),
+            (
+                '{"id": "1", "text": "t", "title": ["x"]}',
+                ":2: title must be text, not list",
+            ),
         )
     ),
     ("a.csv", "", ": the header must name the columns id and text"),
     ("a.csv", "id,text,text\n1,2,3\n", ": the header names text more than once"),
     ("a.csv", "id,text\n1,a,b\n", ":2: 3 fields where the header has 2"),
-    ("a.csv", "id,text\n1," + "x" * 200_000 + "\n", "very long texts are better given as jsonl"),
-    *((name, b"id,text\ncaf\xe9", ":2: not UTF-8 (byte 0xe9 at offset 11)") for name in ("a.csv", "a.txt", "a.md")),
-    pytest.param("a.csv", 'id,text\n1,"a" b\n', 'write a quote twice: ""', id="D21 quotes"),
+    (
+        "a.csv",
+        "id,text\n1," + "x" * 200_000 + "\n",
+        "very long texts are better given as jsonl",
+    ),
+    *(
+        (name, b"id,text\ncaf\xe9", ":2: not UTF-8 (byte 0xe9 at offset 11)")
+        for name in ("a.csv", "a.txt", "a.md")
+    ),
+    pytest.param(
+        "a.csv", 'id,text\n1,"a" b\n', 'write a quote twice: ""', id="D21 quotes"
+    ),
     ("a.csv", 'id,text\n1,"a b\n', "a quoted field has no end"),
     pytest.param("a.csv", b"id,text\r1,words\r", "bare carriage return", id="D21 CR"),
-    pytest.param("a.csv", "id;text\n1;words\n", "separated by semicolons", id="D21 semicolons"),
-    pytest.param("a.csv", b"id,text\n1,a \x96 b\n", "iconv -f cp1252 -t utf-8", id="D21 cp1252"),
-    ("a.jsonl", HEAD.encode() + b"caf\xe9", f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})"),
+    pytest.param(
+        "a.csv", "id;text\n1;words\n", "separated by semicolons", id="D21 semicolons"
+    ),
+    pytest.param(
+        "a.csv", b"id,text\n1,a \x96 b\n", "iconv -f cp1252 -t utf-8", id="D21 cp1252"
+    ),
+    (
+        "a.jsonl",
+        HEAD.encode() + b"caf\xe9",
+        f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})",
+    ),
     # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
-    *((name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16") for name in ("a.txt", "a.csv", "a.jsonl")),
-    *((name, utf16("id,text\n1,b\nc,\udc00\n"), ":3: not UTF-16 (U+DC00 is no") for name in ("a.csv", "a.txt")),
-    *((name, utf16("id,text\n1,b\nc,\0\n"), ":3: not UTF-16 (U+0000 is no") for name in ("a.csv", "a.md")),
-    *((name, utf16("id,text\n1,b") + b"x", "not UTF-16 (truncated data)") for name in ("a.csv", "a.txt")),
-    *((name, utf16("id,text\n1,b\ud800"), ":2: not UTF-16 (U+D800 is no") for name in ("a.csv", "a.txt")),
-    *((name, "\ufeffid,text".encode("utf-32-le"), "iconv -f utf-32") for name in ("a.csv", "a.txt")),
+    *(
+        (name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16")
+        for name in ("a.txt", "a.csv", "a.jsonl")
+    ),
+    *(
+        (name, utf16("id,text\n1,b\nc,\udc00\n"), ":3: not UTF-16 (U+DC00 is no")
+        for name in ("a.csv", "a.txt")
+    ),
+    *(
+        (name, utf16("id,text\n1,b\nc,\0\n"), ":3: not UTF-16 (U+0000 is no")
+        for name in ("a.csv", "a.md")
+    ),
+    *(
+        (name, utf16("id,text\n1,b") + b"x", "not UTF-16 (truncated data)")
+        for name in ("a.csv", "a.txt")
+    ),
+    *(
+        (name, utf16("id,text\n1,b\ud800"), ":2: not UTF-16 (U+D800 is no")
+        for name in ("a.csv", "a.txt")
+    ),
+    *(
+        (name, "\ufeffid,text".encode("utf-32-le"), "iconv -f utf-32")
+        for name in ("a.csv", "a.txt")
+    ),
     ("a.csv", utf16("id\ttext\n1\tb\n"), "separated by tabs; name it .tsv"),
-    ("a.csv.gz", gzip.compress(utf16("x" * (10 << 20)), mtime=0), "unpacks to more than 16 MiB"),
+    (
+        "a.csv.gz",
+        gzip.compress(utf16("x" * (10 << 20)), mtime=0),
+        "unpacks to more than 16 MiB",
+    ),
     ("a.txt.gz", gzip.compress(b"text" * 999, mtime=0)[:-9], "damaged gzip"),
     ("a.parquet", b"no parquet", "not a readable Parquet"),
     ("a.txt", " \n", "the file is empty"),
     ("a.jsonl", "\n", "no rows"),
-    ("a.jsonl.gz", gzip.compress((b" " * 65_535 + b"\n") * 320, mtime=0), "unpacks to more than 16 MiB"),
-    ("a.txt.gz", gzip.compress(b"a" * (20 << 20), mtime=0), "unpacks to more than 16 MiB"),
-    ("a.csv.gz", gzip.compress(b"x" * (20 << 20), mtime=0), "unpacks to more than 16 MiB"),
+    (
+        "a.jsonl.gz",
+        gzip.compress((b" " * 65_535 + b"\n") * 320, mtime=0),
+        "unpacks to more than 16 MiB",
+    ),
+    (
+        "a.txt.gz",
+        gzip.compress(b"a" * (20 << 20), mtime=0),
+        "unpacks to more than 16 MiB",
+    ),
+    (
+        "a.csv.gz",
+        gzip.compress(b"x" * (20 << 20), mtime=0),
+        "unpacks to more than 16 MiB",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "fault"), BAD_FILES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("name", "content", "fault"), BAD_FILES, ids=lambda value: str(value)[:30]
+)
 def test_a_bad_file_is_one_line_that_names_it(tmp_path, name, content, fault):
     message = one_line(passages, write(tmp_path / name, content))
     assert message.startswith(str(tmp_path / name))
@@ -200,21 +290,33 @@ def test_bad_files_are_named_before_any_row_is_read(tmp_path):
     good = write(tmp_path / "good.txt", "Some text.")
     assert "no files" in one_line(read_files, [])
     assert "no file" in one_line(read_files, [good, tmp_path / "missing.txt"])
-    assert "no reader for '.odt'; known: .jsonl" in one_line(read_files, [good, write(tmp_path / "x.odt", "")])
+    assert "no reader for '.odt'; known: .jsonl" in one_line(
+        read_files, [good, write(tmp_path / "x.odt", "")]
+    )
     assert "unpack it first" in one_line(read_files, [write(tmp_path / "x.pdf.gz", "")])
     assert "given twice" in one_line(passages, good, tmp_path / "." / "good.txt")
 
 
 def test_a_long_message_keeps_its_beginning_and_its_end(tmp_path):
-    message = one_line(passages, write(tmp_path / "a.jsonl", json.dumps({f"field {n}": 1 for n in range(50_000)})))
+    message = one_line(
+        passages,
+        write(
+            tmp_path / "a.jsonl", json.dumps({f"field {n}": 1 for n in range(50_000)})
+        ),
+    )
     assert message.startswith(f"{tmp_path / 'a.jsonl'}:1: no id")
     assert message.endswith("field 49999)")
 
 
-TABLES, DOCUMENTS = ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"), ("a.txt", "a.md.gz")
+TABLES, DOCUMENTS = (
+    ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"),
+    ("a.txt", "a.md.gz"),
+)
 
 
-BYTES = st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
+BYTES = st.binary(max_size=60) | st.text(max_size=60).map(
+    lambda text: text.encode("utf-8", "replace")
+)
 
 
 @pytest.mark.parametrize("names", [TABLES, DOCUMENTS])
@@ -238,13 +340,17 @@ def test_a_line_without_end_is_refused_before_memory_is(tmp_path, monkeypatch):
     monkeypatch.setattr("selfrag.common.reading._MOST", 1 << 22)
     with (tmp_path / "a.jsonl").open("wb") as file:
         file.truncate(1 << 40)  # takes no space
-    assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.jsonl")))
+    assert "a line of more than 4 MiB" in one_line(
+        lambda: list(read_lines(tmp_path / "a.jsonl"))
+    )
     (tmp_path / "a.jsonl").rename(tmp_path / "a.txt")
     assert "more than 4 MiB" in one_line(read_whole, tmp_path / "a.txt")
     with (tmp_path / "a.tsv").open("wb") as file:
         file.write(utf16("x"))
         file.truncate(1 << 40)
-    assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.tsv")))
+    assert "a line of more than 4 MiB" in one_line(
+        lambda: list(read_lines(tmp_path / "a.tsv"))
+    )
 
 
 LINEAR = 8  # of 4 for linear and 16 for quadratic work
@@ -261,11 +367,30 @@ def test_the_time_of_markdown_grows_as_the_text(growth, piece):
 @pytest.mark.parametrize(
     ("name", "make", "size"),
     [
-        *(("a.txt", lambda size, piece=piece: (piece * size)[:size], 40_000) for piece in ("A b c. ", "x", "a\n \n")),
-        ("a.jsonl", lambda size: "".join(f'{{"id": "p{n}", "text": "passage {n}"}}\n' for n in range(size)), 10_000),
-        ("a.tsv", lambda size: utf16("id\ttext\n" + "".join(f"p{n}\tpassage {n}\n" for n in range(size))), 10_000),
+        *(
+            ("a.txt", lambda size, piece=piece: (piece * size)[:size], 40_000)
+            for piece in ("A b c. ", "x", "a\n \n")
+        ),
+        (
+            "a.jsonl",
+            lambda size: "".join(
+                f'{{"id": "p{n}", "text": "passage {n}"}}\n' for n in range(size)
+            ),
+            10_000,
+        ),
+        (
+            "a.tsv",
+            lambda size: utf16(
+                "id\ttext\n" + "".join(f"p{n}\tpassage {n}\n" for n in range(size))
+            ),
+            10_000,
+        ),
         ("a.txt", lambda size: utf16("A Ċ. " * size), 10_000),
-        ("a.csv", lambda size: f"{','.join(f'column {n}' for n in range(size))},id,text\n1\n", 30_000),
+        (
+            "a.csv",
+            lambda size: f"{','.join(f'column {n}' for n in range(size))},id,text\n1\n",
+            30_000,
+        ),
     ],
 )
 def test_the_time_of_reading_grows_as_the_file(growth, tmp_path, name, make, size):
@@ -309,13 +434,19 @@ def test_d16_files_that_cannot_be_read_are_listed_and_left_out(tmp_path: Path) -
     rows = list(read_files(files, report=report, skip_unreadable=True))
     assert [row.passage.id for row in rows] == ["town-1", "a"]
     assert (report.files, report.passages, report.skipped) == (2, 2, [])
-    assert {Path(file.file).name: file.why.partition(": ")[2][:20] for file in report.unreadable} == {
+    assert {
+        Path(file.file).name: file.why.partition(": ")[2][:20]
+        for file in report.unreadable
+    } == {
         "image.png": "no reader for '.png'",
         "missing.txt": "cannot be read: no f",
         "empty.txt": "the file is empty",
         "bad.jsonl": "not JSON (Expecting ",
     }
-    with pytest.raises(UserError, match=r"none of the 2 files can be read; the first: .*image.png: no reader"):
+    with pytest.raises(
+        UserError,
+        match=r"none of the 2 files can be read; the first: .*image.png: no reader",
+    ):
         list(read_files([files[4], files[1]], skip_unreadable=True))
     with pytest.raises(UserError, match=r"image\.png"):
         read_files(files)
@@ -323,11 +454,17 @@ def test_d16_files_that_cannot_be_read_are_listed_and_left_out(tmp_path: Path) -
 
 def test_d20_a_long_row_becomes_passages_that_know_their_row(tmp_path: Path) -> None:
     long = "A word here. " * 200
-    rows = [{"id": "short", "text": "word " * 400}, {"id": "long", "text": long, "year": 1}]
+    rows = [
+        {"id": "short", "text": "word " * 400},
+        {"id": "long", "text": long, "year": 1},
+    ]
     file = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, rows)))
     report = ReadReport()
     found = list(read_files([file], Splitting(words=100, overlap=0), report=report))
-    assert [row.passage.id for row in found] == ["short", *(f"long-{n}" for n in range(1, 8))]
+    assert [row.passage.id for row in found] == [
+        "short",
+        *(f"long-{n}" for n in range(1, 8)),
+    ]
     assert " ".join(row.passage.text for row in found[1:]) == long.strip()
     assert found[1].metadata == {"year": 1, "row_id": "long"}
     assert (report.passages, report.cut_rows) == (8, 1)
@@ -351,31 +488,49 @@ print(peak(sys.argv[2]) - honest)
 
 
 @pytest.mark.parametrize("encoding", ["dictionary", "DELTA_BYTE_ARRAY", "PLAIN"])
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process as Linux states it")
-def test_d20_a_small_parquet_file_of_repeated_values_takes_little_memory(tmp_path: Path, encoding: str) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="reads the memory of a process as Linux states it"
+)
+def test_d20_a_small_parquet_file_of_repeated_values_takes_little_memory(
+    tmp_path: Path, encoding: str
+) -> None:
     """Each row has the same text of 1 MB: with a dictionary, a file of some 3 KB would give 4 GB."""
     import pyarrow as pa
     from pyarrow import parquet
 
     count = 4000 if encoding == "dictionary" else 40
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), ["x" * 1_000_000])
+    text = pa.DictionaryArray.from_arrays(
+        pa.array([0] * count, pa.int32()), ["x" * 1_000_000]
+    )
     options = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
     if encoding != "dictionary":
-        options |= {"use_dictionary": ["id"], "column_encoding": {"text": encoding}, "store_schema": False}
+        options |= {
+            "use_dictionary": ["id"],
+            "column_encoding": {"text": encoding},
+            "store_schema": False,
+        }
         text = text.cast(pa.string())
     table = pa.table({"id": pa.array([0] * count, pa.int8()), "text": text})
     parquet.write_table(table, tmp_path / "hostile.parquet", **options)
-    parquet.write_table(pa.table({"id": ["a"], "text": ["b"]}), tmp_path / "honest.parquet")
+    parquet.write_table(
+        pa.table({"id": ["a"], "text": ["b"]}), tmp_path / "honest.parquet"
+    )
     files = [str(tmp_path / name) for name in ("honest.parquet", "hostile.parquet")]
     done = subprocess.run(
-        [sys.executable, "-c", HOSTILE_PARQUET, *files], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", HOSTILE_PARQUET, *files],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     assert "unpacks to more than 16 MiB" in done.stderr
     assert done.stderr.count("\n") == 2
     assert int(done.stdout) <= 512
 
 
-def test_parquet_columns_of_every_kind_of_text_are_read_and_others_refused(tmp_path: Path) -> None:
+def test_parquet_columns_of_every_kind_of_text_are_read_and_others_refused(
+    tmp_path: Path,
+) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -389,10 +544,18 @@ def test_parquet_columns_of_every_kind_of_text_are_read_and_others_refused(tmp_p
     }
     parquet.write_table(pa.table(values), file)
     rows = list(read_files([file]))
-    assert [row.passage for row in rows] == [Passage("1", "one", "T"), Passage("2", "two", "")]
+    assert [row.passage for row in rows] == [
+        Passage("1", "one", "T"),
+        Passage("2", "two", ""),
+    ]
     assert [row.metadata for row in rows] == [{"kind": "k"}, {"year": 2.5}]
-    for text, kind in ((pa.array([["a"], ["b"]]), "list"), (pa.array([b"a", b"b"]), "binary")):
+    for text, kind in (
+        (pa.array([["a"], ["b"]]), "list"),
+        (pa.array([b"a", b"b"]), "binary"),
+    ):
         parquet.write_table(pa.table(values | {"text": text}), file)
         assert f"the column text must hold text, not {kind}" in one_line(passages, file)
     parquet.write_table(pa.table(values | {f"c{n}": [n, n] for n in range(1000)}), file)
-    assert "1005 columns; keep id, title, text and at most 997 others" in one_line(passages, file)
+    assert "1005 columns; keep id, title, text and at most 997 others" in one_line(
+        passages, file
+    )

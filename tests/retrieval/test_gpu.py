@@ -57,17 +57,26 @@ def made(monkeypatch):
 def check_against_the_cpu(made):
     reference = FlatIndex(VECTORS, "numpy")
     for share in (None, 0.9, 0.2, 0.0005):
-        allowed = None if share is None else np.random.default_rng(1).random(ROWS) < share
+        allowed = (
+            None if share is None else np.random.default_rng(1).random(ROWS) < share
+        )
         searched = FlatIndex(VECTORS)
         for _ in range(2):
-            hits, exact = searched.search(QUERIES, 10, allowed), reference.search(QUERIES, 10, allowed)
+            hits, exact = (
+                searched.search(QUERIES, 10, allowed),
+                reference.search(QUERIES, 10, allowed),
+            )
             np.testing.assert_array_equal(hits.rows, exact.rows)
             np.testing.assert_array_equal(hits.scores, exact.scores)
 
 
 def test_flat_search_on_a_stand_in_equals_the_cpu(made):
     check_against_the_cpu(made)
-    assert [index.searches for index in made] == [2, 2, 2]  # one for each index; a rare row is looked for on the CPU
+    assert [index.searches for index in made] == [
+        2,
+        2,
+        2,
+    ]  # one for each index; a rare row is looked for on the CPU
 
 
 @pytest.mark.parametrize("factory", ["IVF32,Flat", "IVF32,RaBitQfs", "RaBitQfs"])
@@ -76,7 +85,9 @@ def test_lists_are_searched_on_the_gpu_and_other_kinds_exactly(made, tmp_path, f
     card = build_compressed(flat, factory, tmp_path / "dense.faiss", progress=False)
     assert not made  # the recall is measured on the CPU
     index = CompressedIndex.open(tmp_path / "dense.faiss", FlatIndex(VECTORS), card)
-    reference = CompressedIndex(index._index, flat, card.nprobe, card.candidates, uses_gpu=False)
+    reference = CompressedIndex(
+        index._index, flat, card.nprobe, card.candidates, uses_gpu=False
+    )
     hits, exact = index.search(QUERIES, 10), flat.search(QUERIES, 10)
     if factory == "IVF32,Flat":
         np.testing.assert_array_equal(hits.rows, reference.search(QUERIES, 10).rows)
@@ -88,7 +99,9 @@ def test_lists_are_searched_on_the_gpu_and_other_kinds_exactly(made, tmp_path, f
 def test_what_a_gpu_has_no_memory_for_is_searched_on_the_cpu(monkeypatch, made):
     def refuse(*_):
         made.append("tried")
-        raise RuntimeError("Error in void* StandardGpuResourcesImpl::allocMemory: out of memory")
+        raise RuntimeError(
+            "Error in void* StandardGpuResourcesImpl::allocMemory: out of memory"
+        )
 
     monkeypatch.setattr("retrieval.vectors.flat_on_gpu", refuse)
     check_against_the_cpu(made)
@@ -100,12 +113,20 @@ def test_what_a_gpu_has_no_memory_for_is_searched_on_the_cpu(monkeypatch, made):
 
 def test_a_real_gpu_equals_the_cpu(tmp_path):
     if gpu.gpu_resources() is None:
-        pytest.skip("faiss has no GPU here: it is faiss-cpu, or there is no CUDA device")
+        pytest.skip(
+            "faiss has no GPU here: it is faiss-cpu, or there is no CUDA device"
+        )
     check_against_the_cpu([])
     halves = FlatIndex(VECTORS.astype(np.float16))
     exact = FlatIndex(VECTORS.astype(np.float16), "numpy").search(QUERIES, 10)
     np.testing.assert_array_equal(halves.search(QUERIES, 10).rows, exact.rows)
-    card = build_compressed(halves, "IVF32,Flat", tmp_path / "dense.faiss", progress=False)
-    found = CompressedIndex.open(tmp_path / "dense.faiss", halves, card).search(QUERIES, 10)
-    same = np.mean([np.isin(*rows).mean() for rows in zip(exact.rows, found.rows, strict=True)])
+    card = build_compressed(
+        halves, "IVF32,Flat", tmp_path / "dense.faiss", progress=False
+    )
+    found = CompressedIndex.open(tmp_path / "dense.faiss", halves, card).search(
+        QUERIES, 10
+    )
+    same = np.mean(
+        [np.isin(*rows).mean() for rows in zip(exact.rows, found.rows, strict=True)]
+    )
     assert same >= card.recall_low - 0.05

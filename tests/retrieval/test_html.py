@@ -66,7 +66,10 @@ LEFT_OUT = [
     "<header>X</header>",
     "<footer>X</footer>",
     "<aside>X</aside>",
-    *(f'<div role="{role}">X</div>' for role in ("navigation", "banner", "contentinfo", "search", "complementary")),
+    *(
+        f'<div role="{role}">X</div>'
+        for role in ("navigation", "banner", "contentinfo", "search", "complementary")
+    ),
     '<div class="alert cookie-banner">X</div>',
     '<div id="onetrust-consent-sdk">X</div>',
     '<div class="breadcrumbs">X</div>',
@@ -120,14 +123,19 @@ def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path: Path, piece: str) ->
         "<header>Name<p>The whole article.</p>",
     ],
 )
-def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path: Path, page: str) -> None:
+def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(
+    tmp_path: Path, page: str
+) -> None:
     assert "The whole article." in blocks(read(tmp_path, page))
 
 
 @pytest.mark.parametrize(
     ("page", "text"),
     [
-        ("<p>10<sup>6</sup> of H<sub>2</sub>O, the 4<sup>th</sup>", "10⁶ of H₂O, the 4th"),
+        (
+            "<p>10<sup>6</sup> of H<sub>2</sub>O, the 4<sup>th</sup>",
+            "10⁶ of H₂O, the 4th",
+        ),
         ("<s>$50</s>$40", "~~$50~~$40"),
         ("a<br>b<br><br>c", "a\nb\n\nc"),
         ("<p>soft&shy;ware wo<wbr>rd\u200b<b>s</b>\U000e0041", "software words"),
@@ -138,7 +146,10 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path: Path, pag
         ("<ol start=3><li>c<li><p>d</ol>", "3. c\n\n4. d"),
         ("&#150; &isin; &foo; &lt;b&gt;", "\u2013 ∈ &foo; <b>"),
         ("<p>a<div>b</div>c", "a\n\nb\n\nc"),
-        ("<pre>def f():\n    return 1\n\nf()</pre>", "def f():\n    return 1\n\nf()"),  # defect 13
+        (
+            "<pre>def f():\n    return 1\n\nf()</pre>",
+            "def f():\n    return 1\n\nf()",
+        ),  # defect 13
     ],
 )
 def test_the_text_of_a_paragraph(tmp_path: Path, page: str, text: str) -> None:
@@ -149,7 +160,10 @@ def test_the_text_of_a_paragraph(tmp_path: Path, page: str, text: str) -> None:
     ("table", "text"),
     [
         # defect 1: blank cells keep their places
-        ("<tr><th>Plant<th>Q1<th>Q2<tr><td>X2</td><td></td><td>410", "Plant | Q1 | Q2\nX2 |  | 410"),
+        (
+            "<tr><th>Plant<th>Q1<th>Q2<tr><td>X2</td><td></td><td>410",
+            "Plant | Q1 | Q2\nX2 |  | 410",
+        ),
         ("<tr><th>a<th>b<tr><td rowspan=2>x<td>1<tr><td>2", "a | b\nx | 1\nx | 2"),
         ("<tr><td>a<td>b<td>c<tr><td colspan=2>x<td>3", "a | b | c\nx |  | 3"),
         (
@@ -158,9 +172,18 @@ def test_the_text_of_a_paragraph(tmp_path: Path, page: str, text: str) -> None:
         ),
         ("<caption>Fees</caption><tr><th>a<th>b<tr><td>1<td>2", "Fees\n\na | b\n1 | 2"),
         ("<tr><th>a<th>b<tr><td>1<td><table><tr><td>x<td>y</table>", "a | b\n1 | x, y"),
-        ("<tr><td><h1>T</h1><p>left<td><table><tr><td>1<td>2</table>", "T\n\nleft\n\n1 | 2"),  # layout
-        ("<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>", "1\n2\n\na\nb"),  # code with line numbers
-        ("<tr><td colspan=1000000000>a<td>b<tr><td>c<td rowspan=99999999>d", "a | b\nc | d"),
+        (
+            "<tr><td><h1>T</h1><p>left<td><table><tr><td>1<td>2</table>",
+            "T\n\nleft\n\n1 | 2",
+        ),  # layout
+        (
+            "<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>",
+            "1\n2\n\na\nb",
+        ),  # code with line numbers
+        (
+            "<tr><td colspan=1000000000>a<td>b<tr><td>c<td rowspan=99999999>d",
+            "a | b\nc | d",
+        ),
     ],
 )
 def test_tables_keep_their_columns(tmp_path: Path, table: str, text: str) -> None:
@@ -171,9 +194,13 @@ def test_a_long_table_is_cut_between_rows_below_its_header(tmp_path: Path) -> No
     file = tmp_path / "a.html"
     rows = "".join(f"<tr><td>B{n}<td>{n} m<td>{n}00 crowns" for n in range(60))
     file.write_text(f"<table><tr><th>Berth<th>Depth<th>Fee{rows}</table>")
-    passages = [row.passage.text.split("\n") for row in read_files([file], Splitting(30, 0))]
+    passages = [
+        row.passage.text.split("\n") for row in read_files([file], Splitting(30, 0))
+    ]
     assert all(lines[0] == "Berth | Depth | Fee" for lines in passages)
-    assert [line for lines in passages for line in lines[1:]] == [f"B{n} | {n} m | {n}00 crowns" for n in range(60)]
+    assert [line for lines in passages for line in lines[1:]] == [
+        f"B{n} | {n} m | {n}00 crowns" for n in range(60)
+    ]
 
 
 PROLOG = '<?xml version="1.0" encoding="{}"?><html><p>'
@@ -202,14 +229,23 @@ HTTP_EQUIV = '<meta http-equiv="Content-Type" content="text/html; charset={}"><p
         ("utf-8", META.format("no-such"), "Café"),
     ],
 )
-def test_a_page_is_read_in_its_encoding(tmp_path: Path, codec: str, head: str, text: str) -> None:
+def test_a_page_is_read_in_its_encoding(
+    tmp_path: Path, codec: str, head: str, text: str
+) -> None:
     assert read(tmp_path, (head + text).encode(codec)).text.strip() == text
 
 
-@pytest.mark.parametrize("label", ["undefined", "hex", "idna", "punycode", "utf-7", "zlib", "", "no-such", "utf-8"])
-def test_a_page_in_no_known_encoding_is_refused_in_one_line(tmp_path: Path, label: str) -> None:
+@pytest.mark.parametrize(
+    "label",
+    ["undefined", "hex", "idna", "punycode", "utf-7", "zlib", "", "no-such", "utf-8"],
+)
+def test_a_page_in_no_known_encoding_is_refused_in_one_line(
+    tmp_path: Path, label: str
+) -> None:
     """Issue 45, section 3: `charset=undefined` was a traceback."""
-    with pytest.raises(UserError, match="neither UTF-8 nor the encoding that it declares") as error:
+    with pytest.raises(
+        UserError, match="neither UTF-8 nor the encoding that it declares"
+    ) as error:
         read(tmp_path, f'<meta charset="{label}"><p>Caf'.encode() + b"\xe9")
     assert "\n" not in str(error.value)
 
@@ -218,7 +254,9 @@ def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path: Path) ->
     damaged = read(tmp_path, META.format("utf-8").encode() + b"tea " * 1000 + b"\xe9")
     assert [skipped.what for skipped in damaged.skipped] == ["1 characters"]
     hidden = read(tmp_path, "<p>Short.<p hidden>" + "much longer " * 10)
-    assert [skipped.what for skipped in hidden.skipped] == ["120 characters of hidden text"]
+    assert [skipped.what for skipped in hidden.skipped] == [
+        "120 characters of hidden text"
+    ]
 
 
 @pytest.mark.parametrize("page", ["<script>write()</script>", "<p>", "<p hidden>x"])
@@ -228,11 +266,14 @@ def test_a_page_without_text_is_refused_in_one_line(tmp_path: Path, page: str) -
 
 
 def test_closed_elements_far_below_others_are_read(tmp_path: Path) -> None:
-    assert blocks(read(tmp_path, "<div>" * 1500 + "deep" + "</div>" * 1500 + "after")) == ["deep", "after"]
+    assert blocks(
+        read(tmp_path, "<div>" * 1500 + "deep" + "</div>" * 1500 + "after")
+    ) == ["deep", "after"]
 
 
 HONEST = (
-    "<div class='a'><p>Green tea is brewed at <b>80</b> degrees.</p><table><tr><td>a</td><td>b</td></tr></table></div>"
+    "<div class='a'><p>Green tea is brewed at <b>80</b>"
+    " degrees.</p><table><tr><td>a</td><td>b</td></tr></table></div>"
 )
 HOSTILE = {
     "div": "<div>", "b": "<b>", "a in div": "<a><div>", "list": "<ul><li>", "table": "<table><tr><th>x", "rt": "<rt>x",
@@ -252,7 +293,9 @@ def seconds(tmp_path: Path, page: str) -> float:
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, "attributes", "end tags", "rowspan"])
-def test_a_hostile_page_takes_at_most_ten_times_the_time_of_an_honest_one(tmp_path: Path, kind: str) -> None:
+def test_a_hostile_page_takes_at_most_ten_times_the_time_of_an_honest_one(
+    tmp_path: Path, kind: str
+) -> None:
     """Issue 45, section 3: nested HTML took quadratic time."""
     size = 300_000
     if kind == "attributes":

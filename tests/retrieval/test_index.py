@@ -31,14 +31,23 @@ def found(index, encoder, query="honey", k=9):
     return [passage.id for passage in open_index(index, encoder)([query], k)[0]]
 
 
-def test_files_become_an_index_that_opens_and_the_same_build_again_does_nothing(tmp_path, encoder):
+def test_files_become_an_index_that_opens_and_the_same_build_again_does_nothing(
+    tmp_path, encoder
+):
     (tmp_path / "a.jsonl").write_text('{"id": "bee", "text": "Bees make honey."}\n')
     (tmp_path / "b.csv").write_text("id,title,text\ndog,Dog,A dog barks.\n")
-    built = build_index([tmp_path / "a.jsonl", tmp_path / "b.csv"], tmp_path / "index", encoder=encoder)
+    built = build_index(
+        [tmp_path / "a.jsonl", tmp_path / "b.csv"], tmp_path / "index", encoder=encoder
+    )
     assert [p.id for p in built(["honey"], 2)[0]] == ["bee", "dog"]
     assert built(["honey"], 2) == open_index(tmp_path / "index", encoder)(["honey"], 2)
     assert names(tmp_path) == ["a.jsonl", "b.csv", "index"]
-    assert names(tmp_path / "index") == ["corpus", "manifest.json", "parts", "vectors.npy"]
+    assert names(tmp_path / "index") == [
+        "corpus",
+        "manifest.json",
+        "parts",
+        "vectors.npy",
+    ]
     manifest = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
     encoder.texts.clear()
     index_passages(list(built.corpus), tmp_path / "index", encoder=encoder)
@@ -47,7 +56,9 @@ def test_files_become_an_index_that_opens_and_the_same_build_again_does_nothing(
 
 
 @pytest.mark.parametrize("change", ["passages", "encoder", "template"])
-def test_another_build_replaces_the_index(tmp_path, index, animals, make_encoder, change):
+def test_another_build_replaces_the_index(
+    tmp_path, index, animals, make_encoder, change
+):
     other = make_encoder(fingerprint="words-2" if change == "encoder" else "words-1")
     passages = animals[:3] if change == "passages" else animals
     template = Template("{text}") if change == "template" else None
@@ -60,26 +71,44 @@ def test_another_build_replaces_the_index(tmp_path, index, animals, make_encoder
 @pytest.fixture
 def many(monkeypatch):
     monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
-    return [Passage(str(n), f"passage number {n} " + "word " * (n % 7)) for n in range(95)]
+    return [
+        Passage(str(n), f"passage number {n} " + "word " * (n % 7)) for n in range(95)
+    ]
 
 
 @pytest.mark.parametrize("blocks", [0, 5])
-def test_an_interrupted_build_continues_to_the_same_index(tmp_path, many, make_encoder, blocks):
+def test_an_interrupted_build_continues_to_the_same_index(
+    tmp_path, many, make_encoder, blocks
+):
     index_passages(many, tmp_path / "whole", encoder=make_encoder())
     with pytest.raises(KeyboardInterrupt):
-        index_passages(many, tmp_path / "index", encoder=make_encoder(fail_after=blocks))
+        index_passages(
+            many, tmp_path / "index", encoder=make_encoder(fail_after=blocks)
+        )
     assert "index" not in names(tmp_path)
-    with pytest.raises(UserError, match=r"is not finished: its build was interrupted .*run the same build again"):
+    with pytest.raises(
+        UserError,
+        match=r"is not finished: its build was interrupted .*run the same build again",
+    ):
         open_index(tmp_path / "index", make_encoder())
     again = make_encoder()
     index_passages(many, tmp_path / "index", encoder=again)
     assert len(again.texts) == 95 - 10 * blocks
-    for file in ("vectors.npy", "manifest.json", "corpus/passages.arrow", "corpus/manifest.json"):
-        assert (tmp_path / "index" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    for file in (
+        "vectors.npy",
+        "manifest.json",
+        "corpus/passages.arrow",
+        "corpus/manifest.json",
+    ):
+        assert (tmp_path / "index" / file).read_bytes() == (
+            tmp_path / "whole" / file
+        ).read_bytes(), file
     assert names(tmp_path) == ["index", "whole"]
 
 
-def test_an_interrupted_build_of_something_else_is_not_continued(tmp_path, many, make_encoder):
+def test_an_interrupted_build_of_something_else_is_not_continued(
+    tmp_path, many, make_encoder
+):
     with pytest.raises(KeyboardInterrupt):
         index_passages(many, tmp_path / "index", encoder=make_encoder(fail_after=3))
     changed = [*many[:-1], Passage("94", "another text")]
@@ -89,7 +118,9 @@ def test_an_interrupted_build_of_something_else_is_not_continued(tmp_path, many,
     assert retriever(["another text"], 1)[0][0].id == "94"
 
 
-def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(tmp_path, many, make_encoder, monkeypatch):
+def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(
+    tmp_path, many, make_encoder, monkeypatch
+):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -114,17 +145,25 @@ def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder)
 
 
 def test_another_encoder_is_refused(tmp_path, index, encoder, make_encoder):
-    said = r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"
+    said = (
+        r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"
+    )
     with pytest.raises(UserError, match=said):
         open_index(index, make_encoder(fingerprint="words-9"))
     with pytest.raises(UserError, match="must be passed as encoder="):
         open_index(index)
-    with pytest.raises(UserError, match=r"no index at .*nowhere; build it first, for example: selfrag index build"):
+    with pytest.raises(
+        UserError,
+        match=r"no index at .*nowhere; build it first, for example: selfrag index build",
+    ):
         open_index(tmp_path / "nowhere", encoder)
 
 
 def test_two_builders_of_one_index_do_not_meet(tmp_path, animals, encoder):
-    with locked_directory(tmp_path / "index.building"), pytest.raises(UserError, match="another process is writing"):
+    with (
+        locked_directory(tmp_path / "index.building"),
+        pytest.raises(UserError, match="another process is writing"),
+    ):
         index_passages(animals, tmp_path / "index", encoder=encoder)
     index_passages(animals, tmp_path / "index", encoder=encoder)
 
@@ -143,17 +182,25 @@ def table(tmp_path, monkeypatch):
     monkeypatch.setattr("retrieval.sources._SETTLED", 0.0)
     monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
     file = tmp_path / "a.jsonl"
-    file.write_text("".join(f'{{"id": "{n}", "text": "passage {n}"}}\n' for n in range(40)))
+    file.write_text(
+        "".join(f'{{"id": "{n}", "text": "passage {n}"}}\n' for n in range(40))
+    )
     return file
 
 
 @pytest.mark.parametrize("blocks", [2, None])
-def test_files_that_did_not_change_are_not_read_again(tmp_path, table, make_encoder, monkeypatch, blocks):
+def test_files_that_did_not_change_are_not_read_again(
+    tmp_path, table, make_encoder, monkeypatch, blocks
+):
     with nullcontext() if blocks is None else pytest.raises(KeyboardInterrupt):
-        build_index([table], tmp_path / "index", encoder=make_encoder(fail_after=blocks))
+        build_index(
+            [table], tmp_path / "index", encoder=make_encoder(fail_after=blocks)
+        )
     again = make_encoder()
     with monkeypatch.context() as patch:
-        patch.setattr("retrieval.tables.read_lines", lambda path: pytest.fail("read again"))
+        patch.setattr(
+            "retrieval.tables.read_lines", lambda path: pytest.fail("read again")
+        )
         assert len(build_index([table], tmp_path / "index", encoder=again).corpus) == 40
     assert len(again.texts) == (20 if blocks else 0)
     table.write_text('{"id": "new", "text": "another"}\n')
@@ -163,13 +210,22 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path, table, make_enco
 def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
     before = found(index, encoder, "fox honey")
     encoder.texts.clear()
-    assert add_passages(index, [FOX, Passage("elk", "An elk eats moss.")], encoder=encoder) == 2
-    assert encoder.texts == ["Fox A fox steals honey from the hive.", "An elk eats moss."]
+    assert (
+        add_passages(index, [FOX, Passage("elk", "An elk eats moss.")], encoder=encoder)
+        == 2
+    )
+    assert encoder.texts == [
+        "Fox A fox steals honey from the hive.",
+        "An elk eats moss.",
+    ]
     after = found(index, encoder, "fox honey")
     assert after[0] == "fox"
     assert [one for one in after if one not in ("fox", "elk")] == before
     assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
-    with pytest.raises(UserError, match="id 'bee' is in the index already; give this passage another id"):
+    with pytest.raises(
+        UserError,
+        match="id 'bee' is in the index already; give this passage another id",
+    ):
         add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
     remove_passages(index, ["bee"])
     add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
@@ -179,7 +235,9 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
 def test_a_removed_passage_is_never_found(index, encoder, animals):
     assert remove_passages(index, ["bee", "ant"]) == 2
     assert set(found(index, encoder)) == {"cat", "dog", "owl"}
-    with pytest.raises(UserError, match=r"no passage 'bee' in index .*; nothing was removed"):
+    with pytest.raises(
+        UserError, match=r"no passage 'bee' in index .*; nothing was removed"
+    ):
         remove_passages(index, ["cat", "bee"])
     assert remove_passages(index, ["owl"]) == 1
     assert set(found(index, encoder)) == {"cat", "dog"}
@@ -193,7 +251,9 @@ def test_a_removed_passage_is_never_found(index, encoder, animals):
     assert len(found(index, encoder)) == 5
 
 
-def test_compaction_gives_the_index_that_a_new_build_gives(tmp_path, index, encoder, animals):
+def test_compaction_gives_the_index_that_a_new_build_gives(
+    tmp_path, index, encoder, animals
+):
     add_passages(index, [FOX], encoder=encoder)
     remove_passages(index, ["dog"])
     calls = encoder.calls
@@ -203,8 +263,15 @@ def test_compaction_gives_the_index_that_a_new_build_gives(tmp_path, index, enco
     index_passages(rest, tmp_path / "new", encoder=encoder)
     for file in ("vectors.npy", "corpus/passages.arrow"):
         assert (index / file).read_bytes() == (tmp_path / "new" / file).read_bytes()
-    assert open_index(index, encoder)(["honey"], 5) == open_index(tmp_path / "new", encoder)(["honey"], 5)
-    assert sorted(path.name for path in index.iterdir()) == ["corpus", "manifest.json", "parts", "vectors.npy"]
+    assert open_index(index, encoder)(["honey"], 5) == open_index(
+        tmp_path / "new", encoder
+    )(["honey"], 5)
+    assert sorted(path.name for path in index.iterdir()) == [
+        "corpus",
+        "manifest.json",
+        "parts",
+        "vectors.npy",
+    ]
 
 
 def test_a_reader_keeps_its_generation(index, encoder):
@@ -220,7 +287,9 @@ def test_a_reader_keeps_its_generation(index, encoder):
     assert load_manifest(index).generation == 4
 
 
-def test_a_reader_that_opens_while_the_index_changes_opens_again(index, encoder, monkeypatch):
+def test_a_reader_that_opens_while_the_index_changes_opens_again(
+    index, encoder, monkeypatch
+):
     real = retrieval.index._opened
 
     def changed(path, manifest):
@@ -253,10 +322,21 @@ def test_an_interrupted_addition_continues(index, make_encoder, monkeypatch):
 
 def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, animals):
     values = json.loads((index / "manifest.json").read_text())
-    for name in ("generation", "added", "removed", "dense", "language", "checksums", "inputs", "digest"):
+    for name in (
+        "generation",
+        "added",
+        "removed",
+        "dense",
+        "language",
+        "checksums",
+        "inputs",
+        "digest",
+    ):
         del values[name]
     del values["encoder"]["precision"]
-    (index / "manifest.json").write_text(json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"}))
+    (index / "manifest.json").write_text(
+        json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"})
+    )
     assert found(index, encoder)[0] == "bee"
     encoder.texts.clear()
     index_passages(animals, index, encoder=encoder)
@@ -275,7 +355,10 @@ def _actors_here(monkeypatch):
 
     def on_actors(rows, worker, arguments, actors):
         workers = [worker(*arguments) for _ in range(actors.workers)]
-        done = [workers[n % len(workers)](pickle.loads(pickle.dumps(row))) for n, row in enumerate(rows)]
+        done = [
+            workers[n % len(workers)](pickle.loads(pickle.dumps(row)))
+            for n, row in enumerate(rows)
+        ]
         yield from reversed(done)
         if error := next((row["error"] for row in done if row["error"]), ""):
             raise UserError(error)
@@ -290,9 +373,17 @@ def test_ray_actors_give_the_bytes_of_a_local_build_and_one_with_another_encoder
     tmp_path, animals, make_encoder
 ):
     index_passages(animals, tmp_path / "local", encoder=make_encoder())
-    index_passages(animals, tmp_path / "ray", encoder=RayEncoder(make_encoder(), make_encoder, Actors(4)))
-    assert (tmp_path / "ray/vectors.npy").read_bytes() == (tmp_path / "local/vectors.npy").read_bytes()
-    other = RayEncoder(make_encoder(), lambda: make_encoder(fingerprint="words-2"), Actors(2))
+    index_passages(
+        animals,
+        tmp_path / "ray",
+        encoder=RayEncoder(make_encoder(), make_encoder, Actors(4)),
+    )
+    assert (tmp_path / "ray/vectors.npy").read_bytes() == (
+        tmp_path / "local/vectors.npy"
+    ).read_bytes()
+    other = RayEncoder(
+        make_encoder(), lambda: make_encoder(fingerprint="words-2"), Actors(2)
+    )
     with pytest.raises(UserError, match="a worker has another encoder than 'words'"):
         index_passages(animals, tmp_path / "index", encoder=other)
 
@@ -322,7 +413,10 @@ def test_issue_50_a_passage_of_a_file_knows_its_place(tmp_path, encoder):
     index = tmp_path / "ix"
 
     def places():
-        return {passage.id: dict(passage.metadata) for passage in open_index(index, encoder)(["honey"], 20)[0]}
+        return {
+            passage.id: dict(passage.metadata)
+            for passage in open_index(index, encoder)(["honey"], 20)[0]
+        }
 
     build_index(files, index, encoder=encoder)
     start = text.index("Bees of")
@@ -336,11 +430,15 @@ def test_issue_50_a_passage_of_a_file_knows_its_place(tmp_path, encoder):
     opened = open_index(index, encoder)
     add_passages(index, [FOX], encoder=encoder)
     remove_passages(index, ["b"])
-    assert places() == {"fox": {}} | {name: place for name, place in expected.items() if name != "b"}
+    assert places() == {"fox": {}} | {
+        name: place for name, place in expected.items() if name != "b"
+    }
     compact_index(index)
     assert places()["fox"] == {}
     assert places()["one/index.md-2"] == expected["one/index.md-2"]
-    assert {passage.id: dict(passage.metadata) for passage in opened(["honey"], 20)[0]} == expected  # its table is gone
+    assert {
+        passage.id: dict(passage.metadata) for passage in opened(["honey"], 20)[0]
+    } == expected  # its table is gone
 
 
 def test_the_mode_before_an_index_is_part_of_a_run(index):

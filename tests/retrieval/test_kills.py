@@ -19,7 +19,9 @@ from selfrag.common.atomic import locked_directory, new_directory, publish, writ
 from selfrag.common.finished import recover
 from selfrag.common.jsonl import write_jsonl
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals, limits and fork")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="POSIX signals, limits and fork"
+)
 
 
 ROOT = Path(__file__).parents[2]
@@ -57,11 +59,20 @@ def finish(out, limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     command = [sys.executable, "-c", BUILD, str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, preexec_fn=tiny_disk)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        preexec_fn=tiny_disk,
+    )
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("limit", [2_000, 20_000])  # in the corpus (some 12 kB), and in the vectors (some 38 kB)
+@pytest.mark.parametrize(
+    "limit", [2_000, 20_000]
+)  # in the corpus (some 12 kB), and in the vectors (some 38 kB)
 def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, limit):
     status, errors = finish(tmp_path / "index", limit)
     assert status == 1
@@ -116,7 +127,13 @@ def test_changes_that_are_killed_end_in_the_same_index(tmp_path):
     chance = random.Random(0)
 
     def run(name, seconds):
-        command = [sys.executable, "-c", CHANGES, str(tmp_path / name), str(tmp_path / f"{name}.log")]
+        command = [
+            sys.executable,
+            "-c",
+            CHANGES,
+            str(tmp_path / name),
+            str(tmp_path / f"{name}.log"),
+        ]
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         try:
             errors = process.communicate(timeout=seconds)[1]
@@ -132,9 +149,15 @@ def test_changes_that_are_killed_end_in_the_same_index(tmp_path):
     needed, kills = time.monotonic() - start, 0
     while not run("index", chance.uniform(0.15, 0.9) * needed if kills < 3 else 300):
         kills += 1
-    whole, found = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("whole", "index"))
+    whole, found = (
+        json.loads((tmp_path / name / "manifest.json").read_text())
+        for name in ("whole", "index")
+    )
     assert found["checksums"] == whole["checksums"]
-    encoded = [sum(map(int, (tmp_path / f"{name}.log").read_text().split())) for name in ("whole", "index")]
+    encoded = [
+        sum(map(int, (tmp_path / f"{name}.log").read_text().split()))
+        for name in ("whole", "index")
+    ]
     assert encoded[0] <= encoded[1] <= encoded[0] + 50 * kills
 
 
@@ -169,16 +192,25 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
     for step, left in ((1, "old"), (2, "old"), (3, "new"), (4, "new")):
         home = tmp_path / str(step)
         home.mkdir()
-        target, finished = directory(home / "index[1]", "old"), directory(home / "finished", "new")
+        target, finished = (
+            directory(home / "index[1]", "old"),
+            directory(home / "finished", "new"),
+        )
         directory(home / "index", "another")
-        assert killed_at(step, lambda new=finished, old=target: publish(new, old)) == (step < 4)
+        assert killed_at(step, lambda new=finished, old=target: publish(new, old)) == (
+            step < 4
+        )
         assert target.exists() == (step != 2)
         recover(target)
         assert (target / "file").read_text() == left
         with new_directory(target) as draft:
             (draft / "file").write_text("newer")
         assert (target / "file").read_text() == "newer"
-        assert {path.name for path in home.iterdir()} <= {"index", "index[1]", "finished"}
+        assert {path.name for path in home.iterdir()} <= {
+            "index",
+            "index[1]",
+            "finished",
+        }
 
 
 def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
@@ -219,7 +251,9 @@ def living_child():
 
 
 @pytest.mark.parametrize("ending", ["left", "killed"])
-def test_a_forked_child_that_lives_on_neither_holds_nor_frees_the_lock(tmp_path, ending):
+def test_a_forked_child_that_lives_on_neither_holds_nor_frees_the_lock(
+    tmp_path, ending
+):
     heard, told = os.pipe()
     if ending == "left":
         with locked_directory(tmp_path / "index"):

@@ -17,22 +17,38 @@ PIPES = "| a | b |\n|---|---|"
 @pytest.mark.parametrize(
     ("text", "tables"),
     [
-        (f"# T\n\n{PIPES}\n| 1 |  |\n|  | 2 |\n\nend", [(PIPES, ["| 1 |  |", "|  | 2 |"])]),
+        (
+            f"# T\n\n{PIPES}\n| 1 |  |\n|  | 2 |\n\nend",
+            [(PIPES, ["| 1 |  |", "|  | 2 |"])],
+        ),
         ("a|b\n:-|-:\nx \\| y|z\n# H", [("a|b\n:-|-:", ["x \\| y|z"])]),
-        (f"- item\n\n  {PIPES[:9]}\n  |---|---|\n  | 1 | 2 |", [("| a | b |\n  |---|---|", ["| 1 | 2 |"])]),
+        (
+            f"- item\n\n  {PIPES[:9]}\n  |---|---|\n  | 1 | 2 |",
+            [("| a | b |\n  |---|---|", ["| 1 | 2 |"])],
+        ),
         (f"---\nx: 1\n---\n\n{PIPES}\n| 1 | 2 |", [(PIPES, ["| 1 | 2 |"])]),
         (f"```\n{PIPES}\n| 1 | 2 |\n```", []),
         (PIPES, []),
         ("| no | table |", []),
         (
             "<table>\n<tr><th>a</th></tr>\n\n<tr><td>1</td></tr>\n<tr><td>2</td></tr>\n</table>",
-            [("<table>\n<tr><th>a</th></tr>", ["<tr><td>1</td></tr>", "<tr><td>2</td></tr>"])],
+            [
+                (
+                    "<table>\n<tr><th>a</th></tr>",
+                    ["<tr><td>1</td></tr>", "<tr><td>2</td></tr>"],
+                )
+            ],
         ),
-        ("<table><tr><td>1<tr><td>2</table>", [(None, ["<table><tr><td>1", "<tr><td>2"])]),
+        (
+            "<table><tr><td>1<tr><td>2</table>",
+            [(None, ["<table><tr><td>1", "<tr><td>2"])],
+        ),
         ("<table><tr><td>1\n\n# H\n\n<tr><td>2</table>", []),
     ],
 )
-def test_tables_are_spans_of_the_text(text: str, tables: list[tuple[str | None, list[str]]]) -> None:
+def test_tables_are_spans_of_the_text(
+    text: str, tables: list[tuple[str | None, list[str]]]
+) -> None:
     document = parse_markdown(text, "doc")
     assert document.text == text
     found = []
@@ -42,14 +58,29 @@ def test_tables_are_spans_of_the_text(text: str, tables: list[tuple[str | None, 
     assert found == tables
 
 
-def test_audit_d5_a_long_table_is_cut_between_rows_below_its_header(tmp_path: Path) -> None:
+def test_audit_d5_a_long_table_is_cut_between_rows_below_its_header(
+    tmp_path: Path,
+) -> None:
     rows = [f"| B{n} | {n} m | {n}00 crowns |" for n in range(60)]
     header = ["| Berth | Depth | Fee |", "|---|---|---|"]
-    (tmp_path / "a.md").write_text("# Harbour\n\nFees.\n\n" + "\n".join(header + rows) + "\n\nEnd.\n")
-    passages = [row.passage.text for row in read_files([tmp_path / "a.md"], Splitting(60, 0))]
-    parts = [passage[passage.index(header[0]) :].split("\n") for passage in passages if "| B" in passage]
+    (tmp_path / "a.md").write_text(
+        "# Harbour\n\nFees.\n\n" + "\n".join(header + rows) + "\n\nEnd.\n"
+    )
+    passages = [
+        row.passage.text for row in read_files([tmp_path / "a.md"], Splitting(60, 0))
+    ]
+    parts = [
+        passage[passage.index(header[0]) :].split("\n")
+        for passage in passages
+        if "| B" in passage
+    ]
     assert all(part[:2] == header for part in parts)
-    assert [line for part in parts for line in part if line.startswith("| B") and line != header[0]] == rows
+    assert [
+        line
+        for part in parts
+        for line in part
+        if line.startswith("| B") and line != header[0]
+    ] == rows
 
 
 HOSTILE = {
@@ -60,10 +91,19 @@ HONEST = "# Tea\n\nGreen tea is *brewed* at `80` degrees.\n\n- one\n\n| a |\n|--
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, "wide", "nested lists", "definition"])
-def test_a_hostile_file_takes_at_most_ten_times_the_time_of_an_honest_one(kind: str) -> None:
+def test_a_hostile_file_takes_at_most_ten_times_the_time_of_an_honest_one(
+    kind: str,
+) -> None:
     size = 50_000
     if kind == "wide":
-        text = "|" + "a|" * (size // 8) + "\n|" + "-|" * (size // 8) + "\n" + "|\n" * (size // 4)
+        text = (
+            "|"
+            + "a|" * (size // 8)
+            + "\n|"
+            + "-|" * (size // 8)
+            + "\n"
+            + "|\n" * (size // 4)
+        )
     elif kind == "nested lists":
         text = "\n".join(" " * depth + "- a" for depth in range(400))
     elif kind == "definition":
@@ -75,4 +115,6 @@ def test_a_hostile_file_takes_at_most_ten_times_the_time_of_an_honest_one(kind: 
         started = time.process_time()
         parse_markdown(markdown, "doc")
         seconds.append(time.process_time() - started)
-    assert seconds[1] < 10 * seconds[0] + 2.0  # a busy machine; quadratic work would take longer
+    assert (
+        seconds[1] < 10 * seconds[0] + 2.0
+    )  # a busy machine; quadratic work would take longer

@@ -43,7 +43,11 @@ print(sum(resource.getrusage(kind).ru_utime for kind in who))
 def outcome(file: Path, work: str) -> tuple[str, int, float]:
     """What is said of a file, the memory in MiB, and the seconds of computing that its reading took."""
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(file), work], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", READ, str(file), work],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     said, memory, seconds = done.stdout.splitlines()
     return said, int(memory), float(seconds)
@@ -53,7 +57,9 @@ def write_groups(file: Path, tables: Iterator[pa.Table], **options: object) -> N
     """Write each table as a group of rows, so that the test itself takes little memory."""
     writer = None
     for table in tables:
-        writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd", **options)
+        writer = writer or parquet.ParquetWriter(
+            file, table.schema, compression="zstd", **options
+        )
         writer.write_table(table)
     assert writer is not None
     writer.close()
@@ -86,25 +92,42 @@ def lying_footer(file: Path) -> None:
     for group in range(metadata.num_row_groups):
         size = metadata.row_group(group).column(1).total_uncompressed_size
         true = varint(size)
-        content = content[:start] + content[start:].replace(true, varint(100, len(true)))
+        content = content[:start] + content[start:].replace(
+            true, varint(100, len(true))
+        )
     file.write_bytes(content)
-    assert parquet.read_metadata(file).row_group(0).column(1).total_uncompressed_size == 100
+    assert (
+        parquet.read_metadata(file).row_group(0).column(1).total_uncompressed_size
+        == 100
+    )
 
 
 def one_long_value(file: Path) -> None:
     """A file of over 80 kB in which 200 rows have the same text of 17 MiB, a single entry of a dictionary."""
     noise = random.Random(0).randbytes(100_000).hex()
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), ["x" * 17 * MEBIBYTE])
+    text = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 200, pa.int32()), ["x" * 17 * MEBIBYTE]
+    )
     ids = pa.array([str(number) for number in range(200)])
     table = pa.table({"id": ids, "text": text, "noise": [noise] * 200})
-    parquet.write_table(table, file, compression="zstd", dictionary_pagesize_limit=1 << 30)
+    parquet.write_table(
+        table, file, compression="zstd", dictionary_pagesize_limit=1 << 30
+    )
 
 
 def growing_values(file: Path) -> None:
     """Texts of which each repeats the one before: a few bytes a row."""
-    options = {"use_dictionary": False, "column_encoding": {"id": "PLAIN", "text": "DELTA_BYTE_ARRAY"}}
+    options = {
+        "use_dictionary": False,
+        "column_encoding": {"id": "PLAIN", "text": "DELTA_BYTE_ARRAY"},
+    }
     tables = (
-        pa.table({"id": [f"{group}-{row}" for row in range(2)], "text": ["x" * 15 * MEBIBYTE] * 2})
+        pa.table(
+            {
+                "id": [f"{group}-{row}" for row in range(2)],
+                "text": ["x" * 15 * MEBIBYTE] * 2,
+            }
+        )
         for group in range(40)
     )
     write_groups(file, tables, store_schema=False, **options)
@@ -113,7 +136,9 @@ def growing_values(file: Path) -> None:
 def many_columns(file: Path) -> None:
     """900 columns of text, each with a dictionary."""
     texts = {f"c{number}": ["x" * 16_000, "y" * 16_000] * 50 for number in range(900)}
-    parquet.write_table(pa.table({"id": list(map(str, range(100))), "text": ["t"] * 100, **texts}), file)
+    parquet.write_table(
+        pa.table({"id": list(map(str, range(100))), "text": ["t"] * 100, **texts}), file
+    )
 
 
 ROWS: dict[str, Callable[[Path], None]] = {
@@ -128,14 +153,20 @@ ROWS: dict[str, Callable[[Path], None]] = {
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("honest") / "honest.parquet"
     noise = random.Random(1)
-    rows = [{"id": str(number), "text": noise.randbytes(500).hex()} for number in range(400)]
+    rows = [
+        {"id": str(number), "text": noise.randbytes(500).hex()} for number in range(400)
+    ]
     parquet.write_table(pa.Table.from_pylist(rows), file)
     return file
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory of processes is limited as Linux states it")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="memory of processes is limited as Linux states it"
+)
 @pytest.mark.parametrize("name", ROWS)
-def test_issue_45_hostile_parquet_rows_take_little_memory_and_time(name: str, tmp_path: Path, honest: Path) -> None:
+def test_issue_45_hostile_parquet_rows_take_little_memory_and_time(
+    name: str, tmp_path: Path, honest: Path
+) -> None:
     file = tmp_path / "hostile.parquet"
     ROWS[name](file)
     _, usual, _ = outcome(honest, "rows")
@@ -147,13 +178,19 @@ def test_issue_45_hostile_parquet_rows_take_little_memory_and_time(name: str, tm
 
 def repeated_lists(file: Path) -> None:
     """1,024 vectors of half a million equal numbers: 2 GB in a block."""
-    lists = pa.FixedSizeListArray.from_arrays(pa.array([0.5], pa.float32()).take(pa.array([0] * (16 << 19))), 1 << 19)
+    lists = pa.FixedSizeListArray.from_arrays(
+        pa.array([0.5], pa.float32()).take(pa.array([0] * (16 << 19))), 1 << 19
+    )
     ragged = lists.cast(pa.list_(pa.float32()))
     write_groups(file, (pa.table({"vector": ragged}) for _ in range(64)))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory of processes is limited as Linux states it")
-def test_issue_45_hostile_parquet_vectors_take_little_memory(tmp_path: Path, honest: Path) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="memory of processes is limited as Linux states it"
+)
+def test_issue_45_hostile_parquet_vectors_take_little_memory(
+    tmp_path: Path, honest: Path
+) -> None:
     file = tmp_path / "hostile.parquet"
     repeated_lists(file)
     _, usual, _ = outcome(honest, "rows")
@@ -169,8 +206,16 @@ def test_damaged_parquet_files_are_one_line(tmp_path: Path, honest: Path) -> Non
     rng = random.Random(2)
     lines: list[str] = []
     for number in range(40):
-        place = rng.randrange(len(content)) if number % 2 else len(content) - 1 - rng.randrange(600)
-        file.write_bytes(content[:place] + bytes([content[place] ^ rng.randrange(1, 256)]) + content[place + 1 :])
+        place = (
+            rng.randrange(len(content))
+            if number % 2
+            else len(content) - 1 - rng.randrange(600)
+        )
+        file.write_bytes(
+            content[:place]
+            + bytes([content[place] ^ rng.randrange(1, 256)])
+            + content[place + 1 :]
+        )
         try:
             assert sum(1 for _ in read_parquet(file)) <= 400
         except UserError as error:
@@ -179,16 +224,25 @@ def test_damaged_parquet_files_are_one_line(tmp_path: Path, honest: Path) -> Non
     assert all(line.startswith(str(file)) and "\n" not in line for line in lines)
 
 
-def test_vectors_are_read_from_a_row_on_and_unequal_ones_refused(tmp_path: Path) -> None:
+def test_vectors_are_read_from_a_row_on_and_unequal_ones_refused(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "v.parquet"
     values = [[float(number), 0.5] for number in range(2_500)]
-    parquet.write_table(pa.table({"id": list(map(str, range(2_500))), "vector": values}), file)
+    parquet.write_table(
+        pa.table({"id": list(map(str, range(2_500))), "vector": values}), file
+    )
     assert read_vector_size(file) == (2_500, 2)
     blocks = list(read_vector_blocks(file, 1_500))
     assert [len(block.vectors) for block in blocks] == [548, 452]
     assert (blocks[0].ids or [])[0] == "1500"
     assert blocks[0].vectors[0].tolist() == [1500.0, 0.5]
-    for vectors in ([[1.0], [1.0, 2.0, 3.0]], [[1.0], None], [["a"], ["b"]], [1.0, 2.0]):
+    for vectors in (
+        [[1.0], [1.0, 2.0, 3.0]],
+        [[1.0], None],
+        [["a"], ["b"]],
+        [1.0, 2.0],
+    ):
         parquet.write_table(pa.table({"vector": vectors}), file)
         with pytest.raises(UserError, match="lists of floats, all of one length"):
             read_vector_size(file)

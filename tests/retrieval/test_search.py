@@ -42,8 +42,17 @@ def retriever(tmp_path, animals, encoder):
     return found
 
 
-def test_the_passage_that_shares_the_words_comes_first_and_a_batch_equals_its_queries_alone(retriever, animals):
-    queries = ["honey from flowers", "dog barks at mail", "the", "mice in the forest", "nothing known", ""] * 20
+def test_the_passage_that_shares_the_words_comes_first_and_a_batch_equals_its_queries_alone(
+    retriever, animals
+):
+    queries = [
+        "honey from flowers",
+        "dog barks at mail",
+        "the",
+        "mice in the forest",
+        "nothing known",
+        "",
+    ] * 20
     found = retriever(queries, 3)
     assert [next(p.id for p in passages) for passages in found[:2]] == ["bee", "dog"]
     assert all(passages[0].score >= passages[1].score for passages in found)
@@ -52,10 +61,14 @@ def test_the_passage_that_shares_the_words_comes_first_and_a_batch_equals_its_qu
 
 
 @pytest.mark.parametrize("k", [1, 5, 10**30])
-def test_official_38_a_search_of_many_queries_is_one_call_and_equal_ones_are_encoded_once(retriever, encoder, k):
+def test_official_38_a_search_of_many_queries_is_one_call_and_equal_ones_are_encoded_once(
+    retriever, encoder, k
+):
     encoder.calls = 0
     found = retriever(["honey", "dog", "honey"] * 20, k)
-    assert [len(passages) for passages in found] == [min(k, 5)] * 60  # k is an upper bound
+    assert [len(passages) for passages in found] == [
+        min(k, 5)
+    ] * 60  # k is an upper bound
     assert (encoder.texts, encoder.calls) == (["honey", "dog"], 1)
     assert (retriever([], k), retriever(["honey"], 0)) == ([], [[]])
 
@@ -63,7 +76,10 @@ def test_official_38_a_search_of_many_queries_is_one_call_and_equal_ones_are_enc
 @pytest.mark.parametrize(
     ("queries", "k", "fault"),
     [
-        *((queries, 3, "queries must be a list of texts") for queries in ("honey", [None], None, 5)),
+        *(
+            (queries, 3, "queries must be a list of texts")
+            for queries in ("honey", [None], None, 5)
+        ),
         *((["honey"], k, "k=") for k in (-1, -(10**400), 2.0, "3", None, True)),
     ],
 )
@@ -76,17 +92,26 @@ def test_wrong_calls_are_named(retriever, animals, queries, k, fault):
 
 
 def test_d19_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
-    copies = [Passage(f"copy{n}", "Bees make honey  from the\nnectar of flowers.", "Bee") for n in range(40)]
+    copies = [
+        Passage(f"copy{n}", "Bees make honey  from the\nnectar of flowers.", "Bee")
+        for n in range(40)
+    ]
     retriever = index_passages([*copies, *animals], tmp_path / "i", encoder=encoder)
     found = retriever(["Bee Bees make honey from the nectar of flowers.", "dog"], 5)
     assert next(p.id for p in found[0]) == "copy0"
-    assert all(len({" ".join(p.text.split()) for p in passages}) == len(passages) == 5 for passages in found)
+    assert all(
+        len({" ".join(p.text.split()) for p in passages}) == len(passages) == 5
+        for passages in found
+    )
 
 
 def test_sixteen_threads_open_and_search_at_once(tmp_path, tiny_bert, animals):
     """A real encoder and its tokenizer, shared by all threads and opened by each: every answer is that of one call."""
     shared = index_passages(animals, tmp_path / "index", encoder=tiny_bert)
-    queries = [f"{['honey', 'mail', 'mice', 'leaves', 'mat'][n % 5]} " * (1 + n % 23) for n in range(64)]
+    queries = [
+        f"{['honey', 'mail', 'mice', 'leaves', 'mat'][n % 5]} " * (1 + n % 23)
+        for n in range(64)
+    ]
     expected = [shared([query], 3)[0] for query in queries]
 
     def search(number):
@@ -95,26 +120,45 @@ def test_sixteen_threads_open_and_search_at_once(tmp_path, tiny_bert, animals):
 
     with ThreadPoolExecutor(16) as pool:
         for number, (first, second) in enumerate(pool.map(search, range(64))):
-            for found, alone in ((first, expected[number]), (second, expected[-1 - number])):
-                assert [passage.id for passage in found] == [passage.id for passage in alone]
-                assert [p.score for p in found] == pytest.approx([p.score for p in alone], abs=1e-4)
+            for found, alone in (
+                (first, expected[number]),
+                (second, expected[-1 - number]),
+            ):
+                assert [passage.id for passage in found] == [
+                    passage.id for passage in alone
+                ]
+                assert [p.score for p in found] == pytest.approx(
+                    [p.score for p in alone], abs=1e-4
+                )
 
 
 def test_the_template_reaches_passages_and_queries(tmp_path, encoder):
     template = Template("passage: {title} | {text}", "query: {query}")
-    retriever = index_passages([Passage("a", "{text} {x}", "T{}")], tmp_path / "i", encoder=encoder, template=template)
+    retriever = index_passages(
+        [Passage("a", "{text} {x}", "T{}")],
+        tmp_path / "i",
+        encoder=encoder,
+        template=template,
+    )
     retriever(["q{query}"], 1)
     assert encoder.texts == ["passage: T{} | {text} {x}", "query: q{query}"]
-    assert Template().of_passage(Passage("a", "text", "Title")) == "Title text"  # as Contriever was trained
+    assert (
+        Template().of_passage(Passage("a", "text", "Title")) == "Title text"
+    )  # as Contriever was trained
     for wrong in ("{title}", "{text} {body}", "{text"):
         with pytest.raises(UserError, match="template"):
             Template(passage=wrong)
 
 
-def test_without_faiss_the_results_are_the_same(retriever, tmp_path, encoder, monkeypatch):
+def test_without_faiss_the_results_are_the_same(
+    retriever, tmp_path, encoder, monkeypatch
+):
     expected = retriever(["honey", "dog mail"], 4)
     real = importlib.util.find_spec
-    monkeypatch.setattr("retrieval.vectors.find_spec", lambda name: None if name == "faiss" else real(name))
+    monkeypatch.setattr(
+        "retrieval.vectors.find_spec",
+        lambda name: None if name == "faiss" else real(name),
+    )
     monkeypatch.setitem(sys.modules, "faiss", None)  # an import of faiss now fails
     assert open_index(tmp_path / "index", encoder)(["honey", "dog mail"], 4) == expected
     with pytest.raises(UserError, match=r"faiss is not installed; run: .*cpu"):
@@ -137,18 +181,26 @@ class Approximate:
         self.asked.append(k)
         found = np.full((len(queries), k), -1, np.int64)
         found[:, : len(self.rows)] = self.rows[:k]
-        return VectorHits(np.linspace(1, 0, k, dtype=np.float32)[None].repeat(len(queries), 0), found)
+        return VectorHits(
+            np.linspace(1, 0, k, dtype=np.float32)[None].repeat(len(queries), 0), found
+        )
 
 
-def test_what_an_approximate_index_finds_is_cited_only_where_it_found_something(tmp_path, animals, encoder):
+def test_what_an_approximate_index_finds_is_cited_only_where_it_found_something(
+    tmp_path, animals, encoder
+):
     """-1 is no row; and where texts repeat, the search for others is bounded."""
     few = Approximate([3, 0], size=5)
     retriever = DenseRetriever(build_corpus(animals, tmp_path / "c"), few, encoder)
     assert [p.id for p in retriever(["honey"], 4)[0]] == ["bee", "cat"]
     assert len(few.asked) == 1  # it has no more: asking again finds nothing
-    copies = build_corpus((Passage(f"copy{n}", "the same text") for n in range(5000)), tmp_path / "copies")
+    copies = build_corpus(
+        (Passage(f"copy{n}", "the same text") for n in range(5000)), tmp_path / "copies"
+    )
     index = Approximate(list(range(5000)), size=5000)
-    assert [p.id for p in DenseRetriever(copies, index, encoder)(["text"], 2)[0]] == ["copy0"]
+    assert [p.id for p in DenseRetriever(copies, index, encoder)(["text"], 2)[0]] == [
+        "copy0"
+    ]
     assert max(index.asked) == 256 * (2 + 8)
     assert len(index.asked) <= 6
 
@@ -163,7 +215,9 @@ def by_words(index, query, k=9):
         ("barking", {"dog"}),
         ("the owl and the bee", {"owl", "bee"}),
         ("the of zebra", set()),
-        *((query, {"bee"}) for query in ("body:honey OR *", "+honey -bees ^5")),  # a query holds no syntax
+        *(
+            (query, {"bee"}) for query in ("body:honey OR *", "+honey -bees ^5")
+        ),  # a query holds no syntax
         *((query, set()) for query in ("a AND (", "row:0", "\\", "\ud800")),
     ],
 )
@@ -172,8 +226,15 @@ def test_stems_and_titles_are_found_and_no_encoder_is_needed(index, query, found
 
 
 def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
-    kinds = {None: HybridRetriever, "hybrid": HybridRetriever, "dense": DenseRetriever, "words": WordRetriever}
-    assert {mode: type(open_index(index, encoder, mode=mode)) for mode in kinds} == kinds
+    kinds = {
+        None: HybridRetriever,
+        "hybrid": HybridRetriever,
+        "dense": DenseRetriever,
+        "words": WordRetriever,
+    }
+    assert {
+        mode: type(open_index(index, encoder, mode=mode)) for mode in kinds
+    } == kinds
     with pytest.raises(UserError, match="mode='both'"):
         open_index(index, encoder, mode="both")
     with pytest.raises(UserError, match="language='klingon'"):
@@ -186,7 +247,10 @@ def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
 def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder):
     index_passages(animals, tmp_path / "i", encoder=encoder, language="none")
     assert type(open_index(tmp_path / "i", encoder)) is DenseRetriever
-    with pytest.raises(UserError, match=r"has no words; add them with: selfrag index compact \S+ --language auto"):
+    with pytest.raises(
+        UserError,
+        match=r"has no words; add them with: selfrag index compact \S+ --language auto",
+    ):
         open_index(tmp_path / "i", encoder, mode="words")
     encoder.texts.clear()
     compact_index(tmp_path / "i", language="english")
@@ -200,11 +264,17 @@ def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder)
 @pytest.mark.parametrize("share", [0.9, 0.001, 0.0])
 def test_a_filter_of_words_is_exact(tmp_path, share, monkeypatch):
     monkeypatch.setattr("retrieval.words._LISTED_ROWS", 100)
-    passages = [Passage(str(n), f"{'honey ' * (n % 5)} {'bee ' * (n % 3)} and more {n}") for n in range(2000)]
+    passages = [
+        Passage(str(n), f"{'honey ' * (n % 5)} {'bee ' * (n % 3)} and more {n}")
+        for n in range(2000)
+    ]
     add_words(tmp_path / "w", passages, 0, "english")
     words = WordIndex(tmp_path / "w", "english")
     allowed = np.random.default_rng(0).random(2000) < share
-    every, found = words.search("honey bees", 2000), words.search("honey bees", 10, allowed)
+    every, found = (
+        words.search("honey bees", 2000),
+        words.search("honey bees", 10, allowed),
+    )
     expected = [row for row in every.rows[0].tolist() if allowed[row]][:10]
     assert found.rows[0].tolist() == expected
 
@@ -212,7 +282,9 @@ def test_a_filter_of_words_is_exact(tmp_path, share, monkeypatch):
 def test_every_language_has_its_stems(tmp_path):
     for language in LANGUAGES:
         add_words(tmp_path / language, [Passage("a", "2024 honey")], 0, language)
-        assert WordIndex(tmp_path / language, language).search("2024", 5).rows.tolist() == [[0]]
+        assert WordIndex(tmp_path / language, language).search(
+            "2024", 5
+        ).rows.tolist() == [[0]]
 
 
 FIRST, SECOND = [(3, 9.0), (1, 5.0), (2, 1.0)], [(2, 4.0), (3, 2.0)]
@@ -221,11 +293,21 @@ FIRST, SECOND = [(3, 9.0), (1, 5.0), (2, 1.0)], [(2, 4.0), (3, 2.0)]
 @pytest.mark.parametrize(
     ("fusion", "first", "second", "fused"),
     [
-        (Fusion(), FIRST, SECOND, [(2, 0.5), (3, 0.5), (1, 0.25)]),  # scores scaled to 0..1, equal ones by row
+        (
+            Fusion(),
+            FIRST,
+            SECOND,
+            [(2, 0.5), (3, 0.5), (1, 0.25)],
+        ),  # scores scaled to 0..1, equal ones by row
         (Fusion(weight=1.0), FIRST, SECOND, [(3, 1.0), (1, 0.5), (2, 0.0)]),
         (Fusion(), [], [], []),
         (Fusion(), [("b", 7.0)], [("a", 7.0)], [("a", 0.5), ("b", 0.5)]),
-        (Fusion("rrf"), FIRST[:2], [(1, 4.0), (4, 2.0)], [(1, 0.5 / 7 + 0.5 / 6), (3, 0.5 / 6), (4, 0.5 / 7)]),
+        (
+            Fusion("rrf"),
+            FIRST[:2],
+            [(1, 4.0), (4, 2.0)],
+            [(1, 0.5 / 7 + 0.5 / 6), (3, 0.5 / 6), (4, 0.5 / 7)],
+        ),
     ],
 )
 def test_fusion_of_two_rankings(fusion, first, second, fused):
@@ -234,7 +316,11 @@ def test_fusion_of_two_rankings(fusion, first, second, fused):
     assert [score for _, score in found] == pytest.approx([score for _, score in fused])
 
 
-A, B, C = Passage("a", "text a"), Passage("b", "text b", "B"), Passage("c", "text c", score=0.5)
+A, B, C = (
+    Passage("a", "text a"),
+    Passage("b", "text b", "B"),
+    Passage("c", "text c", score=0.5),
+)
 
 
 def test_fixed_passages_serve_every_query_or_follow_their_question_through_later_searches():
@@ -243,7 +329,11 @@ def test_fixed_passages_serve_every_query_or_follow_their_question_through_later
     assert retriever(["x"], 5) == [[A, Passage("7", "t")]]
     assert (retriever(["x"], 0), FixedPassages([])(["x"], 5)) == ([[]], [[]])
     retriever = FixedPassages({"Who?": [A], "Who? When": [B], "": []})
-    assert retriever(["Who?", "Who? He came.", "Who? When it rained"], 5) == [[A], [A], [B]]
+    assert retriever(["Who?", "Who? He came.", "Who? When it rained"], 5) == [
+        [A],
+        [A],
+        [B],
+    ]
     with pytest.raises(UserError, match="no passages are given for the query 'Where"):
         FixedPassages({"Who?": [A]})(["Where?"], 5)
 
@@ -264,10 +354,15 @@ def test_what_is_no_passage_is_named(passages, fault):
 
 def test_any_callable_is_a_retriever():
     def search(queries, k):
-        return tuple([{"id": query, "text": query.upper(), "score": 1}][:k] for query in queries)
+        return tuple(
+            [{"id": query, "text": query.upper(), "score": 1}][:k] for query in queries
+        )
 
     retriever = as_retriever(search)
-    assert retriever(["x", "y"], 3) == [[Passage("x", "X", score=1.0)], [Passage("y", "Y", score=1.0)]]
+    assert retriever(["x", "y"], 3) == [
+        [Passage("x", "X", score=1.0)],
+        [Passage("y", "Y", score=1.0)],
+    ]
     assert as_retriever(retriever) is retriever
     assert as_retriever([A, B])(["x"], 1) == [[A]]
     assert as_retriever({"x": [B]})(["x"], 1) == [[B]]
@@ -285,8 +380,14 @@ async def coroutine(queries, k):
     [
         (lambda queries, k: None, "returned NoneType, not a list"),
         (lambda queries, k: [[A]], "returned 1 lists for 2 queries"),
-        (lambda queries, k: [[A], [B, C, A]], "3 passages from retriever <lambda> for query 2; at most 2"),
-        (lambda queries, k: [[], ["text"]], "passage 1 from retriever <lambda> for query 2 is str"),
+        (
+            lambda queries, k: [[A], [B, C, A]],
+            "3 passages from retriever <lambda> for query 2; at most 2",
+        ),
+        (
+            lambda queries, k: [[], ["text"]],
+            "passage 1 from retriever <lambda> for query 2 is str",
+        ),
         (coroutine, "retriever coroutine returned coroutine"),
     ],
 )
@@ -295,7 +396,10 @@ def test_what_a_callable_may_not_return(search, fault):
         as_retriever(search)(["x", "y"], 2)
 
 
-ABCD = [Passage(name, f"text {name}", score=score) for name, score in zip("abcd", (9, 7, 5, 3), strict=True)]
+ABCD = [
+    Passage(name, f"text {name}", score=score)
+    for name, score in zip("abcd", (9, 7, 5, 3), strict=True)
+]
 
 
 SCORES = {"a": 0.0, "b": 0.2, "c": 1.0, "d": 0.4}
@@ -305,7 +409,9 @@ def searched(queries: Sequence[str], k: int) -> list[list[Passage]]:
     return [ABCD[:k] if query else [] for query in queries]
 
 
-def by_name(queries: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[float]]:
+def by_name(
+    queries: Sequence[str], passages: Sequence[Sequence[Passage]]
+) -> list[list[float]]:
     return [[SCORES[passage.id] for passage in found] for found in passages]
 
 
@@ -320,11 +426,17 @@ def by_name(queries: Sequence[str], passages: Sequence[Sequence[Passage]]) -> li
         (3, 1, 1.0, "cba", 1.0),  # all k are scored
     ],
 )
-def test_scores_and_ranks_are_mixed(k: int, depth: int, weight: float, order: str, best: float) -> None:
-    found = RerankedRetriever(searched, by_name, depth=depth, weight=weight)(["q", ""], k)
+def test_scores_and_ranks_are_mixed(
+    k: int, depth: int, weight: float, order: str, best: float
+) -> None:
+    found = RerankedRetriever(searched, by_name, depth=depth, weight=weight)(
+        ["q", ""], k
+    )
     assert ["".join(passage.id for passage in one) for one in found] == [order, ""]
     assert found[0][0].score == pytest.approx(best)
-    assert [passage.score for passage in found[0]] == sorted((p.score or 0 for p in found[0]), reverse=True)
+    assert [passage.score for passage in found[0]] == sorted(
+        (p.score or 0 for p in found[0]), reverse=True
+    )
 
 
 def test_equal_scores_keep_their_order_and_nothing_found_asks_nobody() -> None:
@@ -344,7 +456,10 @@ def test_equal_scores_keep_their_order_and_nothing_found_asks_nobody() -> None:
         (None, "no list of scores for each of 1 queries"),
         ([[1.0]], "no list of 4 scores"),
         ([[0.1, 0.2, 0.3, math.nan]], "gave nan; a score is a finite number"),
-        ([[0.1, 0.2, 0.3, 7.5]], r"gave 7.5; with weight=0.5 a score is from 0 to 1 \(weight=1 takes any number\)"),
+        (
+            [[0.1, 0.2, 0.3, 7.5]],
+            r"gave 7.5; with weight=0.5 a score is from 0 to 1 \(weight=1 takes any number\)",
+        ),
     ],
 )
 def test_scores_that_fit_nothing_are_named(scores: Any, message: str) -> None:
@@ -360,7 +475,10 @@ def test_scores_that_fit_nothing_are_named(scores: Any, message: str) -> None:
             for wrong in ({"depth": 0}, {"weight": 2})
         ),
         (partial(RerankedRetriever, searched), {"scorer": "isrel"}),
-        *((Fusion, wrong) for wrong in ({"method": "sum"}, {"weight": -1}, {"weight": math.nan})),
+        *(
+            (Fusion, wrong)
+            for wrong in ({"method": "sum"}, {"weight": -1}, {"weight": math.nan})
+        ),
     ],
 )
 def test_settings_that_fit_nothing_are_named(make: Any, given: dict[str, Any]) -> None:

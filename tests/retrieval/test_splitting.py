@@ -20,7 +20,9 @@ from selfrag.judges.sentences import rules
 RULES = sentence_finder()
 
 
-TEXTS = st.text(st.sampled_from(list("ab cd. \n\n!?京都。é\t\u2028\x1f#")), max_size=300) | st.text(max_size=200)
+TEXTS = st.text(
+    st.sampled_from(list("ab cd. \n\n!?京都。é\t\u2028\x1f#")), max_size=300
+) | st.text(max_size=200)
 
 
 @given(TEXTS, st.integers(1, 12), st.integers(0, 4))
@@ -33,7 +35,9 @@ def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, over
         assert body == body.strip()
         assert 1 <= count_words(body) <= words
         held[start:end] = [True] * (end - start)
-    assert all(kept or character.isspace() for kept, character in zip(held, text, strict=True))
+    assert all(
+        kept or character.isspace() for kept, character in zip(held, text, strict=True)
+    )
 
 
 FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
@@ -43,23 +47,49 @@ TITLED = ["A title without a full stop", "The body goes\non here."]
 @pytest.mark.parametrize(
     ("text", "words", "overlap", "passages"),
     [
-        (FOUR, 6, 1, [f"{one}. {two}." for one, two in pairwise(FOUR.rstrip(".").split(". "))]),
-        (FOUR, 6, 0, ["One two three. Four five six.", "Seven eight nine. Ten eleven twelve."]),
+        (
+            FOUR,
+            6,
+            1,
+            [f"{one}. {two}." for one, two in pairwise(FOUR.rstrip(".").split(". "))],
+        ),
+        (
+            FOUR,
+            6,
+            0,
+            ["One two three. Four five six.", "Seven eight nine. Ten eleven twelve."],
+        ),
         ("a b c d e f g", 3, 0, ["a b c", "d e f", "g"]),
         # the overlap gives way to the budget
-        ("One two. Three four five six seven. Eight.", 5, 2, ["One two.", "Three four five six seven.", "Eight."]),
+        (
+            "One two. Three four five six seven. Eight.",
+            5,
+            2,
+            ["One two.", "Three four five six seven.", "Eight."],
+        ),
         # a blank line ends a sentence, a line end does not
         ("A title without a full stop\n\nThe body goes\non here.", 6, 0, TITLED),
         # lone surrogates do not stop the sentencizer
-        ("One \ud800 is. \udc00\ud800 Two.", 3, 0, ["One \ud800 is.", "\udc00\ud800 Two."]),
+        (
+            "One \ud800 is. \udc00\ud800 Two.",
+            3,
+            0,
+            ["One \ud800 is.", "\udc00\ud800 Two."],
+        ),
         ("東" * 25, 10, 0, ["東" * 10, "東" * 10, "東" * 5]),
     ],
 )
-def test_sentences_are_packed_within_the_budget(text: str, words: int, overlap: int, passages: list[str]) -> None:
-    assert [part.text_in(text) for part in split(text, Splitting(words, overlap), RULES)] == passages
+def test_sentences_are_packed_within_the_budget(
+    text: str, words: int, overlap: int, passages: list[str]
+) -> None:
+    assert [
+        part.text_in(text) for part in split(text, Splitting(words, overlap), RULES)
+    ] == passages
 
 
-def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> None:
+def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> (
+    None
+):
     assert count_words("東京都 hello") == 4
     assert count_words("ประเทศไทย ของเรา") == 5
     parts = split("x" * 250_000, Splitting(100, 0), RULES)
@@ -72,7 +102,13 @@ def test_an_unknown_spacy_model_is_named_with_the_command():
         sentence_finder("no_such_model")
 
 
-def with_table(rows: list[list[str]], *, header: bool = True, before: str = "Fees in crowns.", after: str = "") -> list:
+def with_table(
+    rows: list[list[str]],
+    *,
+    header: bool = True,
+    before: str = "Fees in crowns.",
+    after: str = "",
+) -> list:
     """Each passage of a document around a table, 12 words long, and the row that it is a part of."""
     builder = DocumentBuilder("doc")
     builder.add_paragraph(before)
@@ -131,33 +167,78 @@ LONG = "one two three four five. six seven eight nine ten. eleven."
         ),
     ],
 )
-def test_d5_tables_are_cut_between_rows_and_repeat_their_header(rows: list, options: dict, passages: list) -> None:
+def test_d5_tables_are_cut_between_rows_and_repeat_their_header(
+    rows: list, options: dict, passages: list
+) -> None:
     assert with_table(rows, **options) == passages
 
 
 @given(
-    st.lists(st.lists(st.text(st.sampled_from("ab. |"), max_size=30), min_size=1, max_size=3), max_size=8),
+    st.lists(
+        st.lists(
+            st.text(st.sampled_from("ab. |"), max_size=30), min_size=1, max_size=3
+        ),
+        max_size=8,
+    ),
     st.booleans(),
 )
 def test_every_cell_of_a_table_is_kept(rows: list[list[str]], header: bool) -> None:
-    words = " ".join(" ".join(text.split()) for text, _ in with_table(rows, header=header)).split()
+    words = " ".join(
+        " ".join(text.split()) for text, _ in with_table(rows, header=header)
+    ).split()
     assert set(words) >= {word for row in rows for cell in row for word in cell.split()}
 
 
 @pytest.mark.parametrize(
     ("joint", "parts"),
     [
-        (" ", ["He met Mr. Smith, e.g. in the U.S. today.", 'She said "No!"', "Then he left."]),
-        ("", ["绿茶应当用八十度的水冲泡。", "他说：“你好！”", "对吗？", "３．１４です．", "「行く。」", "次"]),
+        (
+            " ",
+            [
+                "He met Mr. Smith, e.g. in the U.S. today.",
+                'She said "No!"',
+                "Then he left.",
+            ],
+        ),
+        (
+            "",
+            [
+                "绿茶应当用八十度的水冲泡。",
+                "他说：“你好！”",
+                "对吗？",
+                "３．１４です．",
+                "「行く。」",
+                "次",
+            ],
+        ),
         ("", ["दिल्ली राजधानी है।", "वह यहाँ है॥", "हाँ"]),
         (" ", ["दिल्ली राजधानी है।", "“वह” यहाँ है॥"]),
         ("", ["هل هذا صحيح؟", "یہ ہے۔", "لا"]),
-        ("", ["Հայաստան երկիր է։", "ኢትዮጵያ አገር ናት።", "မြန်မာနိုင်ငံ။", "ភ្នំពេញ។", "བཀྲ་ཤིས། །", "ཁྱེད་རང་"]),
-        (" ", ["ประเทศไทยมีเมืองหลวงชื่อกรุงเทพ", "มหานครมีประชากรมาก ๆ และใหญ่กว่าที่อื่น", "ປະເທດລາວ"]),
+        (
+            "",
+            [
+                "Հայաստան երկիր է։",
+                "ኢትዮጵያ አገር ናት።",
+                "မြန်မာနိုင်ငံ။",
+                "ភ្នំពេញ។",
+                "བཀྲ་ཤིས། །",
+                "ཁྱེད་རང་",
+            ],
+        ),
+        (
+            " ",
+            [
+                "ประเทศไทยมีเมืองหลวงชื่อกรุงเทพ",
+                "มหานครมีประชากรมาก ๆ และใหญ่กว่าที่อื่น",
+                "ປະເທດລາວ",
+            ],
+        ),
         (" ", ["საქართველო ქვეყანაა.", "თბილისი დედაქალაქია."]),
     ],
 )
-def test_sentences_end_at_the_full_stops_of_their_script(joint: str, parts: list[str]) -> None:
+def test_sentences_end_at_the_full_stops_of_their_script(
+    joint: str, parts: list[str]
+) -> None:
     """Full stops of scripts without spaces need none behind them, and closing quotes belong to their sentence."""
     text = joint.join(parts)
     assert [text[start:end] for start, end in sentences(text, RULES)] == parts
@@ -170,11 +251,28 @@ def test_sentences_are_those_of_spacy_for_words_with_few_signs(text: str) -> Non
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     plain = " ".join(word[:6] for word in text.split(" "))
-    assert RULES(plain) == [(sentence.start_char, sentence.end_char) for sentence in nlp(plain).sents]
+    assert RULES(plain) == [
+        (sentence.start_char, sentence.end_char) for sentence in nlp(plain).sents
+    ]
 
 
 @pytest.mark.parametrize(
-    "unit", ["(", ".", '."', "!)", "a.b", "e.g.", "。", "x ", '.) "', ":-) ", "http://a.b/?c=", "x et al. ", "། "]
+    "unit",
+    [
+        "(",
+        ".",
+        '."',
+        "!)",
+        "a.b",
+        "e.g.",
+        "。",
+        "x ",
+        '.) "',
+        ":-) ",
+        "http://a.b/?c=",
+        "x et al. ",
+        "། ",
+    ],
 )
 def test_sentences_are_found_in_linear_time(unit: str) -> None:
     """Issue 45, section 3: 50 KB of such runs took minutes with spaCy alone."""

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from retrieval import UserError, add_files, build_index, open_index, remove_files, sync_index
+from retrieval import (
+    UserError,
+    add_files,
+    build_index,
+    open_index,
+    remove_files,
+    sync_index,
+)
 from retrieval.build import verify_index
 from retrieval.index import load_manifest, open_parts
 
@@ -52,7 +59,11 @@ def docs(tmp_path):
 @pytest.fixture
 def synced(tmp_path, docs, encoder):
     report = sync_index(tmp_path / "index", [docs], encoder=encoder)
-    assert (report.added, report.passages_added, report.generation) == (["a.md", "c.jsonl", "b/a.md"], 4, 1)
+    assert (report.added, report.passages_added, report.generation) == (
+        ["a.md", "c.jsonl", "b/a.md"],
+        4,
+        1,
+    )
     assert held(tmp_path / "index") == HELD
     encoder.texts.clear()
     return tmp_path / "index"
@@ -67,18 +78,43 @@ def test_nothing_changed_loads_no_encoder_and_writes_nothing(synced, docs, monke
     monkeypatch.setattr("retrieval.sync.encoder_of", never)
     (docs / "a.md").touch()
     report = sync_index(synced, [docs])
-    assert (report.unchanged, report.added, report.changed, report.removed) == (3, [], [], [])
+    assert (report.unchanged, report.added, report.changed, report.removed) == (
+        3,
+        [],
+        [],
+        [],
+    )
     assert (report.passages, report.passages_encoded) == (4, 0)
     assert (synced / "manifest.json").read_bytes() == before
 
 
 CHANGES = {
     "new": ({"d.txt": "Owls hunt."}, HELD | {"d-1": "Owls hunt."}, ["d Owls hunt."]),
-    "changed": ({"a.md": "Bees sleep."}, HELD | {"a-1": "Bees sleep."}, ["a Bees sleep."]),
-    "gone": ({"b/a.md": None}, {name: text for name, text in HELD.items() if name != "b/a-1"}, []),
-    "a row of a table": ({"c.jsonl": '{"id": "x", "text": "one"}\n{"id": "z", "text": "six"}\n'}, None, ["six"]),
-    "moved": ({"a.md": None, "e/f.md": "Bees make honey."}, None, ["e/f Bees make honey."]),
-    "the same under another id": ({"c.jsonl": '{"id": "z", "text": "one"}\n'}, None, []),
+    "changed": (
+        {"a.md": "Bees sleep."},
+        HELD | {"a-1": "Bees sleep."},
+        ["a Bees sleep."],
+    ),
+    "gone": (
+        {"b/a.md": None},
+        {name: text for name, text in HELD.items() if name != "b/a-1"},
+        [],
+    ),
+    "a row of a table": (
+        {"c.jsonl": '{"id": "x", "text": "one"}\n{"id": "z", "text": "six"}\n'},
+        None,
+        ["six"],
+    ),
+    "moved": (
+        {"a.md": None, "e/f.md": "Bees make honey."},
+        None,
+        ["e/f Bees make honey."],
+    ),
+    "the same under another id": (
+        {"c.jsonl": '{"id": "z", "text": "one"}\n'},
+        None,
+        [],
+    ),
     "all at once": (
         {"a.md": None, "b/a.md": "Cats purr.", "d.txt": "Owls hunt."},
         None,
@@ -88,7 +124,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_sync_gives_what_a_new_build_gives_and_encodes_only_new_texts(tmp_path, synced, docs, make_encoder, kind):
+def test_a_sync_gives_what_a_new_build_gives_and_encodes_only_new_texts(
+    tmp_path, synced, docs, make_encoder, kind
+):
     changes, expected, encoded = CHANGES[kind]
     write(docs, changes)
     again = make_encoder()
@@ -104,27 +142,39 @@ def test_a_sync_gives_what_a_new_build_gives_and_encodes_only_new_texts(tmp_path
     assert sync_index(synced, [docs]).generation == 2
     query = ["bees dogs honey"]
     new = open_index(tmp_path / "new", make_encoder(), mode="dense")(query, 9)[0]
-    assert [(hit.id, hit.score) for hit in open_index(synced, make_encoder(), mode="dense")(query, 9)[0]] == [
-        (hit.id, hit.score) for hit in new
-    ]
+    assert [
+        (hit.id, hit.score)
+        for hit in open_index(synced, make_encoder(), mode="dense")(query, 9)[0]
+    ] == [(hit.id, hit.score) for hit in new]
 
 
 def test_d17_two_readmes_of_different_folders_are_both_kept(tmp_path, encoder):
     """D17 and defect 11 of the field audit: the second was refused, with the advice to remove the first."""
-    write(tmp_path, {"p/readme.md": "Permits cost 45 crowns.", "q/readme.md": "Ships pay nothing."})
+    write(
+        tmp_path,
+        {"p/readme.md": "Permits cost 45 crowns.", "q/readme.md": "Ships pay nothing."},
+    )
     build_index([tmp_path / "p/readme.md"], tmp_path / "two", encoder=encoder)
     add_files(tmp_path / "two", [tmp_path / "q/readme.md"], encoder=encoder)
-    assert held(tmp_path / "two") == {"readme-1": "Permits cost 45 crowns.", "readme.md-1": "Ships pay nothing."}
+    assert held(tmp_path / "two") == {
+        "readme-1": "Permits cost 45 crowns.",
+        "readme.md-1": "Ships pay nothing.",
+    }
     together = [tmp_path / "p/readme.md", tmp_path / "q/readme.md"]
     build_index(together, tmp_path / "one", encoder=encoder)
     assert sorted(held(tmp_path / "one")) == ["p/readme.md-1", "q/readme.md-1"]
     build_index([tmp_path / "p", tmp_path / "q"], tmp_path / "folders", encoder=encoder)
     assert len(held(tmp_path / "folders")) == 2
     report = sync_index(tmp_path / "two", together, encoder=encoder)
-    assert (report.unchanged, sorted(held(tmp_path / "two"))) == (2, ["readme-1", "readme.md-1"])
+    assert (report.unchanged, sorted(held(tmp_path / "two"))) == (
+        2,
+        ["readme-1", "readme.md-1"],
+    )
 
 
-def test_d18_adding_a_changed_file_replaces_its_passages_only(tmp_path, synced, docs, encoder):
+def test_d18_adding_a_changed_file_replaces_its_passages_only(
+    tmp_path, synced, docs, encoder
+):
     """D18 of the field audit: the changed file was refused, and only single ids could be removed."""
     write(docs, {"b/a.md": "Dogs sleep.", "a.md": None})
     report = add_files(synced, [docs / "b/a.md"], encoder=encoder)
@@ -133,12 +183,16 @@ def test_d18_adding_a_changed_file_replaces_its_passages_only(tmp_path, synced, 
     assert add_files(synced, [docs / "b/a.md"], encoder=encoder).passages_added == 0
 
 
-def test_the_passages_of_a_file_are_removed_by_its_path(synced, docs, encoder, monkeypatch):
+def test_the_passages_of_a_file_are_removed_by_its_path(
+    synced, docs, encoder, monkeypatch
+):
     """Field audit D18."""
     monkeypatch.chdir(docs)
     assert remove_files(synced, ["c.jsonl", "b/a.md"]) == 3
     assert held(synced) == {"a-1": "Bees make honey."}
-    with pytest.raises(UserError, match=r"no passages of 'b/a.md' in index .*; nothing was removed"):
+    with pytest.raises(
+        UserError, match=r"no passages of 'b/a.md' in index .*; nothing was removed"
+    ):
         remove_files(synced, ["a.md", "b/a.md"])
     assert held(synced) == {"a-1": "Bees make honey."}
     assert sync_index(synced, [docs], encoder=encoder).passages == 4
@@ -169,7 +223,12 @@ sync_index(sys.argv[1], [sys.argv[2]], encoder=Lengths())
 def run_sync(index, docs, seconds):
     """Sync in a process of its own; killed after some seconds, or None once it is ready, whether it came to its end."""
     command = [sys.executable, "-c", KILLED, str(index), str(docs)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout.readline() == b"ready\n"
     try:
         _, errors = process.communicate(timeout=seconds)
@@ -196,7 +255,9 @@ def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
         old = held(index)
         changes = {f"{n}.txt": f"file {n} of round {number}" for n in range(0, 150, 2)}
         changes |= {f"{number}-{n}.txt": "new" for n in range(9)}
-        changes |= dict.fromkeys([f"{number - 1}-{n}.txt" for n in range(9)] if number > 1 else [])
+        changes |= dict.fromkeys(
+            [f"{number - 1}-{n}.txt" for n in range(9)] if number > 1 else []
+        )
         write(docs, changes)
         new = {f"{path.stem}-1": path.read_text() for path in docs.iterdir()}
         while not run_sync(index, docs, chance.uniform(0, needed)):
@@ -204,15 +265,34 @@ def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
             found = held(index)
             assert found in (old, new)
             verify_index(index)
-            assert {hit.id for hit in open_index(index, mode="words")(["round"], 999)[0]} <= set(found)
+            assert {
+                hit.id for hit in open_index(index, mode="words")(["round"], 999)[0]
+            } <= set(found)
         assert held(index) == new
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
 
 
-def test_what_a_folder_may_hold_is_one_line_each_and_nothing_is_lost(tmp_path, docs, encoder):
+def test_what_a_folder_may_hold_is_one_line_each_and_nothing_is_lost(
+    tmp_path, docs, encoder
+):
     """Pipes, links out and in circles, names that are no UTF-8, twins in two normal forms, and the index itself."""
-    write(docs, {"e\u0301.md": "decomposed", "\u00e9.md": "composed", "new\nline.md": "broken", "bad.jsonl": "{"})
-    write(docs, {".hidden.md": "secret", "~$lock.md": "lock", "x.md/in.md": "a folder named as a file"})
+    write(
+        docs,
+        {
+            "e\u0301.md": "decomposed",
+            "\u00e9.md": "composed",
+            "new\nline.md": "broken",
+            "bad.jsonl": "{",
+        },
+    )
+    write(
+        docs,
+        {
+            ".hidden.md": "secret",
+            "~$lock.md": "lock",
+            "x.md/in.md": "a folder named as a file",
+        },
+    )
     (docs / "circle").symlink_to(docs)
     (docs / "out.md").symlink_to("/etc/hostname")
     os.mkfifo(docs / "pipe.md")
@@ -220,7 +300,9 @@ def test_what_a_folder_may_hold_is_one_line_each_and_nothing_is_lost(tmp_path, d
     with pytest.raises(UserError, match=r"pipe.md: cannot be read: it is a pipe"):
         sync_index(docs / "index", [docs], encoder=encoder)
     for _ in range(2):  # the second time the index lies in the folder
-        report = sync_index(docs / "index", [docs], encoder=encoder, skip_unreadable=True)
+        report = sync_index(
+            docs / "index", [docs], encoder=encoder, skip_unreadable=True
+        )
         assert report.links == ["circle", "out.md"]
         assert len(report.read.unreadable) == 3
         assert all("\n" not in file.why for file in report.read.unreadable)
@@ -233,11 +315,18 @@ def test_what_a_folder_may_hold_is_one_line_each_and_nothing_is_lost(tmp_path, d
     (tmp_path / "empty").mkdir()
     for nothing in ("empty", "missing"):
         with pytest.raises(UserError, match="no file"):
-            sync_index(docs / "index", [tmp_path / nothing], encoder=encoder, skip_unreadable=False)
+            sync_index(
+                docs / "index",
+                [tmp_path / nothing],
+                encoder=encoder,
+                skip_unreadable=False,
+            )
     assert len(held(docs / "index")) == 8
 
 
-def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(tmp_path, synced, docs, make_encoder):
+def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(
+    tmp_path, synced, docs, make_encoder
+):
     """The manifest agrees with each mutation: nothing but the table itself can tell."""
     manifest, chance = load_manifest(synced), random.Random(0)
     table = synced / manifest.part("files.arrow")

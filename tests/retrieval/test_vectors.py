@@ -26,22 +26,34 @@ def random(rows, dim, seed=0):
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 400), st.integers(1, 24), st.integers(1, 40), st.integers(1, 50), st.integers(0, 2**16))
+@given(
+    st.integers(1, 400),
+    st.integers(1, 24),
+    st.integers(1, 40),
+    st.integers(1, 50),
+    st.integers(0, 2**16),
+)
 def test_faiss_and_numpy_agree_to_the_bit(rows, dim, queries, k, seed):
     # values on a coarse grid make many exact ties
     vectors = np.round(random(rows, dim, seed) * 4) / 4
     asked = np.round(random(queries, dim, seed + 1) * 4) / 4
-    by_faiss, by_numpy = (FlatIndex(vectors, backend).search(asked, k) for backend in ("faiss", "numpy"))
+    by_faiss, by_numpy = (
+        FlatIndex(vectors, backend).search(asked, k) for backend in ("faiss", "numpy")
+    )
     assert by_faiss.scores.shape == (queries, min(k, rows))
     np.testing.assert_array_equal(by_faiss.scores, by_numpy.scores)
-    clear = by_faiss.scores > by_faiss.scores[:, -1:]  # a tie at the last place may be cut anywhere
+    clear = (
+        by_faiss.scores > by_faiss.scores[:, -1:]
+    )  # a tie at the last place may be cut anywhere
     np.testing.assert_array_equal(by_faiss.rows[clear], by_numpy.rows[clear])
 
 
 @pytest.mark.parametrize("backend", ["faiss", "numpy"])
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("share", [1.0, 0.1])
-def test_the_best_allowed_rows_are_found_in_order_whatever_their_segments(backend, storage, share):
+def test_the_best_allowed_rows_are_found_in_order_whatever_their_segments(
+    backend, storage, share
+):
     stored, queries = as_stored(random(20_000, 8), storage), random(7, 8, 1)
     allowed = None if share == 1 else np.random.default_rng(3).random(20_000) < share
     exact = queries.astype(np.float64) @ as_float32(stored).T.astype(np.float64)
@@ -49,8 +61,12 @@ def test_the_best_allowed_rows_are_found_in_order_whatever_their_segments(backen
     whole = FlatIndex(stored, backend).search(queries, 10, allowed)
     parts = [FlatIndex(part, backend) for part in np.split(stored, [100, 9000, 9001])]
     for hits in (whole, SegmentedIndex(parts, allowed).search(queries, 10)):
-        np.testing.assert_array_equal(hits.rows, np.argsort(-exact, axis=1, kind="stable")[:, :10])
-        np.testing.assert_allclose(hits.scores, np.sort(exact, axis=1)[:, ::-1][:, :10], rtol=1e-6)
+        np.testing.assert_array_equal(
+            hits.rows, np.argsort(-exact, axis=1, kind="stable")[:, :10]
+        )
+        np.testing.assert_allclose(
+            hits.scores, np.sort(exact, axis=1)[:, ::-1][:, :10], rtol=1e-6
+        )
 
 
 def test_a_matrix_keeps_the_rows_that_its_journal_vouches_for(tmp_path):
@@ -71,14 +87,20 @@ def test_a_matrix_keeps_the_rows_that_its_journal_vouches_for(tmp_path):
 
     with opened() as first:
         first.append(vectors[:4])
-    with file.open("ab") as torn:  # a block that was being written when the process died
+    with file.open(
+        "ab"
+    ) as torn:  # a block that was being written when the process died
         torn.write(b"\xff" * 17)
     assert done() == 4
     write_all()
     np.testing.assert_array_equal(np.load(file), vectors)
     assert done(rows=11) == 0  # of another shape
     assert done() == 0
-    for damage in (b"no JSON\n", b'{"identity": {"of": 1}}\n{"rows": 99}\n', b'{"identity": {"of": 1}}\n{"row": 9}\n'):
+    for damage in (
+        b"no JSON\n",
+        b'{"identity": {"of": 1}}\n{"rows": 99}\n',
+        b'{"identity": {"of": 1}}\n{"row": 9}\n',
+    ):
         log.write_bytes(damage)
         assert done() == 0
     write_all()
@@ -96,27 +118,39 @@ def vectors():
     """Rows around centres, as the vectors of texts are."""
     random = np.random.default_rng(0)
     centres = random.standard_normal((300, DIM))
-    rows = centres[random.integers(0, 300, 30_000)] + 0.5 * random.standard_normal((30_000, DIM))
+    rows = centres[random.integers(0, 300, 30_000)] + 0.5 * random.standard_normal(
+        (30_000, DIM)
+    )
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def queries(vectors):
     random = np.random.default_rng(1)
-    asked = vectors[random.choice(len(vectors), 100)] + 0.03 * random.standard_normal((100, DIM))
+    asked = vectors[random.choice(len(vectors), 100)] + 0.03 * random.standard_normal(
+        (100, DIM)
+    )
     return asked.astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=["rabitq", "ivf", "IVF64,Flat"])
 def built(request, vectors, tmp_path_factory):
-    file, flat = tmp_path_factory.mktemp("dense") / "dense.faiss", FlatIndex(vectors.astype(np.float16))
-    card = build_compressed(flat, factory_of(request.param, len(vectors), DIM), file, progress=False)
+    file, flat = (
+        tmp_path_factory.mktemp("dense") / "dense.faiss",
+        FlatIndex(vectors.astype(np.float16)),
+    )
+    card = build_compressed(
+        flat, factory_of(request.param, len(vectors), DIM), file, progress=False
+    )
     return CompressedIndex.open(file, flat, card), card
 
 
 def recall(found, exact):
     return np.mean(
-        [len(set(a.tolist()) & set(b.tolist())) / len(b) for a, b in zip(found.rows, exact.rows, strict=True)]
+        [
+            len(set(a.tolist()) & set(b.tolist())) / len(b)
+            for a, b in zip(found.rows, exact.rows, strict=True)
+        ]
     )
 
 
@@ -127,12 +161,16 @@ def test_the_stated_recall_is_reached_on_other_queries(built, vectors, queries):
     assert card.recall_low >= 0.9
     assert recall(found, exact) >= card.recall_low - 0.03
     same = found.rows[:, 0] == exact.rows[:, 0]
-    np.testing.assert_array_equal(found.scores[same, 0], exact.scores[same, 0])  # rescored exactly
+    np.testing.assert_array_equal(
+        found.scores[same, 0], exact.scores[same, 0]
+    )  # rescored exactly
     assert (np.diff(found.scores, axis=1) <= 0).all()
 
 
 @pytest.mark.parametrize("share", [0.5, 0.05, 0.005, 0.0])
-def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(built, vectors, queries, share):
+def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(
+    built, vectors, queries, share
+):
     index, _ = built
     allowed = np.random.default_rng(2).random(len(vectors)) < share
     exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10, allowed)
@@ -189,14 +227,26 @@ def test_int8_is_a_quarter_of_the_disk_and_finds_the_same(tmp_path, vectors):
     index_passages(passages, index, encoder=encoder, kind="ivf", storage="float32")
     exact = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
     encoder.calls = 0
-    for change in (compact_index, compact_index, lambda place, **_: remove_passages(place, ["9"]), compact_index):
-        change(index, storage="int8")  # the second changes nothing, the last writes the int8 vectors again
+    for change in (
+        compact_index,
+        compact_index,
+        lambda place, **_: remove_passages(place, ["9"]),
+        compact_index,
+    ):
+        change(
+            index, storage="int8"
+        )  # the second changes nothing, the last writes the int8 vectors again
         found = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
         assert [p.id for p in found] == [p.id for p in exact]
-        assert [p.score for p in found] == pytest.approx([p.score for p in exact], abs=0.005)
+        assert [p.score for p in found] == pytest.approx(
+            [p.score for p in exact], abs=0.005
+        )
         rows = np.load(index / "vectors.npy")
         assert rows.itemsize == DIM + 4
-        assert np.abs(as_float32(rows[:7]) - vectors[:7]).max() <= np.abs(vectors[:7]).max() / 253
+        assert (
+            np.abs(as_float32(rows[:7]) - vectors[:7]).max()
+            <= np.abs(vectors[:7]).max() / 253
+        )
     assert encoder.calls == 4  # for the searches
     assert len(rows) == 2999
 

@@ -22,14 +22,22 @@ from retrieval import Passage, UserError, add_passages, index_passages, open_ind
 from retrieval.build import compact_index
 from retrieval.index import load_manifest
 from retrieval.language_detection import detect_language
-from retrieval.normalisation import comparison_key, fold_text, spaced_words, split_words, without_accents
+from retrieval.normalisation import (
+    comparison_key,
+    fold_text,
+    spaced_words,
+    split_words,
+    without_accents,
+)
 from retrieval.word_writing import add_words
 from retrieval.words import LANGUAGES, WordAnalyzer, WordIndex, language_name
 from selfrag.cli.main import app
 
 
 def search(folder, texts, query, language="english"):
-    add_words(folder, [Passage(str(row), text) for row, text in enumerate(texts)], 0, language)
+    add_words(
+        folder, [Passage(str(row), text) for row, text in enumerate(texts)], 0, language
+    )
     return WordIndex(folder, language).search(query, 5).rows[0].tolist()
 
 
@@ -41,13 +49,17 @@ FOUND = [
     ("コンピュータを使います。", "ｺﾝﾋﾟｭｰﾀ"),
     pytest.param("ชาเขียวควรชงด้วยน้ำแปดสิบองศา", "ชาเขียว", id="D8 Thai"),
     ("ดื่มนํ้าชา", "น้ำ"),  # the tone before or after the ring
-    pytest.param("서울은 대한민국의 수도이며 한강이 흐른다.", "서울 수도", id="D8 Korean"),
+    pytest.param(
+        "서울은 대한민국의 수도이며 한강이 흐른다.", "서울 수도", id="D8 Korean"
+    ),
     ("물은 맑다.", "물"),
     ("ភ្នំពេញជារាជធានី", "ភ្នំពេញ"),
     ("ရန်ကုန်မြို့", "ရန်ကုန်"),
     ("हिन्दी में लिखना", "हिन्दी"),
     pytest.param("Here's to the misﬁts, the rebels", "misfits", id="D9"),
-    pytest.param("Visit Málaga for café and crème brûlée", "Malaga cafe creme brulee", id="D10"),
+    pytest.param(
+        "Visit Málaga for café and crème brûlée", "Malaga cafe creme brulee", id="D10"
+    ),
     ("Malaga", "Málaga"),
     ("Ｆｕｌｌ ｗｉｄｔｈ １２３", "full width 123"),
     ("O’Neal scored", "O'Neal"),
@@ -98,7 +110,9 @@ def test_the_spelling_of_the_query_comes_first(tmp_path):
 )
 def test_a_language_has_its_own_rules(tmp_path, language, text, query):
     words = query.split()
-    assert [search(tmp_path / "w", [OTHER, text], word, language) for word in words] == [[1]] * len(words)
+    assert [
+        search(tmp_path / "w", [OTHER, text], word, language) for word in words
+    ] == [[1]] * len(words)
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=80))
@@ -120,8 +134,19 @@ def test_folding_is_stable_and_a_text_holds_its_own_words(text):
 
 
 def test_words_and_keys_by_hand():
-    assert split_words("Green tea: 绿茶应 iPhone手机 12") == ["green", "tea", "绿茶", "茶应", "iphone", "手机", "12"]
-    assert fold_text("“O’Neal” ﬁrst １９３９–１９４５ 1939—1945 a—b") == '"o\'neal" first 1939-1945 1939-1945 a b'
+    assert split_words("Green tea: 绿茶应 iPhone手机 12") == [
+        "green",
+        "tea",
+        "绿茶",
+        "茶应",
+        "iphone",
+        "手机",
+        "12",
+    ]
+    assert (
+        fold_text("“O’Neal” ﬁrst １９３９–１９４５ 1939—1945 a—b")
+        == '"o\'neal" first 1939-1945 1939-1945 a b'
+    )
     assert [without_accents(word) for word in ("ñandú", "йод", "ガ", "smørrebrød")] == [
         "nandu",
         "йод",
@@ -132,7 +157,22 @@ def test_words_and_keys_by_hand():
 
 
 @pytest.mark.parametrize(
-    "piece", ["茶", "น้ำ", "é", "e\u0301", "\u0301", "ué", "—", "1—", "™", "ｶﾞ", "가", "a\u00ad", "\u0e4d\u0e48"]
+    "piece",
+    [
+        "茶",
+        "น้ำ",
+        "é",
+        "e\u0301",
+        "\u0301",
+        "ué",
+        "—",
+        "1—",
+        "™",
+        "ｶﾞ",
+        "가",
+        "a\u00ad",
+        "\u0e4d\u0e48",
+    ],
 )
 def test_long_runs_take_linear_time(piece):
     """Issue 45, section 3: runs of brackets, quotes and full stops took quadratic time."""
@@ -142,12 +182,37 @@ def test_long_runs_take_linear_time(piece):
 
 
 def test_languages_have_names_and_codes():
-    assert [language_name(name) for name in ("de", "DE-at", "German", "zh_CN", "chinese", "nb", "ja", "ko", "th")] == (
-        ["german", "german", "german", "chinese", "chinese", "norwegian", "japanese", "korean", "thai"]
+    assert [
+        language_name(name)
+        for name in (
+            "de",
+            "DE-at",
+            "German",
+            "zh_CN",
+            "chinese",
+            "nb",
+            "ja",
+            "ko",
+            "th",
+        )
+    ] == (
+        [
+            "german",
+            "german",
+            "german",
+            "chinese",
+            "chinese",
+            "norwegian",
+            "japanese",
+            "korean",
+            "thai",
+        ]
     )
     assert all(language_name(code) == name for name, code in LANGUAGES.items())
     for wrong in ("klingon", "", "xx", "x" * 1000):
-        with pytest.raises(UserError, match=r"choose auto, none, or one of arabic \(ar\)"):
+        with pytest.raises(
+            UserError, match=r"choose auto, none, or one of arabic \(ar\)"
+        ):
             language_name(wrong)
 
 
@@ -158,7 +223,10 @@ def test_languages_have_names_and_codes():
         ("german", "Die Katze liegt auf der Matte und schläft den ganzen Tag."),
         ("french", "Le chat dort sur le tapis et il ne boit pas de lait."),
         ("spanish", "El gato duerme en la casa y no come los peces."),
-        ("swedish", "Katten ligger på mattan och vilar hela dagen för att den är trött."),
+        (
+            "swedish",
+            "Katten ligger på mattan och vilar hela dagen för att den är trött.",
+        ),
         ("russian", "Кот лежит на ковре и спит весь день, так как он устал."),
         ("ukrainian", "Кіт лежить на килимі та спить, що було для нього добре."),
         ("chinese", "绿茶应当用八十度的水冲泡。"),
@@ -178,14 +246,24 @@ def test_the_language_of_a_corpus_is_told(language, text):
 
 
 def test_the_language_is_chosen_once_recorded_and_kept(tmp_path, encoder):
-    german = [Passage(f"d{row}", f"Die Häuser in der Stadt sind alt und das Haus {row} ist neu.") for row in range(3)]
+    german = [
+        Passage(
+            f"d{row}", f"Die Häuser in der Stadt sind alt und das Haus {row} ist neu."
+        )
+        for row in range(3)
+    ]
     index_passages(german, tmp_path / "i", encoder=encoder)
     assert load_manifest(tmp_path / "i").language == "german"
     add_passages(
-        tmp_path / "i", [Passage("e", "The houses of the town are old and the house is new.")], encoder=encoder
+        tmp_path / "i",
+        [Passage("e", "The houses of the town are old and the house is new.")],
+        encoder=encoder,
     )
     assert load_manifest(tmp_path / "i").language == "german"
-    assert {passage.id for passage in open_index(tmp_path / "i", mode="words")(["haus"], 5)[0]} == {"d0", "d1", "d2"}
+    assert {
+        passage.id
+        for passage in open_index(tmp_path / "i", mode="words")(["haus"], 5)[0]
+    } == {"d0", "d1", "d2"}
     compact_index(tmp_path / "i", language="en")
     assert load_manifest(tmp_path / "i").language == "english"
     compact_index(tmp_path / "i", language="auto")
@@ -197,28 +275,41 @@ def older_index(folder, encoder, monkeypatch):
     for module in ("retrieval.build", "retrieval.index_writing"):
         monkeypatch.setattr(f"{module}.ANALYZER", 1)
     monkeypatch.setattr(add_words, "__defaults__", (None, 1))
-    passages = [Passage("tea", "Green teas: 绿茶。 Málaga"), Passage("cat", "A cat sleeps.")]
+    passages = [
+        Passage("tea", "Green teas: 绿茶。 Málaga"),
+        Passage("cat", "A cat sleeps."),
+    ]
     index_passages(passages, folder, encoder=encoder, language="english")
     monkeypatch.undo()
 
 
-def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(tmp_path, encoder, monkeypatch):
+def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
+    tmp_path, encoder, monkeypatch
+):
     older_index(tmp_path / "i", encoder, monkeypatch)
     values = json.loads((tmp_path / "i" / "manifest.json").read_text())
     assert values.pop("analyzer") == 1  # older manifests do not name it
     (tmp_path / "i" / "manifest.json").write_text(json.dumps(values))
     words = open_index(tmp_path / "i", mode="words")
-    assert [[passage.id for passage in found] for found in words(["tea", "Málaga", "malaga"], 5)] == [
+    assert [
+        [passage.id for passage in found]
+        for found in words(["tea", "Málaga", "malaga"], 5)
+    ] == [
         ["tea"],
         ["tea"],
         [],
     ]
     assert "renew them with: selfrag index compact DIR" in words.notice("绿茶")
     assert words.notice("tea") == ""
-    add_passages(tmp_path / "i", [Passage("new", "More tea, and Málaga")], encoder=encoder)
+    add_passages(
+        tmp_path / "i", [Passage("new", "More tea, and Málaga")], encoder=encoder
+    )
     assert len(open_index(tmp_path / "i", mode="words")(["tea"], 5)[0]) == 2
     info = CliRunner().invoke(app, ["index", "info", str(tmp_path / "i")]).stdout
-    assert "words       BM25, english, by an older version; selfrag index compact renews them" in info
+    assert (
+        "words       BM25, english, by an older version; selfrag index compact renews them"
+        in info
+    )
     compact_index(tmp_path / "i")
     found = open_index(tmp_path / "i", mode="words")(["绿茶", "malaga"], 5)
     assert [len(passages) for passages in found] == [1, 2]
@@ -227,11 +318,16 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(tmp_
 def test_a_search_that_finds_nothing_says_why(index):
     """Field audit D8: a search by words that found nothing said nothing."""
     for query, reason in (
-        ("the of", "the query has no word to search for: stop words and signs do not count"),
+        (
+            "the of",
+            "the query has no word to search for: stop words and signs do not count",
+        ),
         ("?!", "the query has no word to search for"),
         ("volcano", "no passage matches the query"),
     ):
-        done = CliRunner().invoke(app, ["index", "search", str(index), query, "--mode", "words"])
+        done = CliRunner().invoke(
+            app, ["index", "search", str(index), query, "--mode", "words"]
+        )
         assert (done.exit_code, done.stdout) == (0, "")
         assert done.stderr.startswith(reason)
         assert done.stderr.count("\n") == 1
@@ -281,7 +377,9 @@ def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked
             if os.geteuid() == 0:
                 os.chown(file, 65534, 65534)
             file.chmod(stat.S_IMODE(file.stat().st_mode) & 0o555)
-        done = subprocess.run([*command, str(target)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, str(target)], capture_output=True, text=True, check=False
+        )
         for file in (target, *target.rglob("*")):
             file.chmod(0o755)
     assert done.returncode == 0, done.stderr
@@ -298,13 +396,19 @@ def test_a_crafted_index_whose_manifest_agrees_is_refused_in_one_line(index, enc
         good = file.read_bytes()
         place = (number * 7919) % max(1, len(good))
         if number % 4 < 2:
-            bad = good[:place] + bytes([good[place] ^ (1 << number % 8)]) + good[place + 1 :]
+            bad = (
+                good[:place]
+                + bytes([good[place] ^ (1 << number % 8)])
+                + good[place + 1 :]
+            )
         else:
             bad = good[:place] + b"\xff" * (number % 5) + good[place + 4 :]
         if number % 2 and file.suffix != ".json":
             footer = good.rindex(b'{"version"')
             body = bad[:footer]
-            ending = good[footer:].replace(b'"crc":%d' % zlib.crc32(good[:footer]), b'"crc":%d' % zlib.crc32(body))
+            ending = good[footer:].replace(
+                b'"crc":%d' % zlib.crc32(good[:footer]), b'"crc":%d' % zlib.crc32(body)
+            )
             length = len(ending) - 8
             bad = body + ending[:-8] + length.to_bytes(4, "little") + ending[-4:]
         file.write_bytes(bad)

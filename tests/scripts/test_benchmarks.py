@@ -44,14 +44,23 @@ def test_ways_run_in_turn_and_every_second_round_backwards():
 
         return run
 
-    series = race({"a": way("a", 1.0), "b": way("b", 2.0)}, 3, lambda: order.append("-"))
+    series = race(
+        {"a": way("a", 1.0), "b": way("b", 2.0)}, 3, lambda: order.append("-")
+    )
     assert "".join(order) == "-a-b-b-a-a-b"
     assert series["b"].seconds == (2.0, 2.0, 2.0)
 
 
 def row(count: int) -> dict:
-    passages = [{"id": f"p{k}", "title": "T", "text": f"Text {k}."} for k in range(count)]
-    record = {"task": "short_qa", "instruction": "Who?", "answers": ["Answer"], "gold_passage_ids": ["p0"]}
+    passages = [
+        {"id": f"p{k}", "title": "T", "text": f"Text {k}."} for k in range(count)
+    ]
+    record = {
+        "task": "short_qa",
+        "instruction": "Who?",
+        "answers": ["Answer"],
+        "gold_passage_ids": ["p0"],
+    }
     return record | {"passages": passages}
 
 
@@ -59,7 +68,10 @@ def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
     file = tmp_path / "q.jsonl"
     write_jsonl(file, [row(3), row(3), row(1), {"passages": []}])
     assert [len(item.passages) for item in read_items(file, 2, 2)] == [2, 2]
-    for count, message in ((3, "has 1 passages, but 2 are wanted"), (4, r"q\.jsonl:4: a benchmark row needs")):
+    for count, message in (
+        (3, "has 1 passages, but 2 are wanted"),
+        (4, r"q\.jsonl:4: a benchmark row needs"),
+    ):
         with pytest.raises(UserError, match=message):
             read_items(file, count, 2)
 
@@ -67,17 +79,39 @@ def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
 def reply(request: Generate) -> ScriptedReply:
     """`Hi.` and retrieval, with a hallucinated passage behind; after the second passage `Ho.` and the end."""
     first = request.prompt_ids.count(VOCABULARY.paragraph_open) == 1
-    tail = (ID["[Retrieval]"], ord("x"), ord("y"), EOS) if first else (ID["[Utility:5]"], EOS)
-    return ScriptedReply((ID["[Relevant]"], *map(ord, "Hi." if first else "Ho."), ID["[Fully supported]"], *tail))
+    tail = (
+        (ID["[Retrieval]"], ord("x"), ord("y"), EOS)
+        if first
+        else (ID["[Utility:5]"], EOS)
+    )
+    return ScriptedReply(
+        (
+            ID["[Relevant]"],
+            *map(ord, "Hi." if first else "Ho."),
+            ID["[Fully supported]"],
+            *tail,
+        )
+    )
 
 
 def test_a_recording_changes_nothing_and_holds_every_request():
-    items = [Item("q?", (Passage("a", "A text"), Passage("b", "B text"))), Item("r?", (Passage("a", "A text"),))]
+    items = [
+        Item("q?", (Passage("a", "A text"), Passage("b", "B text"))),
+        Item("r?", (Passage("a", "A text"),)),
+    ]
     recording = Recording(ScriptedEngine(reply, EOS))
-    ours = answer_all(items, PROMPTING, Decoding(mode="always", max_segments=2, segment_tokens=20), recording)
+    ours = answer_all(
+        items,
+        PROMPTING,
+        Decoding(mode="always", max_segments=2, segment_tokens=20),
+        recording,
+    )
     assert ours.texts == ("Hi. Ho.", "Hi. Ho.")
     assert len(recording.requests) == ours.work.requests
-    assert sum(len(request.prompt_ids) for request in recording.requests) == ours.work.prompt_tokens
+    assert (
+        sum(len(request.prompt_ids) for request in recording.requests)
+        == ours.work.prompt_tokens
+    )
 
 
 def test_what_counts_by_hand():
@@ -89,14 +123,21 @@ def test_what_counts_by_hand():
 @pytest.mark.slow
 def test_every_trainer_sees_the_same_rows_and_has_the_same_losses(tmp_path):
     rows = write(
-        tmp_path / "rows.jsonl", [replace(source, id=f"{source.id}{n}") for n in range(3) for source in ROWS][:8]
+        tmp_path / "rows.jsonl",
+        [replace(source, id=f"{source.id}{n}") for n in range(3) for source in ROWS][
+            :8
+        ],
     )
     base = tiny.save_llama(tmp_path / "base", reflection=False, tie=True)
     settings = config(epochs=1, learning_rate=2e-3, precision="fp32")
-    contest = training.TrainingContest(rows, base, rows_per_step=2, steps=4, warm=1, config=settings)
+    contest = training.TrainingContest(
+        rows, base, rows_per_step=2, steps=4, warm=1, config=settings
+    )
     ours, plain = (training.train(system, contest) for system in training.SYSTEMS)
     assert ours["tokens/step"] == plain["tokens/step"]
     for name in ("first loss", "last loss"):
         assert ours[name] == pytest.approx(plain[name], rel=1e-4)
     with pytest.raises(UserError, match="do not go evenly into 8 rows"):
-        training.train(list(training.SYSTEMS)[-1], replace(contest, rows_per_step=3, steps=3))
+        training.train(
+            list(training.SYSTEMS)[-1], replace(contest, rows_per_step=3, steps=3)
+        )

@@ -14,7 +14,9 @@ Name = int
 
 def test_places_of_a_module() -> None:
     tree = ast.parse(PACKED)
-    assert sorted({(check, line) for check, line, _ in check_plain.findings_in(tree)}) == [
+    assert sorted(
+        {(check, line) for check, line, _ in check_plain.findings_in(tree)}
+    ) == [
         ("no verb", 2),
         ("packed", 4),
         ("vague", 2),

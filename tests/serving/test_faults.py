@@ -56,26 +56,67 @@ class Gated(ScriptedEngine):
     ("fields", "said"),
     [
         ({"messages": []}, "messages: List should have at least 1 item"),
-        ({"messages": [{"role": "assistant", "content": "A"}]}, "must end with the user's turn"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "'text'"),
-        ({"messages": [{"role": "user", "content": "x" * 40_000}]}, "more than 32,768 characters"),
-        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tool_choice: this model calls no tools"),
-        ({"messages": [{"role": "user", "content": None}]}, "content: a turn of role user has text"),
-        ({"messages": [{"role": "assistant", "content": None}]}, "must end with the user's turn"),
         (
-            {"messages": [{"role": "user", "content": "A?"}, {"role": "tool", "content": "x"}]},
+            {"messages": [{"role": "assistant", "content": "A"}]},
+            "must end with the user's turn",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": "x"}}],
+                    }
+                ]
+            },
+            "'text'",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x" * 40_000}]},
+            "more than 32,768 characters",
+        ),
+        (
+            {"tools": [{"type": "function"}], "tool_choice": "required"},
+            "tool_choice: this model calls no tools",
+        ),
+        (
+            {"messages": [{"role": "user", "content": None}]},
+            "content: a turn of role user has text",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": None}]},
+            "must end with the user's turn",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "A?"},
+                    {"role": "tool", "content": "x"},
+                ]
+            },
             "must end with the user's",
         ),
         ({"stop": ["\n"]}, "stop: segments end where the model ends them"),
-        ({"selfrag": {"treshold": 0.5}}, "selfrag.treshold: Extra inputs are not permitted"),
+        (
+            {"selfrag": {"treshold": 0.5}},
+            "selfrag.treshold: Extra inputs are not permitted",
+        ),
         ({"selfrag": {"threshold": 5}}, "threshold=5.0: give a number from 0 to 1"),
-        ({"selfrag": {"beam": 1_000_000}}, "selfrag.beam: Input should be less than or equal to 16"),
-        ({"selfrag": {"evidence": [{"id": "a"}]}}, "selfrag.evidence.0.text: Field required"),
+        (
+            {"selfrag": {"beam": 1_000_000}},
+            "selfrag.beam: Input should be less than or equal to 16",
+        ),
+        (
+            {"selfrag": {"evidence": [{"id": "a"}]}},
+            "selfrag.evidence.0.text: Field required",
+        ),
         ({"selfrag": {"guardrails": ["answerability<0.5:abstain"]}}, "answerability"),
         ({"selfrag": {"flow": "qr"}}, "rewrite"),
     ],
 )
-def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any], said: str) -> None:
+def test_a_wrong_field_is_told_in_one_line(
+    serve: Serve, fields: dict[str, Any], said: str
+) -> None:
     running = serve()
     reply = running.chat(**fields)
     assert reply.status_code == 400, reply.text
@@ -89,30 +130,62 @@ def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any],
 @pytest.mark.parametrize(
     "turns",
     [
-        [{"role": "user", "content": "word " * 1_000}, {"role": "assistant", "content": "A."}] * 5,
-        [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}] * 1_001,
+        [
+            {"role": "user", "content": "word " * 1_000},
+            {"role": "assistant", "content": "A."},
+        ]
+        * 5,
+        [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}]
+        * 1_001,
     ],
 )
-def test_a_conversation_longer_than_the_context_has_the_code_of_openai(serve: Serve, turns: list[Any]) -> None:
+def test_a_conversation_longer_than_the_context_has_the_code_of_openai(
+    serve: Serve, turns: list[Any]
+) -> None:
     """Field audit S6."""
     reply = serve().chat(messages=[*turns, {"role": "user", "content": "C?"}])
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (
+        400,
+        "context_length_exceeded",
+    )
 
 
 def test_a_model_is_found_by_its_name(serve: Serve) -> None:
     """Field audit S7: GET /v1/models/NAME was 404."""
     running = serve()
     found = running.client.get("/v1/models/selfrag")
-    assert (found.status_code, found.json()["id"], found.json()["object"]) == (200, "selfrag", "model")
+    assert (found.status_code, found.json()["id"], found.json()["object"]) == (
+        200,
+        "selfrag",
+        "model",
+    )
     missing = running.client.get("/v1/models/owner/other")
-    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (
+        404,
+        "model_not_found",
+    )
 
 
 def test_a_body_that_is_no_json(serve: Serve) -> None:
     post = serve().client.post
-    for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"model": ' + b"9" * 10_000 + b"}", b"null"):
-        for path in ("/v1/chat/completions", "/v1/responses", "/v1/rescore", "/retrieve", "/search"):
-            reply = post(path, content=content, headers={"Content-Type": "application/json"})
+    for content in (
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"model": ' + b"9" * 10_000 + b"}",
+        b"null",
+    ):
+        for path in (
+            "/v1/chat/completions",
+            "/v1/responses",
+            "/v1/rescore",
+            "/retrieve",
+            "/search",
+        ):
+            reply = post(
+                path, content=content, headers={"Content-Type": "application/json"}
+            )
             assert reply.status_code == 400
             assert reply.json()["error"]["message"]
 
@@ -120,10 +193,16 @@ def test_a_body_that_is_no_json(serve: Serve) -> None:
 def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
     running = serve(name="mine")
     reply = running.chat(model="gpt")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (
+        404,
+        "model_not_found",
+    )
     assert "'mine'" in reply.json()["error"]["message"]
     get = running.client.get
-    assert (get("/v1/nothing").status_code, get("/v1/chat/completions").status_code) == (404, 405)
+    assert (
+        get("/v1/nothing").status_code,
+        get("/v1/chat/completions").status_code,
+    ) == (404, 405)
     assert get("/v1/answers/ans_none").json()["error"]["code"] == "answer_not_found"
     assert [model["id"] for model in get("/v1/models").json()["data"]] == ["mine"]
 
@@ -131,10 +210,22 @@ def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
 def test_keys(serve: Serve) -> None:
     get = serve(keys=("first-key", "second-key")).client.get
     for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/answers/x"):
-        for header in ({}, *({"Authorization": one} for one in ("Bearer wrong", "second-key", "Basic second-key"))):
+        for header in (
+            {},
+            *(
+                {"Authorization": one}
+                for one in ("Bearer wrong", "second-key", "Basic second-key")
+            ),
+        ):
             reply = get(path, headers=header)
-            assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (401, "Bearer")
-    assert get("/v1/models", headers={"Authorization": "Bearer second-key"}).status_code == 200
+            assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (
+                401,
+                "Bearer",
+            )
+    assert (
+        get("/v1/models", headers={"Authorization": "Bearer second-key"}).status_code
+        == 200
+    )
     assert [get(path).status_code for path in ("/health", "/")] == [200, 200]
 
 
@@ -143,7 +234,11 @@ def test_a_large_body_is_refused_before_it_is_read(serve: Serve, chunked: bool) 
     running = serve(capacity=Capacity(body=1_000))
     content = b'{"model": "' + b"x" * 1_000 + b'"}'
     given: Any = iter([content[:600], content[600:]]) if chunked else content
-    reply = running.client.post("/v1/chat/completions", content=given, headers={"Content-Type": "application/json"})
+    reply = running.client.post(
+        "/v1/chat/completions",
+        content=given,
+        headers={"Content-Type": "application/json"},
+    )
     assert reply.status_code == 413
     assert "1,000 bytes" in reply.json()["error"]["message"]
 
@@ -164,15 +259,23 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
     assert running.service.open == 0
 
 
-@pytest.mark.parametrize(("path", "stream"), [("/v1/chat/completions", False), ("/v1/responses", True)])
-def test_a_client_that_leaves_cancels_its_work_within_half_a_second(serve: Serve, path: str, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("path", "stream"), [("/v1/chat/completions", False), ("/v1/responses", True)]
+)
+def test_a_client_that_leaves_cancels_its_work_within_half_a_second(
+    serve: Serve, path: str, stream: bool
+) -> None:
     engine = Gated()
     running = serve(random_rag(engine=engine))
     body = {"model": "selfrag", "stream": stream, "messages": [USER], "input": "Q"}
     content = json.dumps(body).encode()
-    with socket.create_connection(("127.0.0.1", httpx.URL(running.url).port or 0)) as leaving:
+    with socket.create_connection(
+        ("127.0.0.1", httpx.URL(running.url).port or 0)
+    ) as leaving:
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        leaving.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        leaving.sendall(
+            head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
+        )
         soon(lambda: engine.held > 0)
     assert soon(lambda: not engine.held and running.service.open == 0) < 0.5
     engine.open.set()
@@ -224,7 +327,9 @@ def test_no_question_and_no_key_is_in_the_metrics(serve: Serve) -> None:
     running = serve()
     running.chat("A very private question")
     text = running.client.get("/metrics").text
-    assert 'selfrag_requests_total{route="/v1/chat/completions",status="200"} 1.0' in text
+    assert (
+        'selfrag_requests_total{route="/v1/chat/completions",status="200"} 1.0' in text
+    )
     assert "private" not in text
     assert "selfrag_first_segment_seconds_count 1.0" in text
 
@@ -250,12 +355,19 @@ sys.exit(main(["serve", "--port", "0"]))
 def test_a_terminated_server_finishes_what_runs() -> None:
     here = Path(__file__).parent
     code = SERVER.format(paths=[str(here), str(here.parent / "decoding")])
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     url = process.stdout.readline().split()[-1]
     with ThreadPoolExecutor(1) as pool:
         body = {"model": "demo", "messages": [USER]}
-        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=body, timeout=30)
+        asked = pool.submit(
+            httpx.post, f"{url}/v1/chat/completions", json=body, timeout=30
+        )
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
     assert asked.result().status_code == 200

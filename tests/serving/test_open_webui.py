@@ -25,10 +25,17 @@ from browsing import browser as browser
 
 pytestmark = pytest.mark.slow
 PROGRAM = os.environ.get("OPEN_WEBUI")
-SETTINGS = {"OPENAI_API_KEYS": "none", "WEBUI_AUTH": "False", "OFFLINE_MODE": "True", "WEBUI_SECRET_KEY": "of a test"}
+SETTINGS = {
+    "OPENAI_API_KEYS": "none",
+    "WEBUI_AUTH": "False",
+    "OFFLINE_MODE": "True",
+    "WEBUI_SECRET_KEY": "of a test",
+}
 SETTINGS |= {"RAG_EMBEDDING_ENGINE": "openai", "ENABLE_OLLAMA_API": "False"}
 # What would ask the model for more than answers.
-SETTINGS |= {f"ENABLE_{name}_GENERATION": "False" for name in ("TITLE", "TAGS", "FOLLOW_UP")}
+SETTINGS |= {
+    f"ENABLE_{name}_GENERATION": "False" for name in ("TITLE", "TAGS", "FOLLOW_UP")
+}
 SETTINGS |= {"ENABLE_EVALUATION_ARENA_MODELS": "False"}
 
 
@@ -44,7 +51,11 @@ def web_ui(server: str, folder: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     own |= SETTINGS | {"OPENAI_API_BASE_URLS": f"{server}/v1", "DATA_DIR": str(folder)}
     command = [str(PROGRAM), "serve", "--host", "127.0.0.1", "--port", port]
     with subprocess.Popen(command, env=own, start_new_session=True) as process:
@@ -57,8 +68,14 @@ def web_ui(server: str, folder: Path) -> Iterator[str]:
 
 @pytest.mark.skipif(PROGRAM is None, reason="OPEN_WEBUI names no program to test with")
 @pytest.mark.parametrize("events", [False, True])
-def test_it_shows_the_answer_and_its_sources(serve: Serve, browser: Any, tmp_path: Path, events: bool) -> None:
-    question = next(one for one in map(str, range(100)) if len(random_rag().generate(one).citations) == 2)
+def test_it_shows_the_answer_and_its_sources(
+    serve: Serve, browser: Any, tmp_path: Path, events: bool
+) -> None:
+    question = next(
+        one
+        for one in map(str, range(100))
+        if len(random_rag().generate(one).citations) == 2
+    )
     answer = random_rag().generate(question)
     page = browser.new_context().new_page()
     page.set_default_timeout(120_000)
@@ -71,5 +88,8 @@ def test_it_shows_the_answer_and_its_sources(serve: Serve, browser: Any, tmp_pat
         page.keyboard.press("Enter")
         page.get_by_role("button", name="2 Sources").wait_for()
         shown = " ".join(page.locator("#messages-container").inner_text().split())
-    for text in (*(segment.text for segment in answer.segments), *(passage.title for passage in answer.citations)):
+    for text in (
+        *(segment.text for segment in answer.segments),
+        *(passage.title for passage in answer.citations),
+    ):
         assert " ".join(text.split()) in shown

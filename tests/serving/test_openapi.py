@@ -13,15 +13,29 @@ from served import Serve, random_rag
 from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
 
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+schemathesis = pytest.importorskip(
+    "schemathesis", reason="schemathesis is not installed"
+)
 
 CASES = int(os.environ.get("SELFRAG_OPENAPI_CASES", "20"))
 """Of each route, right ones and as many wrong ones."""
 SCHEMA = schemathesis.openapi.from_dict(create_app(Service(random_rag())).openapi())
-OPERATIONS = {f"{found.ok().method} {found.ok().path}": found.ok() for found in SCHEMA.get_all_operations()}
+OPERATIONS = {
+    f"{found.ok().method} {found.ok().path}": found.ok()
+    for found in SCHEMA.get_all_operations()
+}
 ANSWERING = ("v1/chat/completions", "v1/responses", "v1/rescore", "v1/judge")
 POST = [f"post /{path}" for path in (*ANSWERING, "retrieve", "search")]
-GET = [f"get /{path}" for path in ("v1/models", "v1/models/{name}", "v1/answers/{name}", "health", "metrics")]
+GET = [
+    f"get /{path}"
+    for path in (
+        "v1/models",
+        "v1/models/{name}",
+        "v1/answers/{name}",
+        "health",
+        "metrics",
+    )
+]
 
 
 def test_every_route_is_documented() -> None:
@@ -29,13 +43,26 @@ def test_every_route_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "mode"), [*((name, "POSITIVE") for name in (*POST, *GET)), *((name, "NEGATIVE") for name in POST)]
+    ("operation", "mode"),
+    [
+        *((name, "POSITIVE") for name in (*POST, *GET)),
+        *((name, "NEGATIVE") for name in POST),
+    ],
 )
-def test_no_request_makes_the_server_fail(serve: Serve, operation: str, mode: str) -> None:
+def test_no_request_makes_the_server_fail(
+    serve: Serve, operation: str, mode: str
+) -> None:
     running = serve()
-    cases = OPERATIONS[operation].as_strategy(generation_mode=schemathesis.GenerationMode[mode])
+    cases = OPERATIONS[operation].as_strategy(
+        generation_mode=schemathesis.GenerationMode[mode]
+    )
 
-    @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(
+        max_examples=CASES,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+    )
     @given(cases)
     def sent(case: Any) -> None:
         started = time.monotonic()

@@ -59,26 +59,53 @@ def close_call(trace: Trace) -> bool:
     return any(0 < b - a < 1e-9 for a, b in pairwise(scores))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
-    *(seeds, policies, weights, st.none() | st.sampled_from([0.0, 0.3, 0.9]), st.integers(1, 4)),
-    st.sampled_from([{}, {"issup": ["Fully supported"]}, {"isrel": ["Relevant"], "isuse": ["4", "5"]}]),
+    *(
+        seeds,
+        policies,
+        weights,
+        st.none() | st.sampled_from([0.0, 0.3, 0.9]),
+        st.integers(1, 4),
+    ),
+    st.sampled_from(
+        [
+            {},
+            {"issup": ["Fully supported"]},
+            {"isrel": ["Relevant"], "isuse": ["4", "5"]},
+        ]
+    ),
 )
 def test_the_page_ranks_as_python_does_and_what_it_calls_exact_is_what_a_fresh_decode_gives(
-    viewer: Any, seed: int, policy: Decoding, other: Weights, threshold: float | None, beam: int, require: Any
+    viewer: Any,
+    seed: int,
+    policy: Decoding,
+    other: Weights,
+    threshold: float | None,
+    beam: int,
+    require: Any,
 ) -> None:
     trace = decoded(seed, policy).trace
 
     def replayed(wanted: Decoding) -> Any:
-        return viewer.evaluate(REPLAY, [json.dumps(trace.as_dict()), json.dumps(decoding_dict(wanted))])
+        return viewer.evaluate(
+            REPLAY, [json.dumps(trace.as_dict()), json.dumps(decoding_dict(wanted))]
+        )
 
     expected, exact = rescore(trace, other, threshold)
     found = replayed(expected.decoding)
     if not close_call(expected):
         assert (found["best"], found["exact"]) == (expected.best, exact)
-        for node, score, path in zip(expected.nodes, found["score"], found["path"], strict=True):
+        for node, score, path in zip(
+            expected.nodes, found["score"], found["path"], strict=True
+        ):
             if node.status != "failed":
-                assert (score, path) == pytest.approx((node.score, node.path_score), abs=1e-9, rel=1e-9)
+                assert (score, path) == pytest.approx(
+                    (node.score, node.path_score), abs=1e-9, rel=1e-9
+                )
     wanted = replace(policy, beam=beam, require=require)
     found = replayed(wanted)
     if found["exact"]:
@@ -91,12 +118,19 @@ def ask(page: Any, question: str) -> None:
     page.get_by_role("button", name="Ask").click()
 
 
-def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve: Serve, browser: Any) -> None:
+def test_sliders_rank_again_without_the_model_in_100_milliseconds(
+    serve: Serve, browser: Any
+) -> None:
     running = serve(random_rag(3))
     page = browser.new_context().new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: (
+            errors.append(message.text) if message.type == "error" else None
+        ),
+    )
     page.goto(running.url)
     ask(page, "What is it?")
     page.wait_for_selector("#view:not([hidden])")
@@ -141,8 +175,14 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
     program = copied("Python")
     assert 'SelfRAG.from_pretrained("demo", retriever="my index")' in program
     call: dict[str, Any] = {}
-    exec(program.splitlines()[-1].replace("rag.generate", "dict_of"), {"dict_of": lambda q, **o: call.update(o, q=q)})
-    assert call == {"q": 'A "quoted" question', "require": {"issup": ["Fully supported"]}}
+    exec(
+        program.splitlines()[-1].replace("rag.generate", "dict_of"),
+        {"dict_of": lambda q, **o: call.update(o, q=q)},
+    )
+    assert call == {
+        "q": 'A "quoted" question',
+        "require": {"issup": ["Fully supported"]},
+    }
     assert Trace.from_json(copied("JSON")).question == 'A "quoted" question'
     address = copied("link")
     ask(page, "Another")
@@ -160,20 +200,29 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path, name: str) -> No
     text = HOSTILE[name]
 
     def evil(passage: Passage | None) -> Passage | None:
-        return passage and Passage(text, text, text, metadata={"url": f"javascript:{text}"})
+        return passage and Passage(
+            text, text, text, metadata={"url": f"javascript:{text}"}
+        )
 
     trace = decoded(5, Decoding(mode="always")).trace
     decisions = [
-        replace(one, query=text, reason=text, passages=tuple(map(evil, one.passages))) for one in trace.decisions
+        replace(one, query=text, reason=text, passages=tuple(map(evil, one.passages)))
+        for one in trace.decisions
     ]
-    nodes = [replace(node, text=text, passage=evil(node.passage)) for node in trace.nodes]
-    trace = replace(trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions))
+    nodes = [
+        replace(node, text=text, passage=evil(node.passage)) for node in trace.nodes
+    ]
+    trace = replace(
+        trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions)
+    )
     file = tmp_path / "trace.html"
     file.write_text(traces_page({"": trace}), encoding="utf-8")
     page, seen = opened(browser, file, viewport={"width": 800, "height": 600})
     assert page.title() == "selfrag: a recorded answer"
     assert seen == {"requests": [file.as_uri()], "dialogs": [], "errors": []}
-    assert [page.locator(kind).count() for kind in ("h1", "script", "a[href^=javascript]")] == [1, 2, 0]
+    assert [
+        page.locator(kind).count() for kind in ("h1", "script", "a[href^=javascript]")
+    ] == [1, 2, 0]
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
 
 
@@ -196,7 +245,9 @@ def test_a_key_is_asked_for_and_sent(serve: Serve, browser: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_issue_50_a_conversation_by_keyboard(serve: Serve, browser: Any, width: int, scheme: str) -> None:
+def test_issue_50_a_conversation_by_keyboard(
+    serve: Serve, browser: Any, width: int, scheme: str
+) -> None:
     """At 2d68d6f3: Enter began a line, a reload lost the answer, one turn only, 48 pixels too wide on a phone."""
     rag = random_rag(3)
     metadata = {
@@ -206,8 +257,12 @@ def test_issue_50_a_conversation_by_keyboard(serve: Serve, browser: Any, width: 
         "start": 5,
         "end": 90,
     }
-    rag.retriever = lambda queries, k: [[Passage("guide-1", "Seals last.", "Guide", metadata=metadata)]] * len(queries)
-    page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+    rag.retriever = lambda queries, k: (
+        [[Passage("guide-1", "Seals last.", "Guide", metadata=metadata)]] * len(queries)
+    )
+    page = browser.new_context(
+        viewport={"width": width, "height": 844}, color_scheme=scheme
+    ).new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(serve(rag).url)
@@ -222,7 +277,11 @@ def test_issue_50_a_conversation_by_keyboard(serve: Serve, browser: Any, width: 
     assert seen == questions
     first = rag.generate("First?")
     turns = [("user", "First?"), ("assistant", first.text), ("user", questions[1])]
-    expected = rag.generate([{"role": role, "content": text} for role, text in turns], mode="adaptive", passages=5)
+    expected = rag.generate(
+        [{"role": role, "content": text} for role, text in turns],
+        mode="adaptive",
+        passages=5,
+    )
     shown = page.inner_text("#answer .body")
     assert shown.replace(" ", "") == expected.cited_text().replace(" ", "")
     address = page.url
@@ -230,14 +289,17 @@ def test_issue_50_a_conversation_by_keyboard(serve: Serve, browser: Any, width: 
     page.get_by_text("this answer was given before").wait_for()
     assert (page.url, page.inner_text("#answer .body")) == (address, shown)
     scores = page.eval_on_selector_all(
-        "#tree > ul > .node > .facts", "all => all.map(one => Number(/path (-?[0-9.]+)/.exec(one.textContent)[1]))"
+        "#tree > ul > .node > .facts",
+        "all => all.map(one => Number(/path (-?[0-9.]+)/.exec(one.textContent)[1]))",
     )
     assert scores == sorted(scores, reverse=True)
     for term, said in (("issup", "support what is written"), ("beam", "side by side")):
         element = page.locator(f"[data-term={term}]").first
         element.focus()
         assert said in page.inner_text("#tip")
-        assert said in page.evaluate("id => document.getElementById(id).textContent", f"term-{term}")
+        assert said in page.evaluate(
+            "id => document.getElementById(id).textContent", f"term-{term}"
+        )
         box = page.locator("#tip").bounding_box()
         assert 0 <= box["x"] <= width - box["width"]
         page.keyboard.press("Escape")
@@ -249,17 +311,25 @@ def test_issue_50_a_conversation_by_keyboard(serve: Serve, browser: Any, width: 
     assert page.inner_text("#asked") == "First?"
     for details in page.locator("#answer details").all():
         details.evaluate("one => { one.open = true }")
-        assert "guide.pdf, page 3, Pumps > Seals, characters 5 to 90" in details.inner_text()
+        assert (
+            "guide.pdf, page 3, Pumps > Seals, characters 5 to 90"
+            in details.inner_text()
+        )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.get_by_role("button", name="New conversation").click()
     assert page.url.partition("#")[2] == ""
     assert errors == []
 
 
-def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(serve: Serve, browser: Any) -> None:
+def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(
+    serve: Serve, browser: Any
+) -> None:
     page = browser.new_context().new_page()
     with running(Service(random_rag(3))) as server:
-        page.goto(f"{server.url}/#" + quote(json.dumps({"questions": ["Q?"], "answers": ["ans_gone"]})))
+        page.goto(
+            f"{server.url}/#"
+            + quote(json.dumps({"questions": ["Q?"], "answers": ["ans_gone"]}))
+        )
         page.get_by_text("no answer of that id is kept here").wait_for()
         assert page.input_value("#question") == "Q?"
     page.get_by_role("button", name="Ask").click()
@@ -268,7 +338,14 @@ def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(serve: Serve, browse
 
 @pytest.mark.parametrize(
     "state",
-    ["x", "%7B", "null", "5", '{"questions": 5, "answers": {"a": 1}}', '{"answers": ["../../x", null], "weights": 5}'],
+    [
+        "x",
+        "%7B",
+        "null",
+        "5",
+        '{"questions": 5, "answers": {"a": 1}}',
+        '{"answers": ["../../x", null], "weights": 5}',
+    ],
 )
 def test_hostile_links_do_nothing(serve: Serve, browser: Any, state: str) -> None:
     page = browser.new_context().new_page()

@@ -34,18 +34,41 @@ def connect(running: Running) -> socket.socket:
 @pytest.mark.parametrize(
     ("access", "host", "allowed"),
     [
-        *((Access(), host, True) for host in ("localhost", "LOCALHOST.", "app.localhost", "127.0.0.1", "[::1]", "::1")),
-        *((Access(), host, False) for host in ("evil.example", "localhost.evil.example", "", "10.0.0.5", "127.1x")),
+        *(
+            (Access(), host, True)
+            for host in (
+                "localhost",
+                "LOCALHOST.",
+                "app.localhost",
+                "127.0.0.1",
+                "[::1]",
+                "::1",
+            )
+        ),
+        *(
+            (Access(), host, False)
+            for host in (
+                "evil.example",
+                "localhost.evil.example",
+                "",
+                "10.0.0.5",
+                "127.1x",
+            )
+        ),
         (Access(hosts=frozenset({"rag.example"})), "rag.example", True),
         (Access(any_address=True), "10.0.0.5", True),
         (Access(any_address=True), "evil.example", False),
     ],
 )
-def test_names_under_which_a_server_without_keys_answers(access: Access, host: str, allowed: bool) -> None:
+def test_names_under_which_a_server_without_keys_answers(
+    access: Access, host: str, allowed: bool
+) -> None:
     assert access.allows_host(host) is allowed
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/v1/models", "/metrics", "/v1/answers/x", "/openapi.json"])
+@pytest.mark.parametrize(
+    "path", ["/", "/health", "/v1/models", "/metrics", "/v1/answers/x", "/openapi.json"]
+)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -61,13 +84,27 @@ def test_issue_45_another_site_reads_nothing_from_a_server_without_keys(
     serve: Serve, path: str, headers: dict[str, str]
 ) -> None:
     reply = serve().client.get(path, headers=headers)
-    assert (reply.status_code, reply.json()["error"]["code"][-11:]) == (403, "not_allowed")
+    assert (reply.status_code, reply.json()["error"]["code"][-11:]) == (
+        403,
+        "not_allowed",
+    )
 
 
-def test_pages_of_this_machine_and_servers_with_keys_are_asked_under_any_name(serve: Serve) -> None:
-    assert serve().client.get("/v1/models", headers={"Origin": "http://localhost:3000"}).status_code == 200
+def test_pages_of_this_machine_and_servers_with_keys_are_asked_under_any_name(
+    serve: Serve,
+) -> None:
+    assert (
+        serve()
+        .client.get("/v1/models", headers={"Origin": "http://localhost:3000"})
+        .status_code
+        == 200
+    )
     keyed = serve(keys=(KEY,)).client
-    headers = {"Host": "rag.example", "Origin": "https://rag.example", "Authorization": f"Bearer {KEY}"}
+    headers = {
+        "Host": "rag.example",
+        "Origin": "https://rag.example",
+        "Authorization": f"Bearer {KEY}",
+    }
     assert keyed.get("/v1/models", headers=headers).status_code == 200
 
 
@@ -110,11 +147,19 @@ def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve: Serve) -> Non
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_issue_45_json_is_strict_both_ways(serve: Serve, fields: str, stream: bool) -> None:
+def test_issue_45_json_is_strict_both_ways(
+    serve: Serve, fields: str, stream: bool
+) -> None:
     running = serve()
     question = '"messages": [{"role": "user", "content": "Q"}]'
-    body = f'{{"model": "selfrag", {question}, "stream": {str(stream).lower()}, {fields}}}'
-    reply = running.client.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    body = (
+        f'{{"model": "selfrag", {question}, "stream": {str(stream).lower()}, {fields}}}'
+    )
+    reply = running.client.post(
+        "/v1/chat/completions",
+        content=body,
+        headers={"Content-Type": "application/json"},
+    )
     assert reply.status_code == 400
     assert "\n" not in reply.json()["error"]["message"]
 
@@ -122,7 +167,11 @@ def test_issue_45_json_is_strict_both_ways(serve: Serve, fields: str, stream: bo
 def test_metadata_of_a_retriever_never_makes_invalid_json(serve: Serve) -> None:
     from retrieval.passage import Passage
 
-    odd = Passage("a", "Found.", metadata={"x": float("nan"), "y": float("inf"), "z\ud800": "w\udfff", "n": 1})
+    odd = Passage(
+        "a",
+        "Found.",
+        metadata={"x": float("nan"), "y": float("inf"), "z\ud800": "w\udfff", "n": 1},
+    )
     assert odd.metadata == {"z\ufffd": "w\ufffd", "n": 1}
     rag = random_rag()
     rag.retriever = lambda queries, k: [[odd]] * len(queries)
@@ -132,21 +181,36 @@ def test_metadata_of_a_retriever_never_makes_invalid_json(serve: Serve) -> None:
             json.loads(line[6:], parse_constant=pytest.fail)
 
 
-def test_issue_45_a_long_conversation_is_refused_before_the_loop_tokenises_it(serve: Serve) -> None:
+def test_issue_45_a_long_conversation_is_refused_before_the_loop_tokenises_it(
+    serve: Serve,
+) -> None:
     running = serve()
     for turns, said in (
-        ([{"role": "system", "content": "word " * 700_000}], "characters, at most 1,000,000"),
-        ([{"role": "system", "content": "word " * 100_000}], "longer than the context of"),
+        (
+            [{"role": "system", "content": "word " * 700_000}],
+            "characters, at most 1,000,000",
+        ),
+        (
+            [{"role": "system", "content": "word " * 100_000}],
+            "longer than the context of",
+        ),
     ):
         started = time.monotonic()
         reply = running.chat(messages=[*turns, {"role": "user", "content": "Q"}])
-        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (
+            400,
+            "context_length_exceeded",
+        )
         assert said in reply.json()["error"]["message"]
         assert time.monotonic() - started < 20
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
-def test_issue_45_a_connection_that_sends_no_request_is_closed(serve: Serve, sent: bytes) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
+)
+def test_issue_45_a_connection_that_sends_no_request_is_closed(
+    serve: Serve, sent: bytes
+) -> None:
     running = serve(limits=ConnectionLimits(head_seconds=0.5))
     with connect(running) as client:
         client.sendall(sent)
@@ -178,15 +242,25 @@ def test_a_head_without_end_is_cut(serve: Serve) -> None:
 HEAD = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 QUESTION = b'{"model": "selfrag", "messages": [{"role": "user", "content": "Q"}]}'
-CHAT = HEAD.replace(b"/search", b"/v1/chat/completions") + b"Content-Length: %d\r\n\r\n" % len(QUESTION) + QUESTION
+CHAT = (
+    HEAD.replace(b"/search", b"/v1/chat/completions")
+    + b"Content-Length: %d\r\n\r\n" % len(QUESTION)
+    + QUESTION
+)
 ENDLESS = {
     "trailers": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-Long: " + b"x" * 4_000 + b"\r\n"),
     "one trailer": (CHUNKED + b"2\r\n{}\r\n0\r\nX-Long: ", b"x" * 4_000),
     "an extension of a chunk": (CHUNKED + b"2;", b"x" * 4_000),
-    "the head of a second request": (CHAT + b"GET / HTTP/1.1\r\nX-Long: ", b"x" * 4_000),
+    "the head of a second request": (
+        CHAT + b"GET / HTTP/1.1\r\nX-Long: ",
+        b"x" * 4_000,
+    ),
     "many headers": (HEAD, b"X: y\r\n" * 800),
     "a method": (b"", b"G" * 4_000),
-    "a body after its answer": (HEAD + b"Content-Length: 100000000\r\n\r\n", b"x" * 4_000),
+    "a body after its answer": (
+        HEAD + b"Content-Length: 100000000\r\n\r\n",
+        b"x" * 4_000,
+    ),
     "chunks without end": (CHUNKED, b"fa0\r\n" + b"x" * 4_000 + b"\r\n"),
 }
 
@@ -206,13 +280,19 @@ def test_issue_45_bytes_without_end_are_cut(serve: Serve, name: str) -> None:
     assert running.client.get("/health").status_code == 200
 
 
-def test_a_body_that_does_not_come_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_refused(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from selfrag.serving import app
     from selfrag.serving.guard import RequestLimits
 
-    monkeypatch.setattr(app, "RequestLimits", lambda body: RequestLimits(body, body_seconds=0.5))
+    monkeypatch.setattr(
+        app, "RequestLimits", lambda body: RequestLimits(body, body_seconds=0.5)
+    )
     with connect(serve()) as client:
-        client.sendall(b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        client.sendall(
+            b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
         client.sendall(b"Content-Length: 100\r\n\r\n{")
         client.settimeout(20)
         assert client.recv(100).startswith(b"HTTP/1.1 408")
@@ -236,9 +316,15 @@ def test_issue_45_searches_have_a_place_in_the_queue(serve: Serve) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(running.chat)
         soon(lambda: engine.held > 0)
-        for path, body in (("/search", {"query": "Q"}), ("/retrieve", {"queries": ["Q"]})):
+        for path, body in (
+            ("/search", {"query": "Q"}),
+            ("/retrieve", {"queries": ["Q"]}),
+        ):
             reply = running.client.post(path, json=body)
-            assert (reply.status_code, reply.json()["error"]["code"]) == (429, "queue_full")
+            assert (reply.status_code, reply.json()["error"]["code"]) == (
+                429,
+                "queue_full",
+            )
         engine.open.set()
         assert asked.result().status_code == 200
     assert running.client.post("/search", json={"query": "Q"}).status_code == 200
@@ -255,6 +341,8 @@ def test_issue_45_a_hostile_trace_is_no_error_of_the_server(serve: Serve) -> Non
     statuses = set()
     for hostile in [loop, *(mutate(rng, trace) for _ in range(100))]:
         content = json.dumps({"trace": hostile, "weights": {"issup": 2.0}})
-        reply = running.client.post("/v1/rescore", content=content, headers={"Content-Type": "application/json"})
+        reply = running.client.post(
+            "/v1/rescore", content=content, headers={"Content-Type": "application/json"}
+        )
         statuses.add(reply.status_code)
     assert statuses <= {200, 400}

@@ -13,7 +13,9 @@ from trained import write
 
 @pytest.fixture(scope="module")
 def base_dir(tmp_path_factory):
-    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
+    return tiny.save_llama(
+        tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True
+    )
 
 
 @pytest.fixture

@@ -7,7 +7,17 @@ from typing import Any
 
 import tiny
 
-FAMILIES = ["llama sentencepiece", "llama tied", "gpt2", "gpt2 untied", "mistral", "qwen2", "gemma2", "gemma3", "neox"]
+FAMILIES = [
+    "llama sentencepiece",
+    "llama tied",
+    "gpt2",
+    "gpt2 untied",
+    "mistral",
+    "qwen2",
+    "gemma2",
+    "gemma3",
+    "neox",
+]
 """Every kind that the tests train."""
 
 MIXING = ["bloom", "gptj"]
@@ -17,12 +27,27 @@ _HEADS = {"num_key_value_heads": 1, "head_dim": 32, "sliding_window": 24}
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", _HEADS),
     "qwen2": ("Qwen2", {"num_key_value_heads": 1}),
-    "gemma2": ("Gemma2", {**_HEADS, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 5.0}),
-    "gemma3": ("Gemma3", {**_HEADS, "layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma2": (
+        "Gemma2",
+        {**_HEADS, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 5.0},
+    ),
+    "gemma3": (
+        "Gemma3",
+        {**_HEADS, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
     "neox": ("GPTNeoX", {}),
     # Families whose layers have their attention built in, or none.
     "bloom": ("Bloom", {"n_layer": 2, "n_head": 2}),
-    "gptj": ("GPTJ", {"n_embd": 64, "n_layer": 2, "n_head": 2, "rotary_dim": 16, "n_positions": 1024}),
+    "gptj": (
+        "GPTJ",
+        {
+            "n_embd": 64,
+            "n_layer": 2,
+            "n_head": 2,
+            "rotary_dim": 16,
+            "n_positions": 1024,
+        },
+    ),
     "mamba": ("Mamba", {}),
 }
 
@@ -39,10 +64,13 @@ def save_base(path: Path, family: str) -> Path:
     import transformers
 
     spm = family in {"mistral", "gemma2", "gemma3"}
-    tokenizer = (tiny.sentencepiece_tokenizer if spm else tiny.byte_level_tokenizer)(reflection=False)
+    tokenizer = (tiny.sentencepiece_tokenizer if spm else tiny.byte_level_tokenizer)(
+        reflection=False
+    )
     name, own = _KINDS[family]
     common = {
-        "vocab_size": len(tokenizer) + (40 if family == "neox" else 0),  # as Pythia has it
+        "vocab_size": len(tokenizer)
+        + (40 if family == "neox" else 0),  # as Pythia has it
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": None,
@@ -54,7 +82,19 @@ def save_base(path: Path, family: str) -> Path:
     if family not in {"bloom", "gptj"}:
         common["num_hidden_layers"] = 2
     if family not in {"bloom", "gptj", "mamba"}:
-        common |= {"intermediate_size": 128, "num_attention_heads": 2, "max_position_embeddings": 1024}
+        common |= {
+            "intermediate_size": 128,
+            "num_attention_heads": 2,
+            "max_position_embeddings": 1024,
+        }
         common["tie_word_embeddings"] = family in {"qwen2", "gemma2", "gemma3"}
-    config = getattr(transformers, name + ("TextConfig" if family == "gemma3" else "Config"))
-    return tiny._save(getattr(transformers, f"{name}ForCausalLM"), config(**common, **own), tokenizer, path, 0)
+    config = getattr(
+        transformers, name + ("TextConfig" if family == "gemma3" else "Config")
+    )
+    return tiny._save(
+        getattr(transformers, f"{name}ForCausalLM"),
+        config(**common, **own),
+        tokenizer,
+        path,
+        0,
+    )

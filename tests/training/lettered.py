@@ -8,7 +8,13 @@ from retrieval.passage import Passage
 from selfrag.prompting import Layout, Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow
+from selfrag.training.rows import (
+    TargetEvidence,
+    TargetPart,
+    TargetText,
+    TargetToken,
+    TrainingRow,
+)
 
 EOS = 2
 IDS = {token: 200_000 + i for i, token in enumerate(TOKENS)}
@@ -50,6 +56,11 @@ def row(
 ) -> TrainingRow:
     """A row; strings in square brackets are reflection tokens, other strings are text."""
     parts = [
-        part if not isinstance(part, str) else TargetToken(part) if part in IDS else TargetText(part) for part in target
+        part
+        if not isinstance(part, str)
+        else TargetToken(part)
+        if part in IDS
+        else TargetText(part)
+        for part in target
     ]
     return TrainingRow(id, source, instruction, tuple(parts), weight)

@@ -16,7 +16,9 @@ from selfrag.training.expansion import DESCRIPTIONS, FREQUENT, expand
 def load(path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    return AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    return AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(
+        path
+    )
 
 
 @pytest.fixture(params=["llama tied", "llama sentencepiece", "gpt2 untied", "neox"])
@@ -32,15 +34,22 @@ def matrices(model):
 def test_defect_26_any_tokenizer_family_gets_fifteen_single_ids(base):
     """A row is its description moved to the frequent tokens; expanded again, a model is left as it is."""
     model, tokenizer = base
-    before, old = len(tokenizer), [matrix.detach().clone() for matrix in matrices(model)]
+    before, old = (
+        len(tokenizer),
+        [matrix.detach().clone() for matrix in matrices(model)],
+    )
     expansion = expand(model, tokenizer)
 
     def mean(matrix, text):
-        return matrix[sorted(set(tokenizer(text, add_special_tokens=False)["input_ids"]))].mean(0)
+        return matrix[
+            sorted(set(tokenizer(text, add_special_tokens=False)["input_ids"]))
+        ].mean(0)
 
     assert expansion.token_ids == tuple(range(before, before + 15))
     assert expansion.added == TOKENS
-    assert [tokenizer.encode(t, add_special_tokens=False) for t in TOKENS] == [[i] for i in expansion.token_ids]
+    assert [tokenizer.encode(t, add_special_tokens=False) for t in TOKENS] == [
+        [i] for i in expansion.token_ids
+    ]
     assert set(expansion.token_ids) <= HFTextCodec(tokenizer).control_ids
     assert expansion.tied == (matrices(model)[0] is matrices(model)[1])
     for matrix, original in zip(matrices(model), old, strict=True):
@@ -49,7 +58,11 @@ def test_defect_26_any_tokenizer_family_gets_fifteen_single_ids(base):
         assert len(torch.unique(matrix[list(expansion.token_ids)], dim=0)) == 15
         others = [i for i in range(len(matrix)) if i not in expansion.token_ids]
         for token, row in zip(TOKENS, expansion.token_ids, strict=True):
-            expected = mean(matrix, DESCRIPTIONS[token]) - matrix[others].mean(0) + mean(matrix, FREQUENT)
+            expected = (
+                mean(matrix, DESCRIPTIONS[token])
+                - matrix[others].mean(0)
+                + mean(matrix, FREQUENT)
+            )
             torch.testing.assert_close(matrix[row], expected)
 
     weights = [matrix.detach().clone() for matrix in matrices(model)]
@@ -62,7 +75,9 @@ def test_only_missing_tokens_are_added(tmp_path):
     from transformers import AddedToken
 
     model, tokenizer = load(save_base(tmp_path / "m", "llama"))
-    tokenizer.add_tokens([AddedToken("[Relevant]", special=True, normalized=False)], special_tokens=True)
+    tokenizer.add_tokens(
+        [AddedToken("[Relevant]", special=True, normalized=False)], special_tokens=True
+    )
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     known = tokenizer.convert_tokens_to_ids("[Relevant]")
     row = matrices(model)[0][known].detach().clone()

@@ -17,7 +17,13 @@ from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
 from selfrag.training import export
 from selfrag.training import lora as fused
-from selfrag.training.export import WEIGHTS, convert, merge, save_adapter, save_checkpoint
+from selfrag.training.export import (
+    WEIGHTS,
+    convert,
+    merge,
+    save_adapter,
+    save_checkpoint,
+)
 from selfrag.training.journal import fingerprint, load_parameters
 from selfrag.training.model import load_trainee
 from selfrag.training.settings import Lora
@@ -28,9 +34,16 @@ def exported(request, tmp_path_factory):
     """(base directory, trained model, adapter directory, merged directory)."""
     home = tmp_path_factory.mktemp("export")
     base = save_base(home / "base", request.param)
-    trainee = train(write(home / "rows.jsonl"), base, home / "run", config(learning_rate=5e-3))
+    trainee = train(
+        write(home / "rows.jsonl"), base, home / "run", config(learning_rate=5e-3)
+    )
     adapter = save_adapter(trainee, home / "adapter")
-    return base, trainee, adapter, merge(base, adapter, home / "merged", dtype="bfloat16")
+    return (
+        base,
+        trainee,
+        adapter,
+        merge(base, adapter, home / "merged", dtype="bfloat16"),
+    )
 
 
 @pytest.fixture
@@ -50,19 +63,27 @@ def test_merging_an_adapter_and_saving_the_trainee_are_one(exported, tmp_path):
     assert direct.keys() == through_adapter.keys()
     assert all(torch.equal(direct[name], through_adapter[name]) for name in direct)
     assert {value.dtype for value in direct.values()} == {torch.bfloat16}
-    assert json.loads((merged / "config.json").read_text()).get("use_cache", True) is True
+    assert (
+        json.loads((merged / "config.json").read_text()).get("use_cache", True) is True
+    )
 
     tensors = load_file(adapter / WEIGHTS)
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
-    assert sum(tensor.numel() for tensor in tensors.values()) == sum(p.numel() for p in trainee.parameters.values())
+    assert sum(tensor.numel() for tensor in tensors.values()) == sum(
+        p.numel() for p in trainee.parameters.values()
+    )
     assert str(base) not in (adapter / "adapter_config.json").read_text()
-    assert list(json.loads((adapter / "reflection.json").read_text())["token_ids"]) == list(TOKENS)
+    assert list(
+        json.loads((adapter / "reflection.json").read_text())["token_ids"]
+    ) == list(TOKENS)
 
 
 def test_what_does_not_belong_together_is_refused(exported, copied, tmp_path):
     base, _, adapter, _ = exported
     is_llama = json.loads((base / "config.json").read_text())["model_type"] == "llama"
-    other = (tiny.save_gpt2 if is_llama else tiny.save_llama)(tmp_path / "other", reflection=False)
+    other = (tiny.save_gpt2 if is_llama else tiny.save_llama)(
+        tmp_path / "other", reflection=False
+    )
     with pytest.raises(UserError, match="was trained on another base model"):
         merge(other, adapter, tmp_path / "merged")
     with pytest.raises(UserError, match=r"reflection\.json is missing or bad"):
@@ -70,7 +91,13 @@ def test_what_does_not_belong_together_is_refused(exported, copied, tmp_path):
     with pytest.raises(UserError, match="exists already"):
         merge(base, adapter, adapter)
     tensors = load_file(copied / WEIGHTS)
-    save_file({name: torch.zeros_like(t) if t.shape[0] == 15 else t for name, t in tensors.items()}, copied / WEIGHTS)
+    save_file(
+        {
+            name: torch.zeros_like(t) if t.shape[0] == 15 else t
+            for name, t in tensors.items()
+        },
+        copied / WEIGHTS,
+    )
     with pytest.raises(UserError, match="not finite and distinct"):
         merge(base, copied, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
@@ -81,31 +108,51 @@ def test_a_merge_that_cannot_fit_leaves_nothing(exported, tmp_path, monkeypatch)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr("selfrag.common.atomic.shutil.disk_usage", lambda folder: usage)
     monkeypatch.setattr(export, "load", None)  # refused before the base is read
-    with pytest.raises(UserError, match=r"no space left for .*1,000 bytes free, at least"):
+    with pytest.raises(
+        UserError, match=r"no space left for .*1,000 bytes free, at least"
+    ):
         merge(base, adapter, tmp_path / "merged")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_merged_checkpoint_brings_the_scalings_of_its_adapter(exported, copied, tmp_path):
+def test_a_merged_checkpoint_brings_the_scalings_of_its_adapter(
+    exported, copied, tmp_path
+):
     from transformers import AutoTokenizer
 
     record = json.loads((copied / "reflection.json").read_text())
     scalings = {Role.RELEVANCE: Scaling(1.5)}
-    (copied / "reflection.json").write_text(json.dumps(record | {STORED: as_record(scalings)}))
+    (copied / "reflection.json").write_text(
+        json.dumps(record | {STORED: as_record(scalings)})
+    )
     merged = merge(exported[0], copied, tmp_path / "merged")
-    assert Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(merged)).scalings == scalings
+    assert (
+        Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(merged)).scalings
+        == scalings
+    )
 
 
 @pytest.mark.parametrize("tie", [True, False])
-def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_or_none(tmp_path, tie):
+def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_or_none(
+    tmp_path, tie
+):
     base = tiny.save_gpt2(tmp_path / "base", reflection=False, tie=tie)
-    trainee = train(write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(method="full"))
+    trainee = train(
+        write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(method="full")
+    )
     with pytest.raises(UserError, match="no adapter; save it with save_checkpoint"):
         save_adapter(trainee, tmp_path / "adapter")
     trainee.fused.write_back()
     state = {name: value.clone() for name, value in trainee.model.state_dict().items()}
-    lacking = {name: value for name, value in state.items() if name != "transformer.ln_f.weight"}
-    with pytest.raises(UserError, match=r"transformer\.ln_f\.weight and 0 other weights did not come back"):
+    lacking = {
+        name: value
+        for name, value in state.items()
+        if name != "transformer.ln_f.weight"
+    }
+    with pytest.raises(
+        UserError,
+        match=r"transformer\.ln_f\.weight and 0 other weights did not come back",
+    ):
         save_checkpoint(trainee, tmp_path / "hollow", lacking)
     assert not (tmp_path / "hollow").exists()
     if tie:
@@ -116,8 +163,12 @@ def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_
     assert all(torch.equal(gathered[name], whole[name]) for name in whole)
 
 
-@pytest.mark.parametrize(("rank", "scale", "transposed"), [(1, 1.0, False), (3, 2.0, True), (16, 0.7, False)])
-def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, transposed):
+@pytest.mark.parametrize(
+    ("rank", "scale", "transposed"), [(1, 1.0, False), (3, 2.0, True), (16, 0.7, False)]
+)
+def test_a_pair_is_merged_in_float32_and_rounded_once(
+    monkeypatch, rank, scale, transposed
+):
     """Against a sum in numpy, which knows neither blocks nor threads, in the documented order."""
     import numpy as np
 
@@ -130,24 +181,44 @@ def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, 
     for pair in range(0, rank, 2):
         for k in (pair + 1, pair):
             if k < rank:
-                expected = expected + up.float().numpy()[:, k, None] * down.float().numpy()[None, k]
-    expected = torch.from_numpy(weight.float().numpy() + expected * np.float32(scale)).bfloat16()
+                expected = (
+                    expected
+                    + up.float().numpy()[:, k, None] * down.float().numpy()[None, k]
+                )
+    expected = torch.from_numpy(
+        weight.float().numpy() + expected * np.float32(scale)
+    ).bfloat16()
     monkeypatch.setattr(fused, "_BLOCK", 100)
     held = weight.T.contiguous().T if transposed else weight.clone()
     fused.merge_pair(held, down, up, scale)
     assert torch.equal(held, expected)
 
 
-def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(exported, tmp_path):
+def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(
+    exported, tmp_path
+):
     base, trainee, adapter, _ = exported
     parameters = load_trainee(base, lora=config().lora, seed=99).parameters
-    assert any(not torch.equal(value, trainee.parameters[name]) for name, value in parameters.items())
-    assert load_parameters(adapter, parameters, config().lora) == fingerprint(adapter / WEIGHTS)
+    assert any(
+        not torch.equal(value, trainee.parameters[name])
+        for name, value in parameters.items()
+    )
+    assert load_parameters(adapter, parameters, config().lora) == fingerprint(
+        adapter / WEIGHTS
+    )
     for name, value in parameters.items():
         assert value.dtype == torch.float32
-        assert torch.equal(value, trainee.parameters[name].to(torch.bfloat16).float()), name
+        assert torch.equal(
+            value, trainee.parameters[name].to(torch.bfloat16).float()
+        ), name
 
-    train(write(tmp_path / "rows.jsonl"), base, tmp_path / "2", config(max_steps=1), start=adapter)
+    train(
+        write(tmp_path / "rows.jsonl"),
+        base,
+        tmp_path / "2",
+        config(max_steps=1),
+        start=adapter,
+    )
     manifest = json.loads((tmp_path / "2" / "manifest.json").read_text())
     assert manifest["inputs"]["start"] == fingerprint(adapter / WEIGHTS)
 
@@ -176,11 +247,17 @@ def test_a_missing_file_and_one_of_another_kind_are_no_gguf(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "expected"), [("auto", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)]
+    ("dtype", "expected"),
+    [("auto", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)],
 )
-def test_a_merged_checkpoint_keeps_the_number_format_of_its_base(exported, tmp_path, dtype, expected):
+def test_a_merged_checkpoint_keeps_the_number_format_of_its_base(
+    exported, tmp_path, dtype, expected
+):
     """Field audit T2: the result was always bfloat16."""
     base, _, adapter, _ = exported
     assert saved_format(base) == "float32"
     merge(base, adapter, tmp_path / "merged", dtype=dtype)
-    assert {tensor.dtype for tensor in load_file(tmp_path / "merged" / "model.safetensors").values()} == {expected}
+    assert {
+        tensor.dtype
+        for tensor in load_file(tmp_path / "merged" / "model.safetensors").values()
+    } == {expected}

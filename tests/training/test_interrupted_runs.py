@@ -26,9 +26,16 @@ both = pytest.mark.parametrize("scale", [None, SCALE], ids=["loop", "trainer"])
 def killed_after(line, run_dir, steps):
     """Start a program and kill it (-9) as soon as its log has this many lines."""
     root = str(Path(__file__).parents[2])
-    there = {**os.environ, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    there = {
+        **os.environ,
+        "PYTHONPATH": root,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     path = run_dir / "log.jsonl"
-    with subprocess.Popen(line, env=there, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        line, env=there, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as child:
         try:
             while not path.exists() or path.read_bytes().count(b"\n") < steps:
                 assert child.poll() is None, child.stderr.read().decode()[-2000:]
@@ -39,59 +46,105 @@ def killed_after(line, run_dir, steps):
 
 
 def without_time(records):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+    return [
+        {key: value for key, value in record.items() if key != "seconds"}
+        for record in records
+    ]
 
 
 @pytest.mark.parametrize(("killed_at", "method"), [(1, "full"), (3, "lora")])
 @both
-def test_a_killed_run_goes_on_to_the_same_result(base_dir, rows, tmp_path, monkeypatch, scale, killed_at, method):
+def test_a_killed_run_goes_on_to_the_same_result(
+    base_dir, rows, tmp_path, monkeypatch, scale, killed_at, method
+):
     """Before and between checkpoints; run once more after its end, it is loaded."""
     settings = config(checkpoint_steps=2, method=method)
-    whole = trained(rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale).trainee
+    whole = trained(
+        rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale
+    ).trainee
     with interrupted(monkeypatch, killed_at):
         trained(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale)
     for _ in range(2):
-        resumed = trained(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale).trainee
+        resumed = trained(
+            rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale
+        ).trainee
         assert same(resumed, whole)
-        assert without_time(log(tmp_path / "killed")) == without_time(log(tmp_path / "whole"))
+        assert without_time(log(tmp_path / "killed")) == without_time(
+            log(tmp_path / "whole")
+        )
 
 
 @both
 def test_kill_9_changes_nothing(base_dir, rows, tmp_path, scale):
-    tables = {"config": {"epochs": 24, "checkpoint_steps": 3}} | ({"scale": {"micro_tokens": 90}} if scale else {})
+    tables = {"config": {"epochs": 24, "checkpoint_steps": 3}} | (
+        {"scale": {"micro_tokens": 90}} if scale else {}
+    )
     settings, run = config(**tables["config"]), tmp_path / "killed" / "run"
-    whole = trained(rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale).trainee
+    whole = trained(
+        rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale
+    ).trainee
     program = str(Path(__file__).with_name("scaled.py"))
-    killed_after([sys.executable, program, str(base_dir), str(rows), str(run.parent), json.dumps(tables)], run, 5)
-    assert same(trained(rows_of(rows, settings), base_dir, run, settings, scale).trainee, whole)
+    killed_after(
+        [
+            sys.executable,
+            program,
+            str(base_dir),
+            str(rows),
+            str(run.parent),
+            json.dumps(tables),
+        ],
+        run,
+        5,
+    )
+    assert same(
+        trained(rows_of(rows, settings), base_dir, run, settings, scale).trainee, whole
+    )
     assert losses(run) == losses(tmp_path / "whole")
 
 
 def test_a_torn_checkpoint_is_passed_over(base_dir, rows, tmp_path):
     settings = config(checkpoint_steps=2, epochs=4)
-    first = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()).trainee
+    first = fit_scaled(
+        rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
+    ).trainee
     torn = tmp_path / "run" / "trainer" / "checkpoint-4"
     (torn / COMPLETE).unlink()
     (torn / "optimizer.pt").write_bytes(b"half of it")
-    assert same(fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()).trainee, first)
+    assert same(
+        fit_scaled(
+            rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
+        ).trainee,
+        first,
+    )
     assert len(losses(tmp_path / "run")) == 4
 
 
 @both
-def test_a_checkpoint_is_minutes_old_at_most(base_dir, rows, tmp_path, monkeypatch, capsys, scale):
+def test_a_checkpoint_is_minutes_old_at_most(
+    base_dir, rows, tmp_path, monkeypatch, capsys, scale
+):
     """No checkpoint is due by steps; with a limit of no minutes there is one after each step."""
     settings = config(max_steps=3, checkpoint_steps=1000, checkpoint_minutes=0.0)
     with interrupted(monkeypatch, 3):
         trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
     capsys.readouterr()
     trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training: ")]
+    said = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("training: ")
+    ]
     assert [line.split(",")[0] for line in said] == ["training: step 3 of 3"]
     assert "tokens/s, 0 s left" in said[0]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: a full disk cannot be had here")
-def test_a_full_disk_is_one_line_and_costs_nothing(base_dir, rows, tmp_path, monkeypatch):
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(),
+    reason="no /dev/full: a full disk cannot be had here",
+)
+def test_a_full_disk_is_one_line_and_costs_nothing(
+    base_dir, rows, tmp_path, monkeypatch
+):
     settings, run = config(epochs=4, checkpoint_steps=2), tmp_path / "run"
     whole = train(rows, base_dir, tmp_path / "whole", settings)
     with interrupted(monkeypatch, 3):
@@ -102,15 +155,23 @@ def test_a_full_disk_is_one_line_and_costs_nothing(base_dir, rows, tmp_path, mon
     full.symlink_to("/dev/full")
     with monkeypatch.context() as patched:
         patched.setattr(atomic, "_sibling", lambda target, ending: full)
-        with pytest.raises(UserError, match=r"no space left while writing .*; free some and run the same again"):
+        with pytest.raises(
+            UserError,
+            match=r"no space left while writing .*; free some and run the same again",
+        ):
             train(rows, base_dir, run, settings)
     assert (run / "checkpoint.pt").read_bytes() == checkpoint
     assert same(train(rows, base_dir, run, settings), whole)
     assert losses(run) == losses(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("error", "free"), [("No space left on device (os error 28)", 10**9), ("short write", 9)])
-def test_the_trainer_on_a_full_disk_says_so_in_one_line(base_dir, rows, tmp_path, monkeypatch, error, free):
+@pytest.mark.parametrize(
+    ("error", "free"),
+    [("No space left on device (os error 28)", 10**9), ("short write", 9)],
+)
+def test_the_trainer_on_a_full_disk_says_so_in_one_line(
+    base_dir, rows, tmp_path, monkeypatch, error, free
+):
     """Neither safetensors nor torch raise an OSError there."""
 
     def full(*_):
@@ -121,4 +182,6 @@ def test_the_trainer_on_a_full_disk_says_so_in_one_line(base_dir, rows, tmp_path
     monkeypatch.setattr("transformers.Trainer._save_checkpoint", full)
     settings = config(max_steps=1, checkpoint_steps=1)
     with pytest.raises(UserError, match=r"no space left while writing .*checkpoint-1"):
-        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
+        fit_scaled(
+            rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
+        )

@@ -15,7 +15,9 @@ from selfrag.training.scale import TrainingLoads
 from selfrag.training.settings import Weighting
 
 LAYOUT = TargetLayout(PROMPTING)
-WEIGHTING = Weighting(text=1, retrieve=3, isrel=6, issup=5, isuse=2, marker=0.5, eos=4, text_length=8)
+WEIGHTING = Weighting(
+    text=1, retrieve=3, isrel=6, issup=5, isuse=2, marker=0.5, eos=4, text_length=8
+)
 
 
 def rows_in(steps):
@@ -23,15 +25,28 @@ def rows_in(steps):
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 300), st.sampled_from("abc")), min_size=1, max_size=60),
+    st.lists(
+        st.tuples(st.integers(1, 300), st.sampled_from("abc")), min_size=1, max_size=60
+    ),
     st.integers(1, 500),
     st.integers(1, 4),
 )
-def test_every_row_comes_once_within_the_budget_in_balanced_loads(rows, budget, workers):
+def test_every_row_comes_once_within_the_budget_in_balanced_loads(
+    rows, budget, workers
+):
     lengths = [length for length, _ in rows]
-    steps = plan_epoch(lengths, [k for _, k in rows], seed=1, epoch=0, step_tokens=budget, workers=workers)
+    steps = plan_epoch(
+        lengths,
+        [k for _, k in rows],
+        seed=1,
+        epoch=0,
+        step_tokens=budget,
+        workers=workers,
+    )
 
-    assert sorted(row for members in rows_in(steps) for row in members) == list(range(len(rows)))
+    assert sorted(row for members in rows_in(steps) for row in members) == list(
+        range(len(rows))
+    )
     for step, members in zip(steps, rows_in(steps), strict=True):
         totals = [sum(lengths[row] for row in load) for load in step]
         assert sum(totals) <= budget or len(members) == 1
@@ -43,7 +58,9 @@ def test_every_row_comes_once_within_the_budget_in_balanced_loads(rows, budget, 
 
 def test_an_epoch_is_a_function_of_seed_and_number_with_all_kinds_in_every_stretch():
     def order(seed, epoch):
-        return plan_epoch([10] * 50, ["a"] * 50, seed=seed, epoch=epoch, step_tokens=40, workers=2)
+        return plan_epoch(
+            [10] * 50, ["a"] * 50, seed=seed, epoch=epoch, step_tokens=40, workers=2
+        )
 
     assert order(1, 0) == order(1, 0)
     assert len({str(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
@@ -51,46 +68,85 @@ def test_an_epoch_is_a_function_of_seed_and_number_with_all_kinds_in_every_stret
         plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
     kinds = ["common"] * 80 + ["rare"] * 20
     steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
-    assert all(1 <= sum(kinds[row] == "rare" for row in members) <= 3 for members in rows_in(steps))
+    assert all(
+        1 <= sum(kinds[row] == "rare" for row in members) <= 3
+        for members in rows_in(steps)
+    )
 
 
 def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
     def plan(**bounds):
-        return plan_epoch([100] * 12, ["a"] * 12, seed=1, epoch=0, step_tokens=400, **bounds)
+        return plan_epoch(
+            [100] * 12, ["a"] * 12, seed=1, epoch=0, step_tokens=400, **bounds
+        )
 
     bounded = plan(workers=1, load_tokens=200)
     assert rows_in(bounded) == rows_in(plan(workers=1))
-    assert all(len(step) == 2 and {len(load) for load in step} == {2} for step in bounded)
-    assert all(len(step) == 4 for step in plan(workers=4, load_tokens=400))  # never fewer than workers
+    assert all(
+        len(step) == 2 and {len(load) for load in step} == {2} for step in bounded
+    )
+    assert all(
+        len(step) == 4 for step in plan(workers=4, load_tokens=400)
+    )  # never fewer than workers
 
 
-@given(st.lists(st.integers(2, 40), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 120), st.integers(1, 9))
+@given(
+    st.lists(st.integers(2, 40), min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.integers(1, 120),
+    st.integers(1, 9),
+)
 def test_processes_share_a_step_whole_and_evenly(sizes, processes, micro, rows_a_step):
     """All ids of a row are its number; the first token is the prompt."""
     examples = [
-        TrainingExample((number,) * size, (-100, *[number] * (size - 1)), (int(TargetGroup.TEXT),) * size)
+        TrainingExample(
+            (number,) * size,
+            (-100, *[number] * (size - 1)),
+            (int(TargetGroup.TEXT),) * size,
+        )
         for number, size in enumerate(sizes)
     ]
-    steps = plan_epoch(sizes, ["a"] * len(sizes), seed=1, epoch=0, step_tokens=1, workers=1, step_rows=rows_a_step)
+    steps = plan_epoch(
+        sizes,
+        ["a"] * len(sizes),
+        seed=1,
+        epoch=0,
+        step_tokens=1,
+        workers=1,
+        step_rows=rows_a_step,
+    )
     assert {len(members) for members in rows_in(steps)[:-1]} <= {rows_a_step}
-    assert sorted(row for members in rows_in(steps) for row in members) == list(range(len(sizes)))
+    assert sorted(row for members in rows_in(steps) for row in members) == list(
+        range(len(sizes))
+    )
     loads = TrainingLoads(examples, steps, Weighting(), processes, micro)
 
     assert len(loads) == len(steps) * processes * loads.accumulation
     for number, members in enumerate(rows_in(steps)):
-        mine = [loads[number * loads.per_step + place] for place in range(loads.per_step)]
+        mine = [
+            loads[number * loads.per_step + place] for place in range(loads.per_step)
+        ]
         counted = [load for load in mine if float(load.pack.weights.sum()) > 0]
-        assert sorted(i for load in counted for i in set(load.pack.ids[0].tolist())) == members
+        assert (
+            sorted(i for load in counted for i in set(load.pack.ids[0].tolist()))
+            == members
+        )
         assert loads.tokens_of(number) == sum(sizes[row] for row in members)
         total = sum(weight_of(examples[row], Weighting()) for row in members)
         assert all(load.total == pytest.approx(total) for load in mine)
-        assert sum(float(load.pack.weights.sum()) for load in mine) == pytest.approx(total, rel=1e-4)
-        assert all(sum(load.pack.row_lengths) <= max(micro, max(sizes)) for load in mine)
+        assert sum(float(load.pack.weights.sum()) for load in mine) == pytest.approx(
+            total, rel=1e-4
+        )
+        assert all(
+            sum(load.pack.row_lengths) <= max(micro, max(sizes)) for load in mine
+        )
 
 
 def test_two_rows_end_to_end():
     first = LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "XY"))
-    second = LAYOUT.example(row("[No Retrieval]", "ABCDEFGH", "[Utility:5]", weight=2.0))
+    second = LAYOUT.example(
+        row("[No Retrieval]", "ABCDEFGH", "[Utility:5]", weight=2.0)
+    )
     load = pack([first, second], WEIGHTING)
 
     assert load.row_lengths == [11, 13]
@@ -106,22 +162,32 @@ def test_two_rows_end_to_end():
     ]  # fmt: skip
     assert load.predictors.tolist() == [1, 2, 5, 6, 7, 8, 9, *range(12, 23)]
     # two text tokens weigh sqrt(8 / 2) each, eight weigh 1 each; the second row counts twice
-    assert load.weights.tolist() == pytest.approx([3, 0.5, 0.5, 6, 2, 2, 4, 6, *[2] * 8, 4, 8])
+    assert load.weights.tolist() == pytest.approx(
+        [3, 0.5, 0.5, 6, 2, 2, 4, 6, *[2] * 8, 4, 8]
+    )
 
 
 def test_tallies_add_up_by_group_and_label():
-    load = pack([LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "X"))], WEIGHTING)
+    load = pack(
+        [LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "X"))], WEIGHTING
+    )
     losses = torch.arange(1.0, 7.0)
     hits = torch.tensor([True, False, True, False, True, True])
     tally = measure(load, losses, hits) + measure(load, losses, ~hits)
 
-    assert (tally.count[TargetGroup.MARKER], tally.losses[TargetGroup.MARKER], tally.hits[TargetGroup.MARKER]) == (
+    assert (
+        tally.count[TargetGroup.MARKER],
+        tally.losses[TargetGroup.MARKER],
+        tally.hits[TargetGroup.MARKER],
+    ) == (
         4,
         10.0,
         2,
     )
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
-    assert tally.loss == pytest.approx(float((losses * load.weights).sum() / load.weights.sum()))
+    assert tally.loss == pytest.approx(
+        float((losses * load.weights).sum() / load.weights.sum())
+    )
     assert LossTally().loss == 0.0
 
 
@@ -133,5 +199,7 @@ def test_tallies_add_up_by_group_and_label():
     ],
 )
 def test_the_rate_warms_up_and_decays(steps, decay, expected):
-    assert [rate(step, steps, 2, decay) for step in range(steps)] == pytest.approx(expected)
+    assert [rate(step, steps, 2, decay) for step in range(steps)] == pytest.approx(
+        expected
+    )
     assert rate(0, 1, 1, decay) == 1.0

@@ -16,10 +16,14 @@ from selfrag.training.settings import Lora, Reach, Weighting
 
 INVOCATION = (1, 70, 71)
 FIRST = TrainingExample(
-    (5, 6, 7, *INVOCATION, 8, 9, 2), (*[MASKED] * 7, 9, 2), (*[TargetGroup.TEXT] * 8, TargetGroup.EOS)
+    (5, 6, 7, *INVOCATION, 8, 9, 2),
+    (*[MASKED] * 7, 9, 2),
+    (*[TargetGroup.TEXT] * 8, TargetGroup.EOS),
 )
 SECOND = TrainingExample(
-    (5, *INVOCATION, 9, *INVOCATION, 11, 2), (*[MASKED] * 8, 11, 2), (*[TargetGroup.TEXT] * 9, TargetGroup.EOS)
+    (5, *INVOCATION, 9, *INVOCATION, 11, 2),
+    (*[MASKED] * 8, 11, 2),
+    (*[TargetGroup.TEXT] * 9, TargetGroup.EOS),
 )
 
 
@@ -33,7 +37,9 @@ def reached(base_dir, reach):
     return trainee
 
 
-def test_without_token_rows_the_vocabulary_stays_and_pairs_are_all_there_is(base_dir, tmp_path):
+def test_without_token_rows_the_vocabulary_stays_and_pairs_are_all_there_is(
+    base_dir, tmp_path
+):
     from safetensors.torch import load_file
 
     from selfrag.engines.adapters import read_adapter
@@ -50,7 +56,9 @@ def test_without_token_rows_the_vocabulary_stays_and_pairs_are_all_there_is(base
 
 def test_last_layers_have_pairs_and_no_others(base_dir):
     trainee = reached(base_dir, Reach(token_rows=False, last_layers=1))
-    assert {name.split(".layers.")[1].split(".")[0] for name in trainee.weights} == {"1"}
+    assert {name.split(".layers.")[1].split(".")[0] for name in trainee.weights} == {
+        "1"
+    }
     assert any("gate_proj" in name for name in trainee.weights)
     assert not any("lm_head" in name for name in trainee.weights)
     losses, _ = trainee.losses(pack([FIRST], Weighting.uniform()))
@@ -58,7 +66,10 @@ def test_last_layers_have_pairs_and_no_others(base_dir):
     assert all(parameter.grad is not None for parameter in trainee.weights.values())
     # The recipe of the demo says 16; a smaller base has pairs in all its layers.
     smaller = reached(base_dir, Reach(token_rows=False, last_layers=16))
-    assert smaller.weights.keys() == reached(base_dir, Reach(token_rows=False, last_layers=2)).weights.keys()
+    assert (
+        smaller.weights.keys()
+        == reached(base_dir, Reach(token_rows=False, last_layers=2)).weights.keys()
+    )
 
 
 def test_an_activated_adapter_gives_the_numbers_and_gradients_of_peft(base_dir):
@@ -72,7 +83,11 @@ def test_an_activated_adapter_gives_the_numbers_and_gradients_of_peft(base_dir):
 
     model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32)
     peft = with_adapter(model, unexpanded(model), Lora(4, 8), reach)
-    named = {name: parameter for name, parameter in peft.named_parameters() if parameter.requires_grad}
+    named = {
+        name: parameter
+        for name, parameter in peft.named_parameters()
+        if parameter.requires_grad
+    }
     for name, parameter in ours.weights.items():
         named[name].data = parameter.detach().clone()
     expected = []
@@ -81,15 +96,24 @@ def test_an_activated_adapter_gives_the_numbers_and_gradients_of_peft(base_dir):
         logits = peft(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
         where = [i for i, label in enumerate(example.labels) if label != MASKED]
         due = torch.tensor([example.labels[i] for i in where])
-        expected.append(cross_entropy(logits[[i - 1 for i in where]], due, reduction="none"))
+        expected.append(
+            cross_entropy(logits[[i - 1 for i in where]], due, reduction="none")
+        )
     torch.testing.assert_close(losses, torch.cat(expected), rtol=1e-4, atol=1e-5)
-    wanted = torch.autograd.grad(torch.cat(expected).sum(), [named[name] for name in ours.weights])
+    wanted = torch.autograd.grad(
+        torch.cat(expected).sum(), [named[name] for name in ours.weights]
+    )
     for name, one, other in zip(ours.weights, gradients, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            one, other, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
+        )
 
 
 def test_what_does_not_go_together_is_refused(base_dir, tmp_path):
-    for wrong, said in (({"invocation": (1,)}, "token_rows = false"), ({"last_layers": 0}, "at least 1")):
+    for wrong, said in (
+        ({"invocation": (1,)}, "token_rows = false"),
+        ({"last_layers": 0}, "at least 1"),
+    ):
         with pytest.raises(UserError, match=said):
             Reach(**wrong)
     with pytest.raises(UserError, match="trains everything"):

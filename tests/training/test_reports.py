@@ -11,31 +11,68 @@ from trained import ROWS, config, write
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.training.job import TrainingJob, base_name, run
-from selfrag.training.reports import CHECKPOINT, last_figures, plot_log, read_log, render, track
+from selfrag.training.reports import (
+    CHECKPOINT,
+    last_figures,
+    plot_log,
+    read_log,
+    render,
+    track,
+)
 from selfrag.training.settings import Scale
 
 
 def record(step, loss, n=2, **more):
-    groups = {"text": {"n": 4, "loss": loss, "accuracy": 0.5}, "isrel": {"n": n, "loss": 2 * loss, "accuracy": 0.25}}
-    return {"step": step, "loss": loss, "tokens": 10, "seconds": 2.0, "norm": 1.5, "rate": 0.5, "groups": groups} | more
+    groups = {
+        "text": {"n": 4, "loss": loss, "accuracy": 0.5},
+        "isrel": {"n": n, "loss": 2 * loss, "accuracy": 0.25},
+    }
+    return {
+        "step": step,
+        "loss": loss,
+        "tokens": 10,
+        "seconds": 2.0,
+        "norm": 1.5,
+        "rate": 0.5,
+        "groups": groups,
+    } | more
 
 
 @pytest.mark.parametrize(("method", "scale"), [("lora", None), ("full", Scale())])
-def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(tmp_path, method, scale):
+def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(
+    tmp_path, method, scale
+):
     from huggingface_hub import CommitOperationAdd, ModelCard
     from safetensors import safe_open
 
     base = tiny.save_llama(tmp_path / "tiny-base", reflection=False, tie=True)
-    rows = write(tmp_path / "rows.jsonl", [*ROWS, row("Hi!", instruction="Greet", id="d", source="other|kind")])
-    job = TrainingJob(rows, base, tmp_path / "out", config(method=method, epochs=3, max_length=150), scale)
+    rows = write(
+        tmp_path / "rows.jsonl",
+        [*ROWS, row("Hi!", instruction="Greet", id="d", source="other|kind")],
+    )
+    job = TrainingJob(
+        rows,
+        base,
+        tmp_path / "out",
+        config(method=method, epochs=3, max_length=150),
+        scale,
+    )
     assert run(job) == job.product
     assert (job.run_dir / "loss.png").read_bytes().startswith(b"\x89PNG")
     card = (job.product / "README.md").read_text()
     manifest = json.loads((job.product / "training.json").read_text())
     figures = last_figures(read_log(job.run_dir / "log.jsonl"))
     for said in (
-        *("| s | 3 |", "| other\\|kind | 1 |", "for tiny-base", f"{manifest['facts']['tokens']} tokens a pass"),
-        *(f"| {group} | {count} | {loss:.3f} | {accuracy:.3f} |" for group, count, loss, accuracy in figures),
+        *(
+            "| s | 3 |",
+            "| other\\|kind | 1 |",
+            "for tiny-base",
+            f"{manifest['facts']['tokens']} tokens a pass",
+        ),
+        *(
+            f"| {group} | {count} | {loss:.3f} | {accuracy:.3f} |"
+            for group, count, loss, accuracy in figures
+        ),
     ):
         assert said in card
     assert str(tmp_path) not in card + json.dumps(manifest)
@@ -45,8 +82,17 @@ def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(tm
     assert (data["library_name"], data["pipeline_tag"]) == (kind, "text-generation")
     assert "base_model" not in data  # a base without a name on the hub is not linked
     for path in job.product.iterdir():
-        CommitOperationAdd(path_in_repo=path.name, path_or_fileobj=path)  # refuses names that the hub does not take
-        assert path.suffix in (".json", ".jinja", ".md", ".safetensors", ".model", ".txt")
+        CommitOperationAdd(
+            path_in_repo=path.name, path_or_fileobj=path
+        )  # refuses names that the hub does not take
+        assert path.suffix in (
+            ".json",
+            ".jinja",
+            ".md",
+            ".safetensors",
+            ".model",
+            ".txt",
+        )
     with safe_open(next(job.product.glob("*.safetensors")), "pt") as weights:
         assert weights.metadata() == {"format": "pt"}
     before = {path: path.read_bytes() for path in job.product.iterdir()}
@@ -60,13 +106,20 @@ def test_a_base_of_the_hub_keeps_its_name_and_is_linked(tmp_path):
     snapshot = tmp_path / "hub" / "models--owner--a-model" / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     assert base_name(snapshot) == "owner/a-model"
-    run = {"inputs": {"base": "0", "rows": "1"}, "config": {"lora": {"rank": 2}}, "facts": {"tokens": 1}}
+    run = {
+        "inputs": {"base": "0", "rows": "1"},
+        "config": {"lora": {"rank": 2}},
+        "facts": {"tokens": 1},
+    }
     text = render(CHECKPOINT, "owner/a-model", "cpu", run, [record(1, 1.0)])
     assert ModelCard(text).data.base_model == "owner/a-model"
 
 
 def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
-    records = [record(step, 9.0) for step in range(1, 19)] + [record(19, 1.0, n=1), record(20, 4.0, n=3)]
+    records = [record(step, 9.0) for step in range(1, 19)] + [
+        record(19, 1.0, n=1),
+        record(20, 4.0, n=3),
+    ]
     assert list(last_figures(records)) == [
         ("isrel", 4, pytest.approx((1 * 2.0 + 3 * 8.0) / 4), 0.25),
         ("text", 8, pytest.approx(2.5), 0.5),
@@ -81,10 +134,14 @@ def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
         ({}, "none left out."),
     ],
 )
-def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(left_out, said):
+def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(
+    left_out, said
+):
     facts = {"tokens": 1, "sources": {"a\n<b>|`": 1}, "rows_left_out": left_out}
     run_record = {"config": {"method": "full"}, "inputs": {"base": "b"}, "facts": facts}
-    card = render(CHECKPOINT, "base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)])
+    card = render(
+        CHECKPOINT, "base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)]
+    )
     assert said in card
     assert "| a &lt;b>\\|' | 1 |" in card
     assert "\x1b" not in card
@@ -95,7 +152,9 @@ def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(le
 def log(tmp_path):
     """Of a run in `out`."""
     (tmp_path / "out" / "run").mkdir(parents=True)
-    (tmp_path / "out" / "run" / "manifest.json").write_text(json.dumps({"config": {"seed": 3}}))
+    (tmp_path / "out" / "run" / "manifest.json").write_text(
+        json.dumps({"config": {"seed": 3}})
+    )
     return tmp_path / "out" / "run" / "log.jsonl"
 
 
@@ -111,7 +170,9 @@ class Kept(dict):
         self[step] = figures
 
 
-@pytest.mark.parametrize("content", [b"{\n", b"\xff\xfe\n", b'{"step": 1, "groups": 5}\n', b""])
+@pytest.mark.parametrize(
+    "content", [b"{\n", b"\xff\xfe\n", b'{"step": 1, "groups": 5}\n', b""]
+)
 def test_a_damaged_log_is_one_line(log, content):
     log.write_bytes(content)
     with pytest.raises(UserError, match="log"):
@@ -131,7 +192,10 @@ def test_tensorboard_reads_what_was_sent(log, capsys):
         assert main(["train", "track", str(log.parents[1])]) == 0
     assert capsys.readouterr().out.endswith("2 steps sent\n")
     events = EventAccumulator(str(log.with_name("tensorboard"))).Reload()
-    assert [(one.step, one.value) for one in events.Scalars("train/loss")] == [(1, 2.0), (2, 1.0)]
+    assert [(one.step, one.value) for one in events.Scalars("train/loss")] == [
+        (1, 2.0),
+        (2, 1.0),
+    ]
 
 
 def test_wandb_without_a_network(log, monkeypatch):
@@ -154,11 +218,19 @@ def test_wandb_without_a_network(log, monkeypatch):
 
 
 def test_a_live_run_is_followed_over_a_restart(log):
-    validation = {"loss": 0.75, "groups": {"issup": {"n": 1, "loss": 0.5, "accuracy": 1.0}}}
-    log.write_text(lines(record(1, 3.0, norm=float("nan"), validation=validation), record(2, 2.0)))
+    validation = {
+        "loss": 0.75,
+        "groups": {"issup": {"n": 1, "loss": 0.5, "accuracy": 1.0}},
+    }
+    log.write_text(
+        lines(record(1, 3.0, norm=float("nan"), validation=validation), record(2, 2.0))
+    )
     half = log.read_text() + lines(record(3, 1.0))[:20]
     again = lines(record(1, 3.0), record(2, 2.0))  # continued from step 1
-    contents, kept = iter([half, again, again + lines(record(3, 0.5), record(4, 0.5))]), Kept()
+    contents, kept = (
+        iter([half, again, again + lines(record(3, 0.5), record(4, 0.5))]),
+        Kept(),
+    )
 
     def wait():
         content = next(contents, None)
@@ -168,9 +240,21 @@ def test_a_live_run_is_followed_over_a_restart(log):
 
     with pytest.raises(KeyboardInterrupt):
         track(log.parent, kept, follow=True, wait=wait)
-    assert {step: figures["train/loss"] for step, figures in kept.items()} == {1: 3.0, 2: 2.0, 3: 0.5, 4: 0.5}
-    held_out = {"held_out/loss": 0.75, "held_out/loss/issup": 0.5, "held_out/accuracy/issup": 1.0}
-    assert kept[1] == {**{name: kept[2][name] for name in kept[2] if name != "gradient_norm"}, **held_out} | {
+    assert {step: figures["train/loss"] for step, figures in kept.items()} == {
+        1: 3.0,
+        2: 2.0,
+        3: 0.5,
+        4: 0.5,
+    }
+    held_out = {
+        "held_out/loss": 0.75,
+        "held_out/loss/issup": 0.5,
+        "held_out/accuracy/issup": 1.0,
+    }
+    assert kept[1] == {
+        **{name: kept[2][name] for name in kept[2] if name != "gradient_norm"},
+        **held_out,
+    } | {
         "train/loss": 3.0,
         "train/loss/text": 3.0,
         "train/loss/isrel": 6.0,

@@ -34,7 +34,11 @@ GOOD = {
     "id": "a",
     "source": "nq/gold",
     "instruction": "who?",
-    "target": [{"token": "[Retrieval]"}, {"passage": {"id": "p", "title": "", "text": "T"}}, {"text": "me"}],
+    "target": [
+        {"token": "[Retrieval]"},
+        {"passage": {"id": "p", "title": "", "text": "T"}},
+        {"text": "me"},
+    ],
 }
 
 anything = st.text(st.characters(exclude_categories=["Cs"]))
@@ -42,9 +46,18 @@ words = anything.filter(str.strip)
 parts = st.one_of(
     st.sampled_from(sorted(REFLECTION_TOKENS)).map(TargetToken),
     words.map(TargetText),
-    st.builds(lambda i, t, title: TargetEvidence(Passage(i, t, title)), words, words, anything),
+    st.builds(
+        lambda i, t, title: TargetEvidence(Passage(i, t, title)), words, words, anything
+    ),
 )
-row_values = st.builds(TrainingRow, words, words, words, st.lists(parts, min_size=1).map(tuple), st.floats(0.01, 100))
+row_values = st.builds(
+    TrainingRow,
+    words,
+    words,
+    words,
+    st.lists(parts, min_size=1).map(tuple),
+    st.floats(0.01, 100),
+)
 
 
 @given(row=row_values)
@@ -63,14 +76,19 @@ def test_what_is_written_is_read_back(tmp_path_factory, row):
         ({"target": []}, "'target'"),
         ({"target": [{"token": "[relevant]"}]}, "[relevant]"),
         ({"target": [{"text": "a", "token": "[Relevant]"}]}, "exactly one"),
-        ({"target": [{"passage": {"id": "p", "text": "T"}}]}, "'target.0.passage.title' is missing"),
+        (
+            {"target": [{"passage": {"id": "p", "text": "T"}}]},
+            "'target.0.passage.title' is missing",
+        ),
         ({"weight": 0}, "'weight'"),
         ({"weight": float("nan")}, "'weight'"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, named):
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b"} | change) + "\n")
+    path.write_text(
+        json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b"} | change) + "\n"
+    )
     with pytest.raises(UserError) as caught:
         list(read_rows(path))
     assert f"{path}:2: " in str(caught.value)
@@ -80,9 +98,25 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, named):
 def test_defect_22_each_passage_is_masked_up_to_its_own_close():
     example = LAYOUT.example(row(passage("a"), "X", passage("b"), "Y"))
 
-    bodies = [[OPEN, *letters(f"\n{text}"), CLOSE, ord(after)] for text, after in ("aX", "bY")]
+    bodies = [
+        [OPEN, *letters(f"\n{text}"), CLOSE, ord(after)] for text, after in ("aX", "bY")
+    ]
     assert list(example.ids) == [1, ord("q"), *bodies[0], *bodies[1], EOS]
-    assert list(example.labels) == [M, M, OPEN, M, M, CLOSE, ord("X"), OPEN, M, M, CLOSE, ord("Y"), EOS]
+    assert list(example.labels) == [
+        M,
+        M,
+        OPEN,
+        M,
+        M,
+        CLOSE,
+        ord("X"),
+        OPEN,
+        M,
+        M,
+        CLOSE,
+        ord("Y"),
+        EOS,
+    ]
 
 
 def test_defect_23_the_prompt_is_masked_to_its_last_token_and_no_further():
@@ -101,7 +135,9 @@ def test_defect_24_a_passage_too_long_is_shortened_closed_and_counted():
     assert list(short.ids) == [
         1, ord("q"), IDS["[Retrieval]"], OPEN, *letters("\nab"), CLOSE, IDS["[Relevant]"], *letters("XY"), IDS["[Utility:5]"], EOS,  # noqa: E501
     ]  # fmt: skip
-    assert [label for label in short.labels if label != M] == [label for label in whole.labels if label != M]
+    assert [label for label in short.labels if label != M] == [
+        label for label in whole.labels if label != M
+    ]
 
 
 def test_a_short_passage_stays_whole_long_ones_share_the_room_and_nothing_else_is_cut():
@@ -109,16 +145,26 @@ def test_a_short_passage_stays_whole_long_ones_share_the_room_and_nothing_else_i
     example = TargetLayout(PROMPTING, max_length=3 + 6 + 14).example(row(*target))
     closes = [i for i, label in enumerate(example.labels) if label == CLOSE]
     opens = [i for i, label in enumerate(example.labels) if label == OPEN]
-    assert [close - start - 1 for start, close in zip(opens, closes, strict=True)] == [6, 2, 6]
+    assert [close - start - 1 for start, close in zip(opens, closes, strict=True)] == [
+        6,
+        2,
+        6,
+    ]
     assert (example.dropped_tokens, len(example)) == (12, 23)
     with pytest.raises(UserError, match=r"row 'r7' needs 25 tokens .*limit is 10"):
-        TargetLayout(PROMPTING, max_length=10).example(row("x" * 20, passage("long"), id="r7"))
+        TargetLayout(PROMPTING, max_length=10).example(
+            row("x" * 20, passage("long"), id="r7")
+        )
 
 
 @given(st.lists(parts, min_size=1, max_size=6), st.integers(70, 140), st.booleans())
-def test_labels_are_the_target_without_passage_bodies_whatever_the_limit(target, limit, markers):
+def test_labels_are_the_target_without_passage_bodies_whatever_the_limit(
+    target, limit, markers
+):
     texts = [part.text if isinstance(part, TargetText) else "" for part in target]
-    layout = TargetLayout(PROMPTING, max_length=limit + sum(map(len, texts)), learn_markers=markers)
+    layout = TargetLayout(
+        PROMPTING, max_length=limit + sum(map(len, texts)), learn_markers=markers
+    )
     example = layout.example(row(*target))
     expected: list[int] = []
     for part in target:
@@ -132,15 +178,29 @@ def test_labels_are_the_target_without_passage_bodies_whatever_the_limit(target,
 
     assert len(example) <= layout.max_length
     assert [label for label in example.labels if label != M] == [*expected, EOS]
-    assert all(label in (M, i) for i, label in zip(example.ids, example.labels, strict=True))
+    assert all(
+        label in (M, i) for i, label in zip(example.ids, example.labels, strict=True)
+    )
 
 
-@pytest.mark.parametrize("make", [tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer])
+@pytest.mark.parametrize(
+    "make", [tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer]
+)
 def test_hostile_text_adds_no_control_token_and_no_merge_crosses_the_prompt(make):
     tokenizer = make()
-    layout = TargetLayout(Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)))
+    layout = TargetLayout(
+        Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    )
     evil = "".join(TOKENS) + tokenizer.eos_token
-    example = layout.example(row("[Retrieval]", passage(evil), "[Relevant]", "a" + evil, instruction="a" + evil))
+    example = layout.example(
+        row(
+            "[Retrieval]",
+            passage(evil),
+            "[Relevant]",
+            "a" + evil,
+            instruction="a" + evil,
+        )
+    )
     control = layout.prompting.vocabulary.control
 
     assert [tokenizer.convert_ids_to_tokens(i) for i in example.ids if i in control] == [

@@ -14,7 +14,14 @@ from scripts.demo_model import train_demo as script
 from scripts.demo_model.relevance_calibration import threshold_for
 from selfrag.training.journal import fingerprint
 
-TEXTS = ["Snow is white.", "Grass is green and soft.", "Coal is black.", "Milk.", "Who knows that?", "A long one " * 9]
+TEXTS = [
+    "Snow is white.",
+    "Grass is green and soft.",
+    "Coal is black.",
+    "Milk.",
+    "Who knows that?",
+    "A long one " * 9,
+]
 
 
 def held_out(stage: int) -> list:
@@ -26,7 +33,10 @@ def held_out(stage: int) -> list:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("most", "threshold"), [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)])
+@pytest.mark.parametrize(
+    ("most", "threshold"),
+    [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)],
+)
 def test_the_threshold_by_hand(most, threshold):
     assert threshold_for([0.0, 4.0, -1.0, 2.0], most) == threshold
 
@@ -35,37 +45,67 @@ def made(folder: Path) -> dict:
     return json.loads((folder / "training.json").read_text())
 
 
-def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(tmp_path, monkeypatch, run_script):
+def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(
+    tmp_path, monkeypatch, run_script
+):
     for stage in range(1, 7):
         write(tmp_path / "rows" / str(stage) / "rows.jsonl")
         if stage < 4:
             write(tmp_path / "rows" / str(stage) / "heldout.jsonl", held_out(stage))
     base = tiny.save_llama(tmp_path / "base", reflection=False)
-    quick = lambda runs: [(folder, config(max_steps=1, seed=run.seed)) for folder, run in runs]  # noqa: E731
-    parts = [(name, quick(stages), quick(averaged), share) for name, stages, averaged, share in script.PARTS]
+
+    def quick(runs):
+        return [(folder, config(max_steps=1, seed=run.seed)) for folder, run in runs]
+
+    parts = [
+        (name, quick(stages), quick(averaged), share)
+        for name, stages, averaged, share in script.PARTS
+    ]
     monkeypatch.setattr(script, "PARTS", parts)
 
     def command(out: str, start: Path | None = None) -> tuple:
         more = [] if start is None else ["--start", start]
-        return run_script("train_demo", "--rows", tmp_path / "rows", "--base", base, "--out", tmp_path / out, *more)
+        return run_script(
+            "train_demo",
+            "--rows",
+            tmp_path / "rows",
+            "--base",
+            base,
+            "--out",
+            tmp_path / out,
+            *more,
+        )
 
     assert command("whole")[0] == 0
-    whole, before = made(tmp_path / "whole" / "adapter"), made(tmp_path / "whole" / "annotated")
+    whole, before = (
+        made(tmp_path / "whole" / "adapter"),
+        made(tmp_path / "whole" / "annotated"),
+    )
     seeds = [stage["config"]["seed"] for stage in whole["stages"] if "config" in stage]
     assert seeds == [20, 21, 22, 23, 24, 24, 24]
-    assert whole["stages"] == [*before["stages"], {"calibration": before["calibration"]}, *whole["stages"][-4:]]
+    assert whole["stages"] == [
+        *before["stages"],
+        {"calibration": before["calibration"]},
+        *whole["stages"][-4:],
+    ]
     for one, (*_, share) in zip((before, whole), script.PARTS, strict=True):
         assert one["calibration"]["taken"][1] <= share
 
     assert command("last", tmp_path / "whole" / "annotated")[0] == 0
-    weights = [tmp_path / run / "adapter" / "adapter_model.safetensors" for run in ("whole", "last")]
+    weights = [
+        tmp_path / run / "adapter" / "adapter_model.safetensors"
+        for run in ("whole", "last")
+    ]
     assert fingerprint(weights[0]) == fingerprint(weights[1])
     assert not (tmp_path / "last" / "1").exists()
 
     stamp = weights[0].stat().st_mtime_ns
     assert command("whole")[0] == 0  # the command again only finds what is there
     assert weights[0].stat().st_mtime_ns == stamp
-    for start, said in (("whole/adapter", "these 7 stages"), ("nothing", "training.json")):
+    for start, said in (
+        ("whole/adapter", "these 7 stages"),
+        ("nothing", "training.json"),
+    ):
         code, _, error = command("x", tmp_path / start)
         assert code == 2
         assert said in error

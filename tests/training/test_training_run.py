@@ -24,20 +24,36 @@ def manifest(run_dir):
 
 
 def test_defect_27_three_rows_train_and_the_loss_falls(base_dir, rows, tmp_path):
-    train(rows, base_dir, tmp_path / "run", config(epochs=20, learning_rate=1e-2, row_learning_rate=1e-2))
+    train(
+        rows,
+        base_dir,
+        tmp_path / "run",
+        config(epochs=20, learning_rate=1e-2, row_learning_rate=1e-2),
+    )
     records = log(tmp_path / "run")
 
     assert records[-1]["loss"] < 0.6 * records[0]["loss"]
     assert [record["step"] for record in records] == list(range(1, len(records) + 1))
-    assert {"text", "retrieve", "isrel", "issup", "isuse", "marker", "eos"} <= set(records[0]["groups"])
+    assert {"text", "retrieve", "isrel", "issup", "isuse", "marker", "eos"} <= set(
+        records[0]["groups"]
+    )
     assert "[Relevant]" in {label for record in records for label in record["labels"]}
 
 
-def test_workers_and_smaller_loads_change_speed_and_memory_and_not_the_learning(base_dir, rows, tmp_path):
+def test_workers_and_smaller_loads_change_speed_and_memory_and_not_the_learning(
+    base_dir, rows, tmp_path
+):
     """The same weighted mean over the same rows, up to the rounding of bf16."""
     found = []
-    for number, more in enumerate(({"workers": 1}, {"workers": 2}, {"workers": 1, "load_tokens": 60})):
-        train(rows, base_dir, tmp_path / str(number), config(step_tokens=2000, epochs=3, **more))
+    for number, more in enumerate(
+        ({"workers": 1}, {"workers": 2}, {"workers": 1, "load_tokens": 60})
+    ):
+        train(
+            rows,
+            base_dir,
+            tmp_path / str(number),
+            config(step_tokens=2000, epochs=3, **more),
+        )
         found.append(losses(tmp_path / str(number)))
     assert found[1] == pytest.approx(found[0], rel=0.02)
     assert found[2] == pytest.approx(found[0], rel=0.02)
@@ -53,12 +69,26 @@ def test_a_second_stage_begins_where_the_first_ended(base_dir, rows, tmp_path):
     with pytest.raises(UserError, match=r"other inputs\.start"):
         train(rows, base_dir, tmp_path / "2", quick, start=tmp_path / "2")
     with pytest.raises(UserError, match="another model, method or adapter size"):
-        train(rows, base_dir, tmp_path / "3", config(max_steps=1, method="full"), start=tmp_path / "1")
+        train(
+            rows,
+            base_dir,
+            tmp_path / "3",
+            config(max_steps=1, method="full"),
+            start=tmp_path / "1",
+        )
     with pytest.raises(UserError, match="holds neither"):
-        train(rows, base_dir, tmp_path / "3", config(max_steps=1), start=tmp_path / "nowhere")
+        train(
+            rows,
+            base_dir,
+            tmp_path / "3",
+            config(max_steps=1),
+            start=tmp_path / "nowhere",
+        )
 
 
-def test_the_manifest_says_what_was_run_and_another_run_in_its_place_is_refused(base_dir, rows, tmp_path):
+def test_the_manifest_says_what_was_run_and_another_run_in_its_place_is_refused(
+    base_dir, rows, tmp_path
+):
     place = tmp_path / "run"
     train(rows, base_dir, place, config(max_length=160, max_steps=1))
     found = manifest(place)
@@ -66,24 +96,47 @@ def test_the_manifest_says_what_was_run_and_another_run_in_its_place_is_refused(
     assert set(found["inputs"]) == {"rows", "base"}
     assert "torch" in found["versions"]
     with pytest.raises(UserError, match=r"other config\.learning_rate"):
-        train(rows, base_dir, place, config(max_length=160, max_steps=1, learning_rate=1e-5))
+        train(
+            rows,
+            base_dir,
+            place,
+            config(max_length=160, max_steps=1, learning_rate=1e-5),
+        )
     with pytest.raises(UserError, match=r"other inputs\.rows"):
-        train(write(tmp_path / "other.jsonl", ROWS[:2]), base_dir, place, config(max_length=160, max_steps=1))
+        train(
+            write(tmp_path / "other.jsonl", ROWS[:2]),
+            base_dir,
+            place,
+            config(max_length=160, max_steps=1),
+        )
 
 
 def test_full_fine_tuning_trains_everything(base_dir, rows, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    trainee = train(rows, base_dir, tmp_path / "run", config(method="full", max_steps=2, learning_rate=1e-3))
-    original = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.bfloat16).state_dict()
+    trainee = train(
+        rows,
+        base_dir,
+        tmp_path / "run",
+        config(method="full", max_steps=2, learning_rate=1e-3),
+    )
+    original = AutoModelForCausalLM.from_pretrained(
+        base_dir, dtype=torch.bfloat16
+    ).state_dict()
     vocabulary = len(original["model.embed_tokens.weight"])
     for name, parameter in trainee.weights.items():
-        assert not torch.equal(parameter.detach()[:vocabulary], original[name].float()), name
-        assert torch.equal(trainee.computed[name].detach(), parameter.detach().to(torch.bfloat16)), name
+        assert not torch.equal(
+            parameter.detach()[:vocabulary], original[name].float()
+        ), name
+        assert torch.equal(
+            trainee.computed[name].detach(), parameter.detach().to(torch.bfloat16)
+        ), name
     assert list(trainee.rows) == ["embed_tokens.rows"]
 
 
-def test_a_run_goes_on_in_the_precision_it_began_with(base_dir, rows, tmp_path, monkeypatch):
+def test_a_run_goes_on_in_the_precision_it_began_with(
+    base_dir, rows, tmp_path, monkeypatch
+):
     """Also on a machine for which `auto` is another one, and in bf16 where it began before that was a setting."""
     settings, place = config(max_steps=2, precision="auto"), tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -114,7 +167,9 @@ def test_a_run_goes_on_in_the_precision_it_began_with(base_dir, rows, tmp_path, 
         ({"device": "cuda"}, "finds none here; give cpu"),
     ],
 )
-def test_settings_with_which_nothing_can_be_learned_are_refused(base_dir, rows, tmp_path, changes, said):
+def test_settings_with_which_nothing_can_be_learned_are_refused(
+    base_dir, rows, tmp_path, changes, said
+):
     if changes == {"device": "cuda"} and torch.cuda.is_available():
         pytest.skip("there is one here")
     with pytest.raises(UserError, match=re.escape(said)):
@@ -122,38 +177,79 @@ def test_settings_with_which_nothing_can_be_learned_are_refused(base_dir, rows, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("family", "method"), [("llama sentencepiece", "lora"), ("gpt2", "full")])
-def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp_path, rows, family, method):
+@pytest.mark.parametrize(
+    ("family", "method"), [("llama sentencepiece", "lora"), ("gpt2", "full")]
+)
+def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(
+    tmp_path, rows, family, method
+):
     base = save_base(tmp_path / "base", family)
     rate = 3e-3 if method == "lora" else 1e-3
-    settings = config(method=method, epochs=6, learning_rate=rate, row_learning_rate=rate)
+    settings = config(
+        method=method, epochs=6, learning_rate=rate, row_learning_rate=rate
+    )
     fit(rows_of(rows, settings), base, tmp_path / "loop", settings)
-    fit_scaled(rows_of(rows, settings), base, tmp_path / "scale", settings, Scale(micro_tokens=90))
+    fit_scaled(
+        rows_of(rows, settings),
+        base,
+        tmp_path / "scale",
+        settings,
+        Scale(micro_tokens=90),
+    )
     loop, scaled = log(tmp_path / "loop"), log(tmp_path / "scale")
 
-    assert scaled[0]["loss"] == pytest.approx(loop[0]["loss"], rel=1e-2 if method == "full" else 2e-3)
-    assert [r["loss"] for r in scaled] == pytest.approx([r["loss"] for r in loop], rel=0.05)
+    assert scaled[0]["loss"] == pytest.approx(
+        loop[0]["loss"], rel=1e-2 if method == "full" else 2e-3
+    )
+    assert [r["loss"] for r in scaled] == pytest.approx(
+        [r["loss"] for r in loop], rel=0.05
+    )
     assert scaled[-1]["loss"] < 0.9 * scaled[0]["loss"]
     for one, other in zip(loop, scaled, strict=True):
         assert one["tokens"] == other["tokens"]
         assert one["rate"] == pytest.approx(other["rate"])
-        assert [group["n"] for group in one["groups"].values()] == [group["n"] for group in other["groups"].values()]
+        assert [group["n"] for group in one["groups"].values()] == [
+            group["n"] for group in other["groups"].values()
+        ]
 
 
-def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, rows, tmp_path):
+def test_attention_checkpointing_and_load_size_do_not_change_the_loss(
+    base_dir, rows, tmp_path
+):
     settings = config(max_steps=2, learning_rate=5e-3, precision="fp32")
-    kinds = [Scale(), Scale(attention="sdpa"), Scale(checkpointing=True), Scale(micro_tokens=1)]
+    kinds = [
+        Scale(),
+        Scale(attention="sdpa"),
+        Scale(checkpointing=True),
+        Scale(micro_tokens=1),
+    ]
     for number, scale in enumerate(kinds):
-        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / str(number), settings, scale)
-        assert losses(tmp_path / str(number)) == pytest.approx(losses(tmp_path / "0"), rel=1e-4)
+        fit_scaled(
+            rows_of(rows, settings), base_dir, tmp_path / str(number), settings, scale
+        )
+        assert losses(tmp_path / str(number)) == pytest.approx(
+            losses(tmp_path / "0"), rel=1e-4
+        )
     with pytest.raises(UserError, match=r"other config\.scale"):
-        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "0", settings, Scale(micro_tokens=50))
+        fit_scaled(
+            rows_of(rows, settings),
+            base_dir,
+            tmp_path / "0",
+            settings,
+            Scale(micro_tokens=50),
+        )
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(base_dir, rows, tmp_path):
-    settings = config(epochs=8, learning_rate=1e30, row_learning_rate=1e30, checkpoint_steps=1)
+def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(
+    base_dir, rows, tmp_path
+):
+    settings = config(
+        epochs=8, learning_rate=1e30, row_learning_rate=1e30, checkpoint_steps=1
+    )
     for name, scale in (("loop", None), ("scale", Scale())):
-        with pytest.raises(UserError, match=r"step \d+: the gradient is not finite.*below 1e\+30"):
+        with pytest.raises(
+            UserError, match=r"step \d+: the gradient is not finite.*below 1e\+30"
+        ):
             trained(rows_of(rows, settings), base_dir, tmp_path / name, settings, scale)
     assert (tmp_path / "loop" / "checkpoint.pt").exists()
     assert list((tmp_path / "scale" / "trainer").glob(f"checkpoint-*/{COMPLETE}"))
@@ -161,20 +257,53 @@ def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(base_d
 
 def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_path):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
-    given = ["epochs=4", "step_tokens=300", "precision=fp32", "held_out=0.3", "validate_steps=2", "clip=0.5"]
+    given = [
+        "epochs=4",
+        "step_tokens=300",
+        "precision=fp32",
+        "held_out=0.3",
+        "validate_steps=2",
+        "clip=0.5",
+    ]
     given = [f"training.{one}" for one in given] + ["scale.micro_tokens=90"]
     recipe = read_recipe("cpus").assigned(given)
-    fit_scaled(rows_of(rows, recipe.config), base_dir, tmp_path / "alone", recipe.config, recipe.scale)
+    fit_scaled(
+        rows_of(rows, recipe.config),
+        base_dir,
+        tmp_path / "alone",
+        recipe.config,
+        recipe.scale,
+    )
     two = tmp_path / "two"
-    command = ["train", "adapter", str(rows), "--base", str(base_dir), "-o", str(two), "--processes", "2"]
+    command = [
+        "train",
+        "adapter",
+        str(rows),
+        "--base",
+        str(base_dir),
+        "-o",
+        str(two),
+        "--processes",
+        "2",
+    ]
     assert main([*command, "--recipe", "cpus", *(f"--set={one}" for one in given)]) == 0
-    assert (manifest(two / "run")["config"]["processes"], manifest(two / "run")["config"]["clip"]) == (2, 0.5)
+    assert (
+        manifest(two / "run")["config"]["processes"],
+        manifest(two / "run")["config"]["clip"],
+    ) == (2, 0.5)
     assert list(two.glob("*/README.md"))
 
     one, other = log(tmp_path / "alone"), log(two / "run")
-    assert [r["loss"] for r in other] == pytest.approx([r["loss"] for r in one], rel=2e-3)
-    assert [r["groups"]["eos"]["n"] for r in other] == [r["groups"]["eos"]["n"] for r in one]
-    looks = [[r["validation"]["loss"] for r in records if "validation" in r] for records in (one, other)]
+    assert [r["loss"] for r in other] == pytest.approx(
+        [r["loss"] for r in one], rel=2e-3
+    )
+    assert [r["groups"]["eos"]["n"] for r in other] == [
+        r["groups"]["eos"]["n"] for r in one
+    ]
+    looks = [
+        [r["validation"]["loss"] for r in records if "validation" in r]
+        for records in (one, other)
+    ]
     assert len(looks[0]) == 2
     assert looks[1] == pytest.approx(looks[0], rel=2e-3)
 
@@ -188,36 +317,61 @@ def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_
         ({}, None, r"tied embeddings .* take sharding = 'zero3' or 'none'"),
     ],
 )
-def test_what_shards_cannot_do_is_refused(base_dir, rows, tmp_path, settings, start, said):
+def test_what_shards_cannot_do_is_refused(
+    base_dir, rows, tmp_path, settings, start, said
+):
     chosen, place = config(**settings), tmp_path / "run"
     with pytest.raises(UserError, match=said):
         fit_scaled(
-            rows_of(rows, chosen), base_dir, place, chosen, Scale(sharding="fsdp"), start=start and tmp_path / start
+            rows_of(rows, chosen),
+            base_dir,
+            place,
+            chosen,
+            Scale(sharding="fsdp"),
+            start=start and tmp_path / start,
         )
     assert not place.exists()
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_four_bits_learn_what_the_plain_base_learns_and_merge_into_it(tmp_path, rows, precision):
+def test_four_bits_learn_what_the_plain_base_learns_and_merge_into_it(
+    tmp_path, rows, precision
+):
     """QLoRA: the linear layers and nothing else are quantised, and what is exported knows nothing of it."""
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     from bitsandbytes.nn import Linear4bit
     from transformers import AutoModelForCausalLM
 
     base = save_base(tmp_path / "base", "llama sentencepiece")
-    plain = config(epochs=6, learning_rate=3e-3, row_learning_rate=3e-3, precision=precision)
-    settings, scale = replace(plain, quantize="nf4"), Scale(micro_tokens=90, checkpointing=True)
-    found = fit_scaled(rows_of(rows, settings), base, tmp_path / "nf4", settings, scale).trainee
-    assert same(fit_scaled(rows_of(rows, settings), base, tmp_path / "nf4", settings, scale).trainee, found)
+    plain = config(
+        epochs=6, learning_rate=3e-3, row_learning_rate=3e-3, precision=precision
+    )
+    settings, scale = (
+        replace(plain, quantize="nf4"),
+        Scale(micro_tokens=90, checkpointing=True),
+    )
+    found = fit_scaled(
+        rows_of(rows, settings), base, tmp_path / "nf4", settings, scale
+    ).trainee
+    assert same(
+        fit_scaled(
+            rows_of(rows, settings), base, tmp_path / "nf4", settings, scale
+        ).trainee,
+        found,
+    )
     fit_scaled(rows_of(rows, plain), base, tmp_path / "plain", plain, scale)
     quantised = [one for one in found.causal.modules() if isinstance(one, Linear4bit)]
     assert len(quantised) == 7 * found.causal.config.num_hidden_layers
     assert {one.weight.dtype for one in quantised} == {torch.uint8}
     assert all(value.dtype == torch.float32 for value in found.parameters.values())
-    assert losses(tmp_path / "nf4") == pytest.approx(losses(tmp_path / "plain"), rel=0.05)
+    assert losses(tmp_path / "nf4") == pytest.approx(
+        losses(tmp_path / "plain"), rel=0.05
+    )
     adapter = save_adapter(found, tmp_path / "adapter")
     assert "quantization" not in (adapter / "adapter_config.json").read_text()
-    model = AutoModelForCausalLM.from_pretrained(merge(base, adapter, tmp_path / "merged"))
+    model = AutoModelForCausalLM.from_pretrained(
+        merge(base, adapter, tmp_path / "merged")
+    )
     assert not hasattr(model.config, "quantization_config")
 
 
@@ -236,21 +390,38 @@ def test_groups_of_held_out_rows_stay_together_and_the_share_is_kept():
 
 
 @pytest.mark.parametrize("scale", [None, Scale()], ids=["loop", "trainer"])
-def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(tiny_llama, tmp_path, monkeypatch, scale):
+def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(
+    tiny_llama, tmp_path, monkeypatch, scale
+):
     # A rate this high makes the held-out row worse after a few steps.
     reach, place = Reach(token_rows=False), tmp_path / "run"
-    settings = config(epochs=30, learning_rate=5e-2, validate_steps=2, patience=2, reach=reach, workers=1)
+    settings = config(
+        epochs=30,
+        learning_rate=5e-2,
+        validate_steps=2,
+        patience=2,
+        reach=reach,
+        workers=1,
+    )
     made = rows_of(write(tmp_path / "rows.jsonl"), settings)
 
     def split(tokenizer):
         found = made(tokenizer)
-        return PreparedRows(found.examples[:2], found.strata[:2], found.inputs, found.facts, found.examples[2:])
+        return PreparedRows(
+            found.examples[:2],
+            found.strata[:2],
+            found.inputs,
+            found.facts,
+            found.examples[2:],
+        )
 
     with interrupted(monkeypatch, 5):
         trained(split, tiny_llama, place, settings, scale)
     trainee = trained(split, tiny_llama, place, settings, scale).trainee
     records = log(place)
-    looks = {one["step"]: one["validation"]["loss"] for one in records if "validation" in one}
+    looks = {
+        one["step"]: one["validation"]["loss"] for one in records if "validation" in one
+    }
     best = min(looks, key=lambda step: (looks[step], step))
     assert len(records) < 30
     assert [step for step in looks if step > best] == [best + 2, best + 4]
@@ -258,5 +429,8 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(tiny
     assert kept["step"] == best
     again = trained(split, tiny_llama, place, settings, scale).trainee
     for found in (trainee, again):
-        assert all(torch.equal(value, kept["parameters"][name]) for name, value in found.parameters.items())
+        assert all(
+            torch.equal(value, kept["parameters"][name])
+            for name, value in found.parameters.items()
+        )
     assert log(place) == records

@@ -46,19 +46,32 @@ def write(path: Path, rows: list[TrainingRow] = ROWS) -> Path:
 
 def config(**changes: object) -> TrainingConfig:
     """A small LoRA run, in bf16 on every machine; keyword arguments replace its settings."""
-    settings: dict[str, object] = {"lora": Lora(rank=4, alpha=8), "step_tokens": 300, "epochs": 4, "seed": 3}
+    settings: dict[str, object] = {
+        "lora": Lora(rank=4, alpha=8),
+        "step_tokens": 300,
+        "epochs": 4,
+        "seed": 3,
+    }
     settings["precision"] = "bf16"
     return TrainingConfig(**{**settings, **changes})  # type: ignore[arg-type]
 
 
-def train(rows: Path, base: Path, run_dir: Path, settings: TrainingConfig, start: Path | None = None) -> Trainee:
+def train(
+    rows: Path,
+    base: Path,
+    run_dir: Path,
+    settings: TrainingConfig,
+    start: Path | None = None,
+) -> Trainee:
     """Train on a file of rows by the loop for one process."""
     return fit(rows_of(rows, settings), base, run_dir, settings, start=start)
 
 
 def log(run_dir: Path) -> list[dict[str, Any]]:
     """The records of a run."""
-    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()
+    ]
 
 
 def losses(run_dir: Path) -> list[float]:
@@ -68,7 +81,10 @@ def losses(run_dir: Path) -> list[float]:
 
 def same(one: Trainee, other: Trainee) -> bool:
     """Whether two models have the same trained numbers, bit for bit."""
-    return all(torch.equal(value, other.parameters[name]) for name, value in one.parameters.items())
+    return all(
+        torch.equal(value, other.parameters[name])
+        for name, value in one.parameters.items()
+    )
 
 
 @contextmanager

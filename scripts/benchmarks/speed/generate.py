@@ -40,7 +40,9 @@ class TransformersLLM:
     # an id that takes the place of the last one of every completion, for random weights; None leaves them as they are
     ending: int | None = None
 
-    def generate(self, prompts: Sequence[Any], params: Any, use_tqdm: bool = False) -> list[Any]:
+    def generate(
+        self, prompts: Sequence[Any], params: Any, use_tqdm: bool = False
+    ) -> list[Any]:
         """Complete all prompts in one batch, greedily; `params` has `max_tokens` and `logprobs`."""
         ids = [self._prompt_ids(prompt) for prompt in prompts]
         device = self.module.device
@@ -62,7 +64,9 @@ class TransformersLLM:
                 output_logits=True,
             )
             chosen = output.sequences[:, width:]
-            logits = torch.stack(output.logits, dim=1).float()  # [rows, tokens, vocabulary]
+            logits = torch.stack(
+                output.logits, dim=1
+            ).float()  # [rows, tokens, vocabulary]
             logprobs = torch.log_softmax(logits, dim=-1)
             of_chosen = logprobs.gather(2, chosen.unsqueeze(2)).squeeze(2).tolist()
             most = min(params.logprobs, logprobs.shape[-1])
@@ -73,19 +77,29 @@ class TransformersLLM:
             count = len(tokens)
             dictionaries = []
             for place in range(count):
-                pairs = zip(indices[row][place], map(LogProbability, values[row][place]), strict=True)
+                pairs = zip(
+                    indices[row][place],
+                    map(LogProbability, values[row][place]),
+                    strict=True,
+                )
                 dictionaries.append(dict(pairs))
             if self.ending is not None:
                 tokens[-1] = self.ending
-                dictionaries[-1].setdefault(self.ending, LogProbability(of_chosen[row][count - 1]))
+                dictionaries[-1].setdefault(
+                    self.ending, LogProbability(of_chosen[row][count - 1])
+                )
             completion = SimpleNamespace(
                 token_ids=tokens,
                 logprobs=dictionaries,
                 cumulative_logprob=math.fsum(of_chosen[row][:count]),
-                text=self.tokenizer.decode(tokens, skip_special_tokens=params.skip_special_tokens),
+                text=self.tokenizer.decode(
+                    tokens, skip_special_tokens=params.skip_special_tokens
+                ),
                 finish_reason="stop" if tokens[-1] in self.eos_ids else "length",
             )
-            completions.append(SimpleNamespace(prompt_token_ids=prompt, outputs=[completion]))
+            completions.append(
+                SimpleNamespace(prompt_token_ids=prompt, outputs=[completion])
+            )
         return completions
 
     def _prompt_ids(self, prompt: Any) -> list[int]:
@@ -96,5 +110,8 @@ class TransformersLLM:
 
     def _until_end(self, ids: list[int]) -> list[int]:
         """Return the ids up to the first that ends a completion, that one included; padding follows it."""
-        end = next((place for place, token in enumerate(ids) if token in self.eos_ids), len(ids) - 1)
+        end = next(
+            (place for place, token in enumerate(ids) if token in self.eos_ids),
+            len(ids) - 1,
+        )
         return ids[: end + 1]

@@ -76,7 +76,9 @@ class OfficialLoop:
     prompting: Prompting  # the same layouts that ours uses
     form: Form  # short or long
     logprobs: int  # log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind
-    sampling: Any = None  # makes the settings of a call; None for vLLM's `SamplingParams`
+    sampling: Any = (
+        None  # makes the settings of a call; None for vLLM's `SamplingParams`
+    )
     _prompt_tokens: int = 0
     _generated: int = 0
     _requests: int = 0
@@ -88,12 +90,18 @@ class OfficialLoop:
         answer = self._short if self.form.policy.max_segments == 1 else self._long
         texts = tuple(map(answer, items))
         seconds = time.perf_counter() - start
-        return Run(seconds, texts, Work(self._requests, self._prompt_tokens, 0, self._generated))
+        return Run(
+            seconds,
+            texts,
+            Work(self._requests, self._prompt_tokens, 0, self._generated),
+        )
 
     def _short(self, item: Item) -> str:
         """Return the best-scored of one completion for each passage."""
         candidates = self._step(self.prompting.prompt(item.question), item.passages)
-        return self.prompting.text(max(candidates, key=lambda candidate: candidate.score).ids)
+        return self.prompting.text(
+            max(candidates, key=lambda candidate: candidate.score).ids
+        )
 
     def _long(self, item: Item) -> str:
         """Level by level, node by node; the best path of the deepest level is the answer."""
@@ -107,13 +115,21 @@ class OfficialLoop:
                 history = tuple(i for text in state.texts for i in text)
                 for candidate in self._step((*prompt, *history), item.passages):
                     text = tuple(self.prompting.vocabulary.text_ids(candidate.ids))
-                    children.append(_State((*state.texts, text), state.score * candidate.score, candidate.goes_on))
+                    children.append(
+                        _State(
+                            (*state.texts, text),
+                            state.score * candidate.score,
+                            candidate.goes_on,
+                        )
+                    )
             if not children:
                 break
             level = sorted(children, key=lambda state: -state.score)[: policy.beam]
         return " ".join(self.prompting.text(text).strip() for text in level[0].texts)
 
-    def _step(self, prefix: Sequence[int], passages: Sequence[Passage]) -> list[_Candidate]:
+    def _step(
+        self, prefix: Sequence[int], passages: Sequence[Passage]
+    ) -> list[_Candidate]:
         """Return the candidates of one node, from one blocking call for all passages."""
         policy, retrieval = self.form.policy, self.prompting.vocabulary.retrieve[0]
         prompts = []
@@ -125,12 +141,17 @@ class OfficialLoop:
 
             self.sampling = SamplingParams
         params = self.sampling(
-            temperature=0.0, max_tokens=policy.segment_tokens, logprobs=self.logprobs, skip_special_tokens=False
+            temperature=0.0,
+            max_tokens=policy.segment_tokens,
+            logprobs=self.logprobs,
+            skip_special_tokens=False,
         )
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
         candidates = [self._candidate(output.outputs[0]) for output in outputs]
         self._requests += len(prompts)
-        self._prompt_tokens += sum(len(prompt["prompt_token_ids"]) for prompt in prompts)
+        self._prompt_tokens += sum(
+            len(prompt["prompt_token_ids"]) for prompt in prompts
+        )
         self._generated += sum(candidate.spent for candidate in candidates)
         return candidates
 
@@ -144,7 +165,9 @@ class OfficialLoop:
             score += math.exp(completion.cumulative_logprob / max(1, len(ids)))
         return _Candidate(ids[:end], score, end < len(ids), len(ids))
 
-    def _emitted(self, labels: LabelSet, ids: Sequence[int], rows: Sequence[Mapping[int, Any]]) -> float:
+    def _emitted(
+        self, labels: LabelSet, ids: Sequence[int], rows: Sequence[Mapping[int, Any]]
+    ) -> float:
         """Return the group score where the model emitted one of its labels; 0 where it emitted none."""
         group = self.prompting.vocabulary.group(labels)
         position = next((i for i, token in enumerate(ids) if token in group), None)
@@ -175,8 +198,15 @@ def replay(llm: Any, requests: Sequence[Generate]) -> tuple[float, list[int]]:
     start = time.perf_counter()
     prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
     params = [
-        SamplingParams(temperature=0.0, max_tokens=r.max_tokens, stop_token_ids=list(r.stop_ids), detokenize=False)
+        SamplingParams(
+            temperature=0.0,
+            max_tokens=r.max_tokens,
+            stop_token_ids=list(r.stop_ids),
+            detokenize=False,
+        )
         for r in requests
     ]
     outputs = llm.generate(prompts, params, use_tqdm=False)
-    return time.perf_counter() - start, [len(output.outputs[0].token_ids) for output in outputs]
+    return time.perf_counter() - start, [
+        len(output.outputs[0].token_ids) for output in outputs
+    ]

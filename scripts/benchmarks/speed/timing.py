@@ -61,7 +61,9 @@ class Run:
     seconds: float  # wall time, tokenising included
     texts: tuple[str, ...]  # the answers, in the order of the questions
     work: Work  # what the engine did
-    answers: tuple[Answer, ...] = field(default=(), repr=False)  # with their traces; empty for rivals
+    answers: tuple[Answer, ...] = field(
+        default=(), repr=False
+    )  # with their traces; empty for rivals
 
     @property
     def speed(self) -> float:
@@ -70,7 +72,12 @@ class Run:
 
 
 def answer_all(
-    items: Sequence[Item], prompting: Prompting, policy: Decoding, engine: Serving, *, max_live: int = 256
+    items: Sequence[Item],
+    prompting: Prompting,
+    policy: Decoding,
+    engine: Serving,
+    *,
+    max_live: int = 256,
 ) -> Run:
     """Answer all questions; `max_live` of them share the engine's batches.
 
@@ -79,10 +86,15 @@ def answer_all(
     """
     start = time.perf_counter()
     answers: dict[int, Answer] = {}
-    decoders = (decode(item.question, prompting, policy, passages=item.passages) for item in items)
+    decoders = (
+        decode(item.question, prompting, policy, passages=item.passages)
+        for item in items
+    )
     for event in drive(decoders, engine, None, max_live=max_live):
         if isinstance(event, QuestionFailed):
-            raise DecodingError(f"{items[event.index].question!r} failed: {event.error}")
+            raise DecodingError(
+                f"{items[event.index].question!r} failed: {event.error}"
+            )
         if isinstance(event, QuestionAnswered):
             answers[event.index] = event.answer
     seconds = time.perf_counter() - start
@@ -120,7 +132,9 @@ class Ratio:
     high: float  # largest
 
 
-def race(ways: Mapping[str, Callable[[], Run]], repeats: int, prepare: Callable[[], None]) -> dict[str, Series]:
+def race(
+    ways: Mapping[str, Callable[[], Run]], repeats: int, prepare: Callable[[], None]
+) -> dict[str, Series]:
     """Run all ways in turn, `repeats` times; every second round backwards.
 
     Args:
@@ -135,12 +149,18 @@ def race(ways: Mapping[str, Callable[[], Run]], repeats: int, prepare: Callable[
             prepare()
             last[name] = ways[name]()
             seconds[name].append(last[name].seconds)
-    return {name: Series(name, len(run.texts), tuple(seconds[name]), run.work, run.texts) for name, run in last.items()}
+    return {
+        name: Series(name, len(run.texts), tuple(seconds[name]), run.work, run.texts)
+        for name, run in last.items()
+    }
 
 
 def ratio(slow: Series, fast: Series) -> Ratio:
     """Return the time of `slow` over the time of `fast`, a question; rounds are compared with each other."""
-    rounds = [(a / slow.questions) / (b / fast.questions) for a, b in zip(slow.seconds, fast.seconds, strict=True)]
+    rounds = [
+        (a / slow.questions) / (b / fast.questions)
+        for a, b in zip(slow.seconds, fast.seconds, strict=True)
+    ]
     return Ratio(median(rounds), min(rounds), max(rounds))
 
 
@@ -149,7 +169,9 @@ class Served:
     """A loaded model."""
 
     llm: Any  # vLLM's offline front end
-    engine: VLLMEngine  # ours, over the same vLLM engine. Never use both at the same time.
+    engine: (
+        VLLMEngine  # ours, over the same vLLM engine. Never use both at the same time.
+    )
 
     def forget(self) -> None:
         """Empty the prefix cache, so that a run cannot profit from the one before."""
@@ -181,7 +203,9 @@ def serve(config: VLLMConfig) -> Served:
         from vllm.platforms import current_platform
 
         cpu: bool = current_platform.is_cpu()
-        ours = build_environment(cpu=cpu, kv_cache_is_ours=config.kv_cache_gib is not None)
+        ours = build_environment(
+            cpu=cpu, kv_cache_is_ours=config.kv_cache_gib is not None
+        )
         with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
             spare_llvmlite()
             llm = LLM(**engine_arguments(config, (), cpu=cpu))

@@ -31,7 +31,9 @@ def peak_memory_gib() -> float:
     status = Path("/proc/self/status")
     if not status.exists():
         return float("nan")
-    kib = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1]
+    kib = next(
+        line for line in status.read_text().splitlines() if line.startswith("VmHWM")
+    ).split()[1]
     return int(kib) / 2**20
 
 
@@ -48,7 +50,9 @@ def rows_from(items: Sequence[Item]) -> Iterator[TrainingRow]:
                 TargetToken("[Fully supported]"),
                 TargetToken("[Utility:5]"),
             )
-            yield TrainingRow(f"{number}-{place}", "items/passage", item.question, target)
+            yield TrainingRow(
+                f"{number}-{place}", "items/passage", item.question, target
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,9 @@ def train(system: str, contest: TrainingContest) -> dict[str, Any]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as scratch:
-        steps = SYSTEMS[system](contest, rows_of(contest.rows, contest.settings), Path(scratch))
+        steps = SYSTEMS[system](
+            contest, rows_of(contest.rows, contest.settings), Path(scratch)
+        )
     peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else peak_memory_gib()
     tokens, seconds = steps.tokens[contest.warm :], steps.seconds[contest.warm :]
     return {
@@ -113,9 +119,17 @@ def train(system: str, contest: TrainingContest) -> dict[str, Any]:
 def _ours(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> TimedSteps:
     from selfrag.training.scale import fit_scaled
 
-    fit_scaled(prepare, contest.base, scratch / "run", contest.settings, Scale(micro_tokens=2**20))
+    fit_scaled(
+        prepare,
+        contest.base,
+        scratch / "run",
+        contest.settings,
+        Scale(micro_tokens=2**20),
+    )
     records = read_log(scratch / "run" / "log.jsonl")
-    columns = ([record[name] for record in records] for name in ("loss", "tokens", "seconds"))
+    columns = (
+        [record[name] for record in records] for name in ("loss", "tokens", "seconds")
+    )
     return TimedSteps(*columns)
 
 
@@ -129,18 +143,30 @@ def _plain(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> Tim
     from selfrag.training.run import optimizer_for, rate, synchronize
 
     trainee, batches = _batches(contest, prepare)
-    fillers = {"input_ids": trainee.tokenizer.eos_token_id, "labels": -100, "attention_mask": 0}
+    fillers = {
+        "input_ids": trainee.tokenizer.eos_token_id,
+        "labels": -100,
+        "attention_mask": 0,
+    }
     rows = []
     for batch in batches:
         for example in batch:
             mask = [1] * len(example)
-            rows.append({"input_ids": list(example.ids), "labels": list(example.labels), "attention_mask": mask})
+            rows.append(
+                {
+                    "input_ids": list(example.ids),
+                    "labels": list(example.labels),
+                    "attention_mask": mask,
+                }
+            )
 
     def collate(batch: list[dict[str, list[int]]]) -> dict[str, Any]:
         width = max(len(row["input_ids"]) for row in batch)
         columns = {}
         for key, filler in fillers.items():
-            columns[key] = torch.tensor([row[key] + [filler] * (width - len(row[key])) for row in batch])
+            columns[key] = torch.tensor(
+                [row[key] + [filler] * (width - len(row[key])) for row in batch]
+            )
         return columns
 
     config = contest.settings
@@ -193,7 +219,9 @@ def _plain(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> Tim
     return steps
 
 
-def _batches(contest: TrainingContest, prepare: PrepareRows) -> tuple[Any, list[list[Any]]]:
+def _batches(
+    contest: TrainingContest, prepare: PrepareRows
+) -> tuple[Any, list[list[Any]]]:
     """Return the model as PEFT makes it, and the rows of each step in the order of our plan."""
     from selfrag.training.model import DTYPES, chosen_precision, load_trainee
 

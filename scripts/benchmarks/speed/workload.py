@@ -27,15 +27,25 @@ class Form:
 
     name: str  # `short` or `long`
     policy: Decoding  # our settings. The mode is `always`, so that every question costs the same kind of work.
-    rival_logprobs: int  # log-probabilities a token that the official code asks for in this form
+    rival_logprobs: (
+        int  # log-probabilities a token that the official code asks for in this form
+    )
 
     def with_passages(self, count: int) -> Form:
         """Return the same form with `count` passages a search."""
         return replace(self, policy=replace(self.policy, passages=count))
 
 
-SHORT = Form("short", Decoding(mode="always", max_segments=1, segment_tokens=50), rival_logprobs=5_000)
-LONG = Form("long", Decoding(mode="always", max_segments=3, beam=2, segment_tokens=100), rival_logprobs=32_000)
+SHORT = Form(
+    "short",
+    Decoding(mode="always", max_segments=1, segment_tokens=50),
+    rival_logprobs=5_000,
+)
+LONG = Form(
+    "long",
+    Decoding(mode="always", max_segments=3, beam=2, segment_tokens=100),
+    rival_logprobs=32_000,
+)
 FORMS = (SHORT, LONG)
 
 
@@ -52,19 +62,28 @@ def read_items(path: Path, count: int, passages: int) -> list[Item]:
     """
     items = list(islice(read_jsonl(path, _item), count))
     if len(items) < count:
-        raise UserError(f"{path} holds {len(items)} questions, but {count} are wanted; ask for fewer")
+        raise UserError(
+            f"{path} holds {len(items)} questions, but {count} are wanted; ask for fewer"
+        )
     fewest = min(len(item.passages) for item in items)
     if fewest < passages:
-        raise UserError(f"{path}: a question has {fewest} passages, but {passages} are wanted; ask for fewer")
+        raise UserError(
+            f"{path}: a question has {fewest} passages, but {passages} are wanted; ask for fewer"
+        )
     return [replace(item, passages=item.passages[:passages]) for item in items]
 
 
 def _item(row: dict[str, Any]) -> Item:
     try:
-        passages = [Passage(str(p["id"]), p["text"], p.get("title", "")) for p in row["passages"]]
+        passages = [
+            Passage(str(p["id"]), p["text"], p.get("title", ""))
+            for p in row["passages"]
+        ]
         return Item(str(row["instruction"]), tuple(passages))
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"a benchmark row needs instruction and passages[id, title, text]: {error!r}") from error
+        raise UserError(
+            f"a benchmark row needs instruction and passages[id, title, text]: {error!r}"
+        ) from error
 
 
 def demo_items(count: int, passages: int) -> list[Item]:
@@ -78,8 +97,18 @@ def demo_items(count: int, passages: int) -> list[Item]:
 
     retriever = open_index(index_path(), encoder_path())
     corpus = retriever.corpus
-    titles = dict.fromkeys(corpus[i].title for i in range(0, len(corpus), max(1, len(corpus) // (2 * count))))
+    titles = dict.fromkeys(
+        corpus[i].title
+        for i in range(0, len(corpus), max(1, len(corpus) // (2 * count)))
+    )
     if len(titles) < count:
-        raise UserError(f"the demo corpus gives {len(titles)} questions, but {count} are wanted; ask for fewer")
+        raise UserError(
+            f"the demo corpus gives {len(titles)} questions, but {count} are wanted; ask for fewer"
+        )
     questions = [f"What is known about {title}?" for title in islice(titles, count)]
-    return [Item(*pair) for pair in zip(questions, map(tuple, retriever(questions, passages)), strict=True)]
+    return [
+        Item(*pair)
+        for pair in zip(
+            questions, map(tuple, retriever(questions, passages)), strict=True
+        )
+    ]

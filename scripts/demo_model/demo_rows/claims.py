@@ -7,13 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from retrieval.passage import Passage
-from scripts.demo_model.demo_rows.drafts import FULLY, Cutter, Draft, abstaining, detokenize, grounded, sample
+from scripts.demo_model.demo_rows.drafts import (
+    FULLY,
+    Cutter,
+    Draft,
+    abstaining,
+    detokenize,
+    grounded,
+    sample,
+)
 from scripts.demo_model.demo_rows.sources import Pair, Sources
 from selfrag.evaluation.normalisation import normalise
 
 TASK = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
 UTILITY = {FULLY: 5, "Partially supported": 3, "No support / Contradictory": 2}
-_SET_ASIDE = frozenset({"answer_vs_bm25_negative", "oracle_chunk", "short_answer_in_gold_passage"})
+_SET_ASIDE = frozenset(
+    {"answer_vs_bm25_negative", "oracle_chunk", "short_answer_in_gold_passage"}
+)
 """Rules left out: a passage without the answer is Irrelevant here, chunks of 240 words lose their label when cut, and
 short answers are among the short-form rows already."""
 
@@ -29,9 +39,15 @@ class Quota:
     labelled: int = 0  # claims of the critic's labels that no pair has, as fact checks
 
 
-def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def drafts(
+    sources: Sources, quota: Quota, cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     """Yield all rows on claims."""
-    checks = [pair for pair in sources.pairs if pair.kind == "fact_check" and len(pair.passages) == 1]
+    checks = [
+        pair
+        for pair in sources.pairs
+        if pair.kind == "fact_check" and len(pair.passages) == 1
+    ]
     rng.shuffle(checks)
     yield from (_verdict(pair, cut) for pair in checks[: quota.fact_checks])
     further = checks[quota.fact_checks :]
@@ -42,14 +58,22 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
         stranger = rng.choice(others)
         claim, passage = pair.instruction.rpartition("\n")[2], stranger.passages[0]
         if stranger is not pair and not _share_words(claim, passage):
-            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(passage)))
+            yield Draft(
+                f"{pair.dataset}/other_evidence",
+                pair.instruction,
+                abstaining(cut(passage)),
+            )
     yield from sample(_labelled(sources), quota.labelled, rng)
     for label in UTILITY:
         yield from sample(_statements(sources, label, rng), quota.per_label, rng)
 
 
 def _verdict(pair: Pair, cut: Cutter) -> Draft:
-    return Draft(f"{pair.dataset}/verdict", pair.instruction, grounded(cut(pair.passages[0]), pair.output))
+    return Draft(
+        f"{pair.dataset}/verdict",
+        pair.instruction,
+        grounded(cut(pair.passages[0]), pair.output),
+    )
 
 
 def _labelled(sources: Sources) -> Iterator[Draft]:
@@ -57,29 +81,60 @@ def _labelled(sources: Sources) -> Iterator[Draft]:
     verdicts = {FULLY: "true", "No support / Contradictory": "false"}
     taken = {pair.instruction.rpartition("\n")[2].casefold() for pair in sources.pairs}
     for row in sources.critiques:
-        known = row.group == "IsSup" and row.rule == "gold_evidence" and row.label in verdicts
-        if known and row.passage is not None and row.output.strip().casefold() not in taken:
+        known = (
+            row.group == "IsSup"
+            and row.rule == "gold_evidence"
+            and row.label in verdicts
+        )
+        if (
+            known
+            and row.passage is not None
+            and row.output.strip().casefold() not in taken
+        ):
             target = grounded(row.passage, verdicts[row.label])
-            yield Draft(f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target)
+            yield Draft(
+                f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target
+            )
 
 
 def _wrong_verdict(pair: Pair, cut: Cutter) -> Draft:
     wrong = {"true": "false", "false": "true"}[pair.output]
-    target = grounded(cut(pair.passages[0]), wrong, support="No support / Contradictory", utility=1)
+    target = grounded(
+        cut(pair.passages[0]), wrong, support="No support / Contradictory", utility=1
+    )
     return Draft(f"{pair.dataset}/wrong_verdict", pair.instruction, target, 0.4)
 
 
 def _statements(sources: Sources, label: str, rng: random.Random) -> Iterator[Draft]:
     for row in sources.critiques:
-        if row.group != "IsSup" or row.label != label or row.rule in _SET_ASIDE or row.passage is None:
+        if (
+            row.group != "IsSup"
+            or row.label != label
+            or row.rule in _SET_ASIDE
+            or row.passage is None
+        ):
             continue
         # Evidence is kept whole: a cut could take away exactly what supports the statement.
         if len(row.passage.text.split()) <= 125 and 3 <= len(row.output.split()) <= 60:
-            target = grounded(row.passage, detokenize(row.output), support=label, utility=UTILITY[label])
-            yield Draft(f"{row.dataset}/issup", row.instruction, target, 1.0 if label == FULLY else 0.7)
+            target = grounded(
+                row.passage,
+                detokenize(row.output),
+                support=label,
+                utility=UTILITY[label],
+            )
+            yield Draft(
+                f"{row.dataset}/issup",
+                row.instruction,
+                target,
+                1.0 if label == FULLY else 0.7,
+            )
 
 
 def _share_words(claim: str, passage: Passage) -> bool:
     """Return whether a rare-looking word of the claim (capitalised, four letters or more) occurs in the passage."""
     text = set(normalise(f"{passage.title} {passage.text}").split())
-    return any(normalise(word) in text for word in claim.split() if len(word) > 3 and word[0].isupper())
+    return any(
+        normalise(word) in text
+        for word in claim.split()
+        if len(word) > 3 and word[0].isupper()
+    )

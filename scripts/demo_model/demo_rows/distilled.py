@@ -33,14 +33,20 @@ class Remembered:
 
 
 def mix(
-    written: Iterable[TrainingRow], annotated: Sequence[TrainingRow], remembered: Remembered
+    written: Iterable[TrainingRow],
+    annotated: Sequence[TrainingRow],
+    remembered: Remembered,
 ) -> tuple[TrainingRow, ...]:
     """Return rows of D_gen that stay with their passages, and a sample of the annotated ones, shuffled.
 
     Instructions that the annotated stages set aside are set aside here too.
     """
     chance = random.Random(remembered.seed)  # noqa: S311 - no cryptography
-    kept = [row for row in written if grounded(row) and not set_aside(row.instruction, STAGES[-1])]
+    kept = [
+        row
+        for row in written
+        if grounded(row) and not set_aside(row.instruction, STAGES[-1])
+    ]
     kept += chance.sample(annotated, min(remembered.annotated, len(annotated)))
     chance.shuffle(kept)
     return tuple(kept)
@@ -48,10 +54,15 @@ def mix(
 
 def grounded(row: TrainingRow) -> bool:
     """Return whether no passage of the row is irrelevant, and none contradicts what follows it."""
-    return not any(isinstance(part, TargetToken) and part.token in UNGROUNDED for part in row.target)
+    return not any(
+        isinstance(part, TargetToken) and part.token in UNGROUNDED
+        for part in row.target
+    )
 
 
-def make(dgen: Path, annotated: Path, out: Path, remembered: Remembered) -> dict[str, Any]:
+def make(
+    dgen: Path, annotated: Path, out: Path, remembered: Remembered
+) -> dict[str, Any]:
     """Write `rows.jsonl` and a manifest into `out`, and return the manifest.
 
     Args:
@@ -68,7 +79,9 @@ def make(dgen: Path, annotated: Path, out: Path, remembered: Remembered) -> dict
     rows = mix(written, list(read_rows(files["annotated"])), remembered)
     taken = len({row.id for row in written} & {row.id for row in rows})
     if not taken:
-        raise UserError(f"{files['dgen']}: every row has an irrelevant or contradicting passage, or is set aside")
+        raise UserError(
+            f"{files['dgen']}: every row has an irrelevant or contradicting passage, or is set aside"
+        )
     write_rows(out / "rows.jsonl", rows)
     manifest = {
         "remembered": asdict(remembered),

@@ -11,10 +11,18 @@ from typing import Any, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.common.errors import require
-from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow
+from selfrag.training.rows import (
+    TargetEvidence,
+    TargetPart,
+    TargetText,
+    TargetToken,
+    TrainingRow,
+)
 
 T = TypeVar("T")
-_SPACE_BEFORE = re.compile(r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")
+_SPACE_BEFORE = re.compile(
+    r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)"
+)
 _SPACE_AFTER = re.compile(r"([(\[$£€])\s+")
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
 
@@ -64,7 +72,11 @@ def window(text: str, words: int, rng: random.Random, keep: str = "") -> str:
     if len(text.split()) <= words:
         return text
     parts = sentences(text)
-    fits = [cut for start in range(len(parts)) if keep in (cut := _fill(parts[start:], words))]
+    fits = [
+        cut
+        for start in range(len(parts))
+        if keep in (cut := _fill(parts[start:], words))
+    ]
     # Windows from the last sentences on are mere tails; prefer ones that use the room.
     full = [cut for cut in fits if 2 * len(cut.split()) >= words]
     if full:
@@ -105,7 +117,13 @@ class Draft:
 
     def row(self, number: int) -> TrainingRow:
         """Return the row with its id."""
-        return TrainingRow(f"demo-{number:05d}", self.source, self.instruction, self.target, self.weight)
+        return TrainingRow(
+            f"demo-{number:05d}",
+            self.source,
+            self.instruction,
+            self.target,
+            self.weight,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +148,22 @@ class Cutter:
     def __call__(self, passage: Passage, keep: str = "") -> Passage:
         """Return the passage cut to whole sentences around `keep`."""
         lengths, rng = self.lengths, self.rng
-        words = lengths.long if rng.random() < lengths.long_share else rng.randint(*lengths.usual)
+        words = (
+            lengths.long
+            if rng.random() < lengths.long_share
+            else rng.randint(*lengths.usual)
+        )
         # A share of 0 draws no number, so that the rows of a mixture without it stay the same.
         if lengths.short_share and rng.random() < lengths.short_share:
             words = rng.randint(*lengths.short)
         untitled = lengths.untitled_share and rng.random() < lengths.untitled_share
         title = "" if untitled else passage.title
-        return replace(passage, title=title, text=window(passage.text, words, rng, keep), score=None)
+        return replace(
+            passage,
+            title=title,
+            text=window(passage.text, words, rng, keep),
+            score=None,
+        )
 
 
 def sample(items: Iterable[T], count: int, rng: random.Random) -> list[T]:
@@ -150,12 +177,19 @@ ABSTENTION = "I don't know."
 """What a target says where the passage gives no answer."""
 
 
-def grounded(passage: Passage, answer: str, *, support: str = FULLY, utility: int = 5) -> tuple[TargetPart, ...]:
+def grounded(
+    passage: Passage, answer: str, *, support: str = FULLY, utility: int = 5
+) -> tuple[TargetPart, ...]:
     """Return one segment from one relevant passage."""
-    return (*segment(passage, answer, support=support), TargetToken(f"[Utility:{utility}]"))
+    return (
+        *segment(passage, answer, support=support),
+        TargetToken(f"[Utility:{utility}]"),
+    )
 
 
-def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
+def segment(
+    passage: Passage, sentence: str, *, support: str = FULLY
+) -> tuple[TargetPart, ...]:
     """Return `[Retrieval]` passage `[Relevant]` sentence `[support]`: the unit that multi-segment targets repeat."""
     return (
         TargetToken("[Retrieval]"),
@@ -168,7 +202,11 @@ def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[T
 
 def continued(sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
     """Return a further sentence from the evidence of the one before."""
-    return (TargetToken("[Continue to Use Evidence]"), TargetText(sentence), TargetToken(f"[{support}]"))
+    return (
+        TargetToken("[Continue to Use Evidence]"),
+        TargetText(sentence),
+        TargetToken(f"[{support}]"),
+    )
 
 
 def abstaining(passage: Passage) -> tuple[TargetPart, ...]:
@@ -184,15 +222,26 @@ def abstaining(passage: Passage) -> tuple[TargetPart, ...]:
 
 def unaided(output: str, *, utility: int = 5) -> tuple[TargetPart, ...]:
     """Return an answer without retrieval."""
-    return (TargetToken("[No Retrieval]"), TargetText(output), TargetToken(f"[Utility:{utility}]"))
+    return (
+        TargetToken("[No Retrieval]"),
+        TargetText(output),
+        TargetToken(f"[Utility:{utility}]"),
+    )
 
 
-def long_form(segments: Sequence[tuple[TargetPart, ...]], *, utility: int = 5) -> tuple[TargetPart, ...]:
+def long_form(
+    segments: Sequence[tuple[TargetPart, ...]], *, utility: int = 5
+) -> tuple[TargetPart, ...]:
     """Return segments in order, one utility at the end."""
-    return (*(part for parts in segments for part in parts), TargetToken(f"[Utility:{utility}]"))
+    return (
+        *(part for parts in segments for part in parts),
+        TargetToken(f"[Utility:{utility}]"),
+    )
 
 
-def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> list[list[Passage]]:
+def search(
+    corpus: Mapping[str, Passage], queries: Sequence[str], k: int
+) -> list[list[Passage]]:
     """Return the `k` best passages of each query by BM25 (k1 1.2, b 0.75, title and text).
 
     Raises:
@@ -204,7 +253,9 @@ def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> lis
     passages = list(corpus.values())
     index = bm25s.BM25(k1=1.2, b=0.75)
     texts = [f"{p.title} {p.text}" for p in passages]
-    index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+    index.index(
+        bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False
+    )
     tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
     places, _ = index.retrieve(tokens, k=min(k, len(passages)), show_progress=False)
     return [[passages[int(place)] for place in row] for row in places]

@@ -7,7 +7,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scripts.demo_model.demo_rows.drafts import Cutter, Draft, detokenize, grounded, sample, search, unaided
+from scripts.demo_model.demo_rows.drafts import (
+    Cutter,
+    Draft,
+    detokenize,
+    grounded,
+    sample,
+    search,
+    unaided,
+)
 from scripts.demo_model.demo_rows.sources import Pair, Sources
 from selfrag.evaluation.normalisation import contains_any
 
@@ -41,10 +49,14 @@ def looks_up(instruction: str) -> bool:
     """Return whether an instruction without input asks for a fact, so that neither Retrieve label is clearly right."""
     if "## Input:" in instruction:
         return False
-    return bool(_ASKS_FACT.match(instruction)) and not _ABOUT_LANGUAGE_OR_NUMBERS.search(instruction)
+    return bool(
+        _ASKS_FACT.match(instruction)
+    ) and not _ABOUT_LANGUAGE_OR_NUMBERS.search(instruction)
 
 
-def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def drafts(
+    sources: Sources, quota: Quota, cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     """Yield all rows that answer without a passage, and the multiple-choice rows."""
     written = dict(_reference_outputs(sources))
     # These are few against thousands of rows that retrieve; copies keep p(Retrieval) informative.
@@ -54,7 +66,11 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
         if dataset != "gsm8k"
     ]
     yield from texts if quota.written is None else sample(texts, quota.written, rng)
-    sums = (Draft("gsm8k/instruction", i, unaided(o)) for i, (dataset, o) in written.items() if dataset == "gsm8k")
+    sums = (
+        Draft("gsm8k/instruction", i, unaided(o))
+        for i, (dataset, o) in written.items()
+        if dataset == "gsm8k"
+    )
     yield from sample(sums, quota.arithmetic, rng)
     yield from sample(_small_talk(sources), quota.small_talk, rng)
     yield from sample(_poor(sources), quota.poor, rng)
@@ -66,35 +82,63 @@ def _reference_outputs(sources: Sources) -> Iterator[tuple[str, tuple[str, str]]
         if pair.kind == "instruction" and _usable(pair.instruction, pair.output):
             yield pair.instruction, (pair.dataset, pair.output)
     for row in sources.critiques:
-        if row.rule == "instruction_without_lookup" and _usable(row.instruction, row.output):
+        if row.rule == "instruction_without_lookup" and _usable(
+            row.instruction, row.output
+        ):
             yield row.instruction, (row.dataset, row.output)
 
 
 def _usable(instruction: str, output: str) -> bool:
     words = len(instruction.split()) + len(output.split())
-    return 0 < len(output.split()) <= _MOST_WORDS and words <= 2 * _MOST_WORDS and not looks_up(instruction)
+    return (
+        0 < len(output.split()) <= _MOST_WORDS
+        and words <= 2 * _MOST_WORDS
+        and not looks_up(instruction)
+    )
 
 
 def _small_talk(sources: Sources) -> Iterator[Draft]:
     for row in sources.critiques:
-        if row.rule == "generic_response" and row.output.strip() and row.instruction.strip():
-            yield Draft(f"{row.dataset}/small_talk", detokenize(row.instruction), unaided(detokenize(row.output)))
+        if (
+            row.rule == "generic_response"
+            and row.output.strip()
+            and row.instruction.strip()
+        ):
+            yield Draft(
+                f"{row.dataset}/small_talk",
+                detokenize(row.instruction),
+                unaided(detokenize(row.output)),
+            )
 
 
 def _poor(sources: Sources) -> Iterator[Draft]:
     """Yield outputs that help little: another instruction's output (1) and a solution that stops half way (2)."""
     for row in sources.critiques:
-        poor = row.rule in ("output_of_another_instruction", "solution_cut_before_the_end")
-        if poor and row.output.strip() and len(row.output.split()) <= 60 and not looks_up(row.instruction):
+        poor = row.rule in (
+            "output_of_another_instruction",
+            "solution_cut_before_the_end",
+        )
+        if (
+            poor
+            and row.output.strip()
+            and len(row.output.split()) <= 60
+            and not looks_up(row.instruction)
+        ):
             # A low weight: the utility is to be learned, the text is not.
             target = unaided(row.output, utility=int(row.label))
-            yield Draft(f"{row.dataset}/utility_{row.label}", row.instruction, target, 0.4)
+            yield Draft(
+                f"{row.dataset}/utility_{row.label}", row.instruction, target, 0.4
+            )
 
 
-def _choices(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def _choices(
+    sources: Sources, quota: Quota, cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     pairs = [pair for pair in sources.pairs if pair.kind == "multiple_choice"]
     rng.shuffle(pairs)
-    with_passage = list(_with_passage(sources, pairs, cut))[: quota.choices_with_passage]
+    with_passage = list(_with_passage(sources, pairs, cut))[
+        : quota.choices_with_passage
+    ]
     yield from with_passage
     taken = {draft.instruction for draft in with_passage}
     without = [pair for pair in pairs if pair.instruction not in taken]
@@ -105,7 +149,9 @@ def _choices(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) ->
 def _with_passage(sources: Sources, pairs: list[Pair], cut: Cutter) -> Iterator[Draft]:
     """Yield questions for which a retrieved passage names the right option and none of the others."""
     questions = [pair.instruction.partition("## Input:")[2].strip() for pair in pairs]
-    for pair, text, passages in zip(pairs, questions, search(sources.corpus, questions, 5), strict=True):
+    for pair, text, passages in zip(
+        pairs, questions, search(sources.corpus, questions, 5), strict=True
+    ):
         options = dict(re.findall(r"^([A-E1-5]): (.+)$", text, re.M))
         right = options.pop(pair.output, "")
         for passage in passages:
@@ -117,6 +163,9 @@ def _with_passage(sources: Sources, pairs: list[Pair], cut: Cutter) -> Iterator[
                 yield Draft(
                     f"{pair.dataset}/choice_with_passage",
                     pair.instruction,
-                    grounded(cut(passage, right if right in passage.text else ""), pair.output),
+                    grounded(
+                        cut(passage, right if right in passage.text else ""),
+                        pair.output,
+                    ),
                 )
                 break

@@ -25,7 +25,9 @@ from scripts.demo_model.demo_rows.sources import Sources
 from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.training.rows import TargetPart, TargetToken
 
-_PERSON = re.compile(r"\((?:[^()]{0,60}\b)?(?:born|\d{1,2} \w+ \d{4}|\w+ \d{1,2}, \d{4})[^()]*\) (?:is|was) an? ")
+_PERSON = re.compile(
+    r"\((?:[^()]{0,60}\b)?(?:born|\d{1,2} \w+ \d{4}|\w+ \d{1,2}, \d{4})[^()]*\) (?:is|was) an? "
+)
 _ABOUT_ANYTHING = (
     "Tell me about {}.",
     "What is {}?",
@@ -56,10 +58,16 @@ class Quota:
     summaries: int | None = None
 
 
-def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def drafts(
+    sources: Sources, quota: Quota, cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     """Yield all rows with several segments, and their irrelevant counterparts."""
     summaries = list(_summaries(sources, cut))
-    yield from summaries if quota.summaries is None else sample(summaries, quota.summaries, rng)
+    yield from (
+        summaries
+        if quota.summaries is None
+        else sample(summaries, quota.summaries, rng)
+    )
     leads = [p for p in sources.corpus.values() if _introduces(p)]
     rng.shuffle(leads)
     by_title: dict[str, list[Passage]] = {}
@@ -76,7 +84,11 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
     for lead in single[: quota.introductions]:
         if (target := _introduction(lead, cut, rng)) is not None:
             yield Draft("wiki/introduction", _ask(lead, rng), target)
-    yield from sample(_irrelevant(sources, [*chosen, *single[: quota.introductions]], cut, rng), quota.irrelevant, rng)
+    yield from sample(
+        _irrelevant(sources, [*chosen, *single[: quota.introductions]], cut, rng),
+        quota.irrelevant,
+        rng,
+    )
 
 
 def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
@@ -96,30 +108,51 @@ def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
             source = max(passages, key=partial(_overlap, sentence))
             if _overlap(sentence, source) < 0.5:
                 break
-            parts.append(continued(sentence) if source == last else segment(cut(source), sentence))
+            parts.append(
+                continued(sentence)
+                if source == last
+                else segment(cut(source), sentence)
+            )
             last = source
         else:
-            if sum(part == TargetToken("[Retrieval]") for segment_parts in parts for part in segment_parts) > 3:
+            if (
+                sum(
+                    part == TargetToken("[Retrieval]")
+                    for segment_parts in parts
+                    for part in segment_parts
+                )
+                > 3
+            ):
                 continue
             yield Draft(
                 "quotesum/summary",
                 pair.instruction,
-                long_form(parts, utility=useful.get((pair.instruction, pair.output), 5)),
+                long_form(
+                    parts, utility=useful.get((pair.instruction, pair.output), 5)
+                ),
             )
 
 
-def _introduction(lead: Passage, cut: Cutter, rng: random.Random) -> tuple[TargetPart, ...] | None:
+def _introduction(
+    lead: Passage, cut: Cutter, rng: random.Random
+) -> tuple[TargetPart, ...] | None:
     passage = cut(lead, _opening(lead))
     said = _clean(passage)[: rng.choice((1, 2, 2, 3))]
     if not said:
         return None
-    return long_form([segment(passage, said[0]), *(continued(sentence) for sentence in said[1:])])
+    return long_form(
+        [segment(passage, said[0]), *(continued(sentence) for sentence in said[1:])]
+    )
 
 
-def _two_passages(lead: Passage, second: Passage, cut: Cutter, rng: random.Random) -> tuple[TargetPart, ...] | None:
+def _two_passages(
+    lead: Passage, second: Passage, cut: Cutter, rng: random.Random
+) -> tuple[TargetPart, ...] | None:
     lead_cut, second_cut = cut(lead, _opening(lead)), cut(second)
     opening = _clean(lead_cut)
-    news = [sentence for sentence in _clean(second_cut) if _overlap(sentence, lead) < 0.6]
+    news = [
+        sentence for sentence in _clean(second_cut) if _overlap(sentence, lead) < 0.6
+    ]
     if not opening or not news:
         return None
     parts = [segment(lead_cut, opening[0])]
@@ -128,10 +161,18 @@ def _two_passages(lead: Passage, second: Passage, cut: Cutter, rng: random.Rando
     return long_form([*parts, segment(second_cut, news[0])])
 
 
-def _irrelevant(sources: Sources, leads: list[Passage], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def _irrelevant(
+    sources: Sources, leads: list[Passage], cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     names = [_name(lead) for lead in leads]
-    for lead, name, passages in zip(leads, names, search(sources.corpus, names, 10), strict=True):
-        hard = [p for p in passages if p.title != lead.title and not contains_any(f"{p.title} {p.text}", [name])]
+    for lead, name, passages in zip(
+        leads, names, search(sources.corpus, names, 10), strict=True
+    ):
+        hard = [
+            p
+            for p in passages
+            if p.title != lead.title and not contains_any(f"{p.title} {p.text}", [name])
+        ]
         if hard:
             yield Draft("wiki/bm25", _ask(lead, rng), abstaining(cut(hard[0])))
 
@@ -139,8 +180,14 @@ def _irrelevant(sources: Sources, leads: list[Passage], cut: Cutter, rng: random
 def _introduces(passage: Passage) -> bool:
     """Return whether the passage opens like an encyclopaedia entry on its title, and says enough to be retold."""
     name = re.escape(_name(passage))
-    opening = re.match(rf"(?:The |An? )?{name}\b[^.]{{0,120}}? (?:is|was|are|were) ", passage.text)
-    return opening is not None and len(passage.text.split()) >= 40 and len(_name(passage).split()) <= 5
+    opening = re.match(
+        rf"(?:The |An? )?{name}\b[^.]{{0,120}}? (?:is|was|are|were) ", passage.text
+    )
+    return (
+        opening is not None
+        and len(passage.text.split()) >= 40
+        and len(_name(passage).split()) <= 5
+    )
 
 
 def _opening(passage: Passage) -> str:

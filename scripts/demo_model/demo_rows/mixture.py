@@ -51,9 +51,16 @@ STAGES: tuple[Mixture, ...] = (
             wrong=60,
             same_article=750,
         ),
-        claims=claims.Quota(fact_checks=250, wrong_verdicts=40, other_evidence=60, per_label=170),
+        claims=claims.Quota(
+            fact_checks=250, wrong_verdicts=40, other_evidence=60, per_label=170
+        ),
         instructions=instructions.Quota(
-            arithmetic=120, choices=80, choices_with_passage=40, small_talk=60, poor=60, copies=1
+            arithmetic=120,
+            choices=80,
+            choices_with_passage=40,
+            small_talk=60,
+            poor=60,
+            copies=1,
         ),
         long_form=long_form.Quota(introductions=150, two_passages=40, irrelevant=60),
     ),
@@ -75,11 +82,21 @@ STAGES: tuple[Mixture, ...] = (
             retitled=350,
             gold=1500,
         ),
-        claims=claims.Quota(fact_checks=80, wrong_verdicts=15, other_evidence=20, per_label=50),
-        instructions=instructions.Quota(
-            arithmetic=25, choices=25, choices_with_passage=15, small_talk=15, poor=20, copies=1, written=130
+        claims=claims.Quota(
+            fact_checks=80, wrong_verdicts=15, other_evidence=20, per_label=50
         ),
-        long_form=long_form.Quota(introductions=50, two_passages=12, irrelevant=20, summaries=30),
+        instructions=instructions.Quota(
+            arithmetic=25,
+            choices=25,
+            choices_with_passage=15,
+            small_talk=15,
+            poor=20,
+            copies=1,
+            written=130,
+        ),
+        long_form=long_form.Quota(
+            introductions=50, two_passages=12, irrelevant=20, summaries=30
+        ),
     ),
 )
 """The mixtures of the first three training stages of the published demo model."""
@@ -89,7 +106,13 @@ _CLAIMS = Mixture(
     seed=2315,
     lengths=STAGES[-1].lengths,
     short_form=replace(STAGES[-1].short_form, unanswerable=450),
-    claims=claims.Quota(fact_checks=900, wrong_verdicts=15, other_evidence=40, per_label=100, labelled=420),
+    claims=claims.Quota(
+        fact_checks=900,
+        wrong_verdicts=15,
+        other_evidence=40,
+        per_label=100,
+        labelled=420,
+    ),
     instructions=STAGES[-1].instructions,
     long_form=STAGES[-1].long_form,
 )
@@ -115,8 +138,16 @@ class Split:
 
 def mix(sources: Sources, mixture: Mixture) -> Split:
     """Make all rows. The same sources and mixture give the same rows in the same order."""
-    drafts = sorted(set(_all(sources, mixture)), key=lambda d: (d.source, d.instruction, repr(d.target)))
-    kept = [d for d in drafts for _ in range(d.copies) if not set_aside(d.instruction, mixture)]
+    drafts = sorted(
+        set(_all(sources, mixture)),
+        key=lambda d: (d.source, d.instruction, repr(d.target)),
+    )
+    kept = [
+        d
+        for d in drafts
+        for _ in range(d.copies)
+        if not set_aside(d.instruction, mixture)
+    ]
     aside = [d for d in drafts if set_aside(d.instruction, mixture)]
     shuffle = random.Random(mixture.seed).shuffle  # noqa: S311 - no cryptography
     shuffle(kept)
@@ -168,7 +199,9 @@ def _all(sources: Sources, mixture: Mixture) -> Iterator[Draft]:
 
     yield from short_form.drafts(sources, mixture.short_form, *chance("short_form"))
     yield from claims.drafts(sources, mixture.claims, *chance("claims"))
-    yield from instructions.drafts(sources, mixture.instructions, *chance("instructions"))
+    yield from instructions.drafts(
+        sources, mixture.instructions, *chance("instructions")
+    )
     yield from long_form.drafts(sources, mixture.long_form, *chance("long_form"))
 
 
@@ -176,7 +209,11 @@ def _rows(drafts: Sequence[Draft], start: int) -> tuple[TrainingRow, ...]:
     """Return numbered rows, without those whose passage has no text left after its answer was taken out."""
     rows = []
     for number, draft in enumerate(drafts, start):
-        evidence = [part.passage.text for part in draft.target if isinstance(part, TargetEvidence)]
+        evidence = [
+            part.passage.text
+            for part in draft.target
+            if isinstance(part, TargetEvidence)
+        ]
         if all(map(str.strip, evidence)):
             rows.append(draft.row(number))
     return tuple(rows)

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
-from scripts.demo_model.demo_rows.drafts import Cutter, Draft, abstaining, grounded, sample, search, without
+from scripts.demo_model.demo_rows.drafts import (
+    Cutter,
+    Draft,
+    abstaining,
+    grounded,
+    sample,
+    search,
+    without,
+)
 from scripts.demo_model.demo_rows.sources import Sources
 from selfrag.evaluation.normalisation import contains_any
 
@@ -50,18 +58,25 @@ def questions(sources: Sources, quota: Quota, rng: random.Random) -> list[Questi
     for query in sources.queries:
         dataset = "nq" if query.id.startswith("nq") else "squad2"
         for gold in query.gold[:1]:
-            distinct.setdefault(query.text, Question(dataset, query.text, query.answers, gold))
+            distinct.setdefault(
+                query.text, Question(dataset, query.text, query.answers, gold)
+            )
     for pair in sources.pairs:
         if pair.kind == "short_qa" and pair.passages:
             dataset = "nq" if pair.dataset == "nq_open" else pair.dataset
-            distinct.setdefault(pair.instruction, Question(dataset, pair.instruction, (pair.output,), pair.passages[0]))
+            distinct.setdefault(
+                pair.instruction,
+                Question(dataset, pair.instruction, (pair.output,), pair.passages[0]),
+            )
     usable = [q for q in distinct.values() if _stated(q) is not None]
     squad = [q for q in usable if q.dataset == "squad2"]
     kept = {q.text for q in rng.sample(squad, min(quota.squad, len(squad)))}
     return [q for q in usable if q.dataset != "squad2" or q.text in kept]
 
 
-def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def drafts(
+    sources: Sources, quota: Quota, cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     """Yield all short-form rows."""
     answerable = questions(sources, quota, rng)
     with_gold = answerable
@@ -70,7 +85,9 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
     for question in with_gold:
         answer = _stated(question) or ""
         passage = cut(question.gold, answer)
-        yield Draft(f"{question.dataset}/gold", question.text, grounded(passage, answer))
+        yield Draft(
+            f"{question.dataset}/gold", question.text, grounded(passage, answer)
+        )
     yield from sample(_neighbours(sources, answerable, cut, rng), quota.neighbours, rng)
     yield from sample(_answer_removed(answerable, cut, rng), quota.answer_removed, rng)
     yield from sample(_unanswerable(sources, cut), quota.unanswerable, rng)
@@ -83,7 +100,9 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
             yield _irrelevant(f"{question.dataset}/random", question.text, passage, cut)
     yield from sample(_wrong_answers(answerable, cut), quota.wrong, rng)
     if quota.same_article:
-        yield from sample(_same_article(sources, answerable, cut, rng), quota.same_article, rng)
+        yield from sample(
+            _same_article(sources, answerable, cut, rng), quota.same_article, rng
+        )
     if quota.retitled:
         chosen = sample(answerable, 2 * quota.retitled, rng)
         yield from sample(_retitled(sources, chosen, cut, rng), quota.retitled, rng)
@@ -102,10 +121,16 @@ def _irrelevant(source: str, question: str, passage: Passage, cut: Cutter) -> Dr
     return Draft(source, question, abstaining(cut(passage)))
 
 
-def _neighbours(sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def _neighbours(
+    sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     ranked = search(sources.corpus, [q.text for q in questions], 14)
     for question, passages in zip(questions, ranked, strict=True):
-        hard = [p for p in _others(question, passages) if not contains_any(f"{p.title} {p.text}", question.answers)]
+        hard = [
+            p
+            for p in _others(question, passages)
+            if not contains_any(f"{p.title} {p.text}", question.answers)
+        ]
         is_nq = question.dataset == "nq"
         count = int(is_nq) + int(rng.random() < (0.6 if is_nq else 0.4))
         for _ in range(min(count, len(hard))):
@@ -126,16 +151,24 @@ def _others(question: Question, passages: Sequence[Passage]) -> list[Passage]:
     ]
 
 
-def _retitled(sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def _retitled(
+    sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     """Yield a neighbour's text under the title of the article that answers, so that the title alone decides nothing."""
-    for question, passages in zip(questions, search(sources.corpus, [q.text for q in questions], 14), strict=True):
+    for question, passages in zip(
+        questions, search(sources.corpus, [q.text for q in questions], 14), strict=True
+    ):
         hard = _others(question, passages)
         if hard and not contains_any(question.gold.title, question.answers):
             passage = replace(rng.choice(hard), title=question.gold.title)
-            yield _irrelevant(f"{question.dataset}/retitled", question.text, passage, cut)
+            yield _irrelevant(
+                f"{question.dataset}/retitled", question.text, passage, cut
+            )
 
 
-def _same_article(sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def _same_article(
+    sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     """Yield another paragraph of the article that answers: on the topic, with the right title, and of no use."""
     by_title: dict[str, list[Passage]] = {}
     for passage in sources.corpus.values():
@@ -144,17 +177,33 @@ def _same_article(sources: Sources, questions: Sequence[Question], cut: Cutter, 
         others = _others(question, by_title.get(question.gold.title, []))
         # Natural Questions has few articles with two paragraphs, and every one is taken.
         if others and (question.dataset == "nq" or rng.random() < 0.5):
-            yield _irrelevant(f"{question.dataset}/same_article", question.text, rng.choice(others), cut)
+            yield _irrelevant(
+                f"{question.dataset}/same_article",
+                question.text,
+                rng.choice(others),
+                cut,
+            )
 
 
-def _answer_removed(questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+def _answer_removed(
+    questions: Sequence[Question], cut: Cutter, rng: random.Random
+) -> Iterator[Draft]:
     for question in questions:
         # SQuAD brings unanswerable questions on its own paragraphs; NQ has none, so most of these come from NQ.
-        if rng.random() < (0.25 if question.dataset == "squad2" else 0.8) and len(question.gold.text.split()) > 60:
+        if (
+            rng.random() < (0.25 if question.dataset == "squad2" else 0.8)
+            and len(question.gold.text.split()) > 60
+        ):
             text = without(question.gold.text, question.answers)
-            if len(text.split()) >= 35 and not contains_any(f"{question.gold.title} {text}", question.answers):
-                passage = replace(question.gold, id=f"{question.gold.id}-without-answer", text=text)
-                yield _irrelevant(f"{question.dataset}/answer_removed", question.text, passage, cut)
+            if len(text.split()) >= 35 and not contains_any(
+                f"{question.gold.title} {text}", question.answers
+            ):
+                passage = replace(
+                    question.gold, id=f"{question.gold.id}-without-answer", text=text
+                )
+                yield _irrelevant(
+                    f"{question.dataset}/answer_removed", question.text, passage, cut
+                )
 
 
 def _unanswerable(sources: Sources, cut: Cutter) -> Iterator[Draft]:
@@ -164,8 +213,14 @@ def _unanswerable(sources: Sources, cut: Cutter) -> Iterator[Draft]:
             seen.add(row.question)
             yield _irrelevant("squad2/unanswerable", row.question, row.passages[0], cut)
     for label in sources.critiques:
-        if label.rule == "unanswerable_on_topic" and label.passage is not None and label.instruction not in seen:
-            yield _irrelevant("squad2/unanswerable", label.instruction, label.passage, cut)
+        if (
+            label.rule == "unanswerable_on_topic"
+            and label.passage is not None
+            and label.instruction not in seen
+        ):
+            yield _irrelevant(
+                "squad2/unanswerable", label.instruction, label.passage, cut
+            )
 
 
 def _judged(sources: Sources, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
@@ -174,13 +229,17 @@ def _judged(sources: Sources, cut: Cutter, rng: random.Random) -> Iterator[Draft
             yield _irrelevant("nomiracl/judged", label.instruction, label.passage, cut)
     for row in sources.answerability:
         if row.dataset == "nomiracl" and row.label == "unanswerable":
-            yield _irrelevant("nomiracl/judged", row.question, rng.choice(row.passages), cut)
+            yield _irrelevant(
+                "nomiracl/judged", row.question, rng.choice(row.passages), cut
+            )
 
 
 def _stance(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     for label in sources.critiques:
         if label.rule == "stance_irrelevant" and label.passage is not None:
-            yield _irrelevant("factcheck_gpt/stance", label.instruction, label.passage, cut)
+            yield _irrelevant(
+                "factcheck_gpt/stance", label.instruction, label.passage, cut
+            )
 
 
 def _wrong_answers(questions: Sequence[Question], cut: Cutter) -> Iterator[Draft]:
@@ -191,7 +250,16 @@ def _wrong_answers(questions: Sequence[Question], cut: Cutter) -> Iterator[Draft
     for group in by_passage.values():
         for question, neighbour in zip(group, (*group[1:], group[0]), strict=True):
             wrong, right = _stated(neighbour) or "", _stated(question) or ""
-            if not contains_any(wrong, question.answers) and not contains_any(right, [wrong]):
-                target = grounded(cut(question.gold, right), wrong, support="No support / Contradictory", utility=2)
+            if not contains_any(wrong, question.answers) and not contains_any(
+                right, [wrong]
+            ):
+                target = grounded(
+                    cut(question.gold, right),
+                    wrong,
+                    support="No support / Contradictory",
+                    utility=2,
+                )
                 # A low weight: the labels are to be learned, the wrong text is not.
-                yield Draft(f"{question.dataset}/wrong_answer", question.text, target, 0.4)
+                yield Draft(
+                    f"{question.dataset}/wrong_answer", question.text, target, 0.4
+                )

@@ -56,7 +56,10 @@ class Pair:
     @property
     def passages(self) -> tuple[Passage, ...]:
         """Return the passages that support the output."""
-        return tuple(text.passage(f"{self.id}/p{number}") for number, text in enumerate(self.gold_passages, 1))
+        return tuple(
+            text.passage(f"{self.id}/p{number}")
+            for number, text in enumerate(self.gold_passages, 1)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,10 @@ class Answerability:
     @property
     def passages(self) -> tuple[Passage, ...]:
         """Return the documents as passages."""
-        return tuple(document.passage(f"{self.id}/{document.doc_id}") for document in self.documents)
+        return tuple(
+            document.passage(f"{self.id}/{document.doc_id}")
+            for document in self.documents
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,9 @@ def load(folder: Path) -> Sources:
     """
     for name in FILES:
         if not (folder / name).is_file():
-            raise UserError(f"{folder / name} is missing; --data must name the folder that holds {', '.join(FILES)}")
+            raise UserError(
+                f"{folder / name} is missing; --data must name the folder that holds {', '.join(FILES)}"
+            )
     corpus = {}
     for text in _read(folder / "corpus/wiki-mix.jsonl.gz", Passage):
         corpus[text.id] = text
@@ -164,13 +172,22 @@ def load(folder: Path) -> Sources:
         if unknown := [passage for passage in judged if passage not in corpus]:
             raise UserError(f"the judged passage {unknown[0]} is not in the corpus")
         if query.split == "train":
-            queries.append(Query(query.id, query.text, query.answers, tuple(corpus[passage] for passage in judged)))
+            queries.append(
+                Query(
+                    query.id,
+                    query.text,
+                    query.answers,
+                    tuple(corpus[passage] for passage in judged),
+                )
+            )
         else:
             hidden.update(judged)
     return Sources(
         pairs=tuple(_read(folder / "train/pairs.jsonl", Pair)),
         critiques=tuple(_read(folder / "train/critic.jsonl.gz", Critique)),
-        answerability=tuple(_read(folder / "intrinsics/answerability_train.jsonl.gz", Answerability)),
+        answerability=tuple(
+            _read(folder / "intrinsics/answerability_train.jsonl.gz", Answerability)
+        ),
         queries=tuple(queries),
         corpus={key: passage for key, passage in corpus.items() if key not in hidden},
     )
@@ -186,7 +203,9 @@ def _qrels(path: Path) -> dict[str, list[str]]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise UserError(f"{path}:{number}: expected query-id, corpus-id and score; fix this line")
+            raise UserError(
+                f"{path}:{number}: expected query-id, corpus-id and score; fix this line"
+            )
         if number > 1 and float(fields[2]) > 0:
             gold.setdefault(fields[0], []).append(fields[1])
     return gold

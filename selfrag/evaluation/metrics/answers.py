@@ -22,10 +22,20 @@ from selfrag.common.errors import UserError, require
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
-from selfrag.evaluation.normalisation import contains_any, evaluated, normalise, normalise_pair, without_marks
+from selfrag.evaluation.normalisation import (
+    contains_any,
+    evaluated,
+    normalise,
+    normalise_pair,
+    without_marks,
+)
 from selfrag.judges.sentences import rules
 
-SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
+SELF_RAG, SQUAD, ALCE = (
+    "Self-RAG's code",
+    "SQuAD 1.1 (arXiv 1606.05250)",
+    "ALCE (arXiv 2305.14627)",
+)
 SQUAD_2, ROUGE = "SQuAD 2.0 (arXiv 1806.03822)", "rouge-score (Lin 2004)"
 _ROUGE_NEEDS = ("rouge_score.rouge_scorer", "eval")
 
@@ -34,7 +44,9 @@ AnswerSets: TypeAlias = Sequence[Sequence[str]]
 
 def _texts(texts: Sequence[str]) -> Sequence[str]:
     if isinstance(texts, str) or not texts:
-        raise UserError(f"answers must be a list of at least one text, not {texts!r:.60}")
+        raise UserError(
+            f"answers must be a list of at least one text, not {texts!r:.60}"
+        )
     return texts
 
 
@@ -125,10 +137,18 @@ def read_option(text: str, item: Item) -> str | None:
     """
     surfaces = choices(item).surfaces
     leading = _LEADING.match(text)
-    option = (leading and _match_surface(leading[1], surfaces)) or _match_surface(text, surfaces)
+    option = (leading and _match_surface(leading[1], surfaces)) or _match_surface(
+        text, surfaces
+    )
     if option is not None:
         return option
-    return _only([s for s, words in zip(surfaces, item.options, strict=True) if contains_any(text, [words])])
+    return _only(
+        [
+            s
+            for s, words in zip(surfaces, item.options, strict=True)
+            if contains_any(text, [words])
+        ]
+    )
 
 
 def _match_surface(text: str, surfaces: tuple[str, ...]) -> str | None:
@@ -136,7 +156,13 @@ def _match_surface(text: str, surfaces: tuple[str, ...]) -> str | None:
     if text.strip() in surfaces:
         return text.strip()
     said = normalise(text)
-    return _only([surface for surface in surfaces if len(surface) > 1 and normalise(surface) == said])
+    return _only(
+        [
+            surface
+            for surface in surfaces
+            if len(surface) > 1 and normalise(surface) == said
+        ]
+    )
 
 
 def _only(surfaces: list[str]) -> str | None:
@@ -155,8 +181,14 @@ def sets_of(item: Item) -> AnswerSets | None:
 
 
 def _share(sets: AnswerSets, holds: Callable[[Sequence[str]], bool]) -> float:
-    if isinstance(sets, str) or not sets or any(isinstance(forms, str) or not forms for forms in sets):
-        raise UserError(f"answers must be a list of lists, each of at least one text, not {sets!r:.60}")
+    if (
+        isinstance(sets, str)
+        or not sets
+        or any(isinstance(forms, str) or not forms for forms in sets)
+    ):
+        raise UserError(
+            f"answers must be a list of lists, each of at least one text, not {sets!r:.60}"
+        )
     return sum(map(holds, sets)) / len(sets)
 
 
@@ -198,7 +230,14 @@ def str_hit(text: str, sets: AnswerSets) -> float:
 
 # Lists
 
-LISTS = ("list_f1_5", "list_precision", "list_recall", "list_recall_5", "list_f1", "list_length")
+LISTS = (
+    "list_f1_5",
+    "list_precision",
+    "list_recall",
+    "list_recall_5",
+    "list_f1",
+    "list_length",
+)
 
 
 def listed(text: str) -> tuple[str, ...]:
@@ -239,10 +278,14 @@ def _list_figure(name: str, text: str, sets: AnswerSets) -> float:
 
 
 for _name in LISTS:
-    _settings: dict[str, Any] = {"about": f"{_name.removeprefix('list_')} of the first line as a list with commas"}
+    _settings: dict[str, Any] = {
+        "about": f"{_name.removeprefix('list_')} of the first line as a list with commas"
+    }
     if _name == "list_length":
         _settings = {"about": "pieces of the list", "of_failure": None, "unit": "count"}
-    metric(_name, reads=sets_of, source=f"{ALCE}, QAMPARI", **_settings)(partial(_list_figure, _name))
+    metric(_name, reads=sets_of, source=f"{ALCE}, QAMPARI", **_settings)(
+        partial(_list_figure, _name)
+    )
 
 
 # Long answers
@@ -250,16 +293,26 @@ for _name in LISTS:
 
 @lru_cache(maxsize=1)
 def _scorer() -> Any:
-    return require(_ROUGE_NEEDS[0], extra=_ROUGE_NEEDS[1]).RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
+    return require(_ROUGE_NEEDS[0], extra=_ROUGE_NEEDS[1]).RougeScorer(
+        ["rougeL", "rougeLsum"], use_stemmer=True
+    )
 
 
 @metric("rouge_l", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=ROUGE)
 def rouge_l(text: str, references: Sequence[str]) -> float:
     """Return the best ROUGE-L F over the references, words stemmed."""
-    return max(float(_scorer().score(reference, text)["rougeL"].fmeasure) for reference in _texts(references))
+    return max(
+        float(_scorer().score(reference, text)["rougeL"].fmeasure)
+        for reference in _texts(references)
+    )
 
 
-@metric("rouge_lsum", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=f"{ROUGE}, as in ALCE")
+@metric(
+    "rouge_lsum",
+    reads=attrgetter("references"),
+    needs=_ROUGE_NEEDS,
+    source=f"{ROUGE}, as in ALCE",
+)
 def rouge_lsum(text: str, references: Sequence[str]) -> float:
     """Return the best summary-level ROUGE-L F of the first line: common subsequences are taken sentence by sentence.
 
@@ -267,7 +320,9 @@ def rouge_lsum(text: str, references: Sequence[str]) -> float:
     """
     said = _lines(evaluated(text))
     golds = map(_lines, _texts(references))
-    return max(float(_scorer().score(gold, said)["rougeLsum"].fmeasure) for gold in golds)
+    return max(
+        float(_scorer().score(gold, said)["rougeLsum"].fmeasure) for gold in golds
+    )
 
 
 def _lines(text: str) -> str:
@@ -283,13 +338,21 @@ def long_form(item: Item, output: Output) -> float | None:
     return rouge_l(output.text, item.references) if item.references else None
 
 
-@metric("answerability", about_items=lambda item: item.answerable is not None, source=SQUAD_2)
+@metric(
+    "answerability",
+    about_items=lambda item: item.answerable is not None,
+    source=SQUAD_2,
+)
 def answered_rightly(item: Item, output: Output) -> float:
     """Return 1 if a question is answered exactly when its passages allow it."""
     return float(abstains(output.text) != item.answerable)
 
 
-@metric("declines_unanswerable", about_items=lambda item: item.answerable is False, source=SQUAD_2)
+@metric(
+    "declines_unanswerable",
+    about_items=lambda item: item.answerable is False,
+    source=SQUAD_2,
+)
 def declines_unanswerable(item: Item, output: Output) -> float:
     """Return 1 if a question without an answer in its passages is declined."""
     return float(abstains(output.text))
@@ -318,7 +381,9 @@ def _usage(name: str, item: Item, output: Output) -> float:
 
 for _name in EFFORT[1:]:
     _about = f"{_name.replace('_', ' ')} an answer"
-    metric(_name, of_failure=None, unit="count", source="ours", about=_about)(partial(_usage, _name))
+    metric(_name, of_failure=None, unit="count", source="ours", about=_about)(
+        partial(_usage, _name)
+    )
 
 
 @metric("words", of_failure=None, unit="count", source="ours")
@@ -351,7 +416,12 @@ FLUENCY = (METRICS["words"], REPEATED)
 # others for normalised words.
 
 PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
-    {"Self-RAG 7B": 0.02, "Alpaca 7B, 13B": 0.15, "Llama2-chat 13B": 0.18, "Alpaca 30B": 0.20}
+    {
+        "Self-RAG 7B": 0.02,
+        "Alpaca 7B, 13B": 0.15,
+        "Llama2-chat 13B": 0.18,
+        "Alpaca 30B": 0.20,
+    }
 )
 """Share of right answers that are not in the passages, TriviaQA and PopQA (appendix C.1)."""
 
@@ -363,12 +433,21 @@ def from_memory(item: Item, output: Output) -> Part | None:
 
 def from_memory_substring(item: Item, output: Output) -> Part | None:
     """Count as `from_memory`, by exact substrings: what appendix C.1 says."""
-    return _outside(item, output, item.passages, lambda text, answers: any(answer in text for answer in answers))
+    return _outside(
+        item,
+        output,
+        item.passages,
+        lambda text, answers: any(answer in text for answer in answers),
+    )
 
 
 def unseen(item: Item, output: Output) -> Part | None:
     """Count right answers, and those that no passage holds that the model read; without evidence each of them."""
-    return _outside(item, output, tuple(passage for passage in item.passages if passage.id in output.read))
+    return _outside(
+        item,
+        output,
+        tuple(passage for passage in item.passages if passage.id in output.read),
+    )
 
 
 def uncited(item: Item, output: Output) -> Part | None:
@@ -386,12 +465,16 @@ def _outside(
     if not item.answers or not item.passages:
         return None
     said = [answer for answer in item.answers if holds(output.text, [answer])]
-    in_passages = any(holds(f"{passage.title} {passage.text}", said) for passage in passages)
+    in_passages = any(
+        holds(f"{passage.title} {passage.text}", said) for passage in passages
+    )
     return float(bool(said) and not in_passages), float(bool(said))
 
 
 FROM_MEMORY = Metric("from_memory", from_memory, of_failure=None)
-FROM_MEMORY_SUBSTRING = Metric("from_memory_substring", from_memory_substring, of_failure=None)
+FROM_MEMORY_SUBSTRING = Metric(
+    "from_memory_substring", from_memory_substring, of_failure=None
+)
 UNSEEN = Metric("unseen", unseen, of_failure=None)
 UNCITED = Metric("from_memory_uncited", uncited, of_failure=None)
 MEMORY = (FROM_MEMORY, FROM_MEMORY_SUBSTRING, UNSEEN, UNCITED)

@@ -18,7 +18,13 @@ from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
 from selfrag.decoding.refusals import abstains
-from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, effective_items, share
+from selfrag.evaluation.intervals import (
+    Estimate,
+    FloatArray,
+    bootstrap,
+    effective_items,
+    share,
+)
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
 from selfrag.evaluation.normalisation import contains_any, evaluated, first_line, lifted
@@ -59,7 +65,10 @@ def citation_recall(item: Item, output: Output) -> float | None:
 @metric("citation_f1", source="ours")
 def citation_f1(item: Item, output: Output) -> float | None:
     """Return the harmonic mean of precision and recall of one item, so that its figure is the mean over questions."""
-    precision, recall = citation_precision_alce(item, output), citation_recall(item, output)
+    precision, recall = (
+        citation_precision_alce(item, output),
+        citation_recall(item, output),
+    )
     if precision is None or recall is None:
         return None
     return harmonic(precision, recall)
@@ -73,7 +82,9 @@ def citation_bears_answer(item: Item, output: Output) -> Part | None:
     cited = _cited(output, item)
     bearing = 0
     for passage in item.passages:
-        bearing += passage.id in cited and contains_any(f"{passage.title} {passage.text}", item.answers)
+        bearing += passage.id in cited and contains_any(
+            f"{passage.title} {passage.text}", item.answers
+        )
     return float(bearing), float(len(cited))
 
 
@@ -116,7 +127,10 @@ def by_passage(citations: Collection[Cited]) -> frozenset[Hashable]:
 
 
 def pair_figures(
-    gold: Sequence[Collection[Hashable]], predicted: Sequence[Collection[Hashable]], *, seed: int = 0
+    gold: Sequence[Collection[Hashable]],
+    predicted: Sequence[Collection[Hashable]],
+    *,
+    seed: int = 0,
 ) -> PairFigures:
     """Return micro-averaged figures of one set of pairs a response; duplicates count once.
 
@@ -124,13 +138,20 @@ def pair_figures(
         ValueError: not as many responses on both sides.
     """
     rows = []
-    for right, said in zip(map(frozenset, gold), map(frozenset, predicted), strict=True):
+    for right, said in zip(
+        map(frozenset, gold), map(frozenset, predicted), strict=True
+    ):
         rows.append((len(right & said), len(right), len(said), right == said, 1))
     hit, are, flagged, same, each = np.array(rows, dtype=np.float64).reshape(-1, 5).T
 
     def estimate(part: FloatArray, total: FloatArray) -> Estimate:
         effective = effective_items(total)
-        return bootstrap(len(rows), lambda drawn: share(drawn @ part, drawn @ total), seed, effective=effective)
+        return bootstrap(
+            len(rows),
+            lambda drawn: share(drawn @ part, drawn @ total),
+            seed,
+            effective=effective,
+        )
 
     return PairFigures(
         precision=estimate(hit, flagged),
@@ -144,7 +165,9 @@ def pair_figures(
 # a passage that a ranking names twice counts at its first place only.
 
 
-def recall_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float | None:
+def recall_at(
+    ranking: Sequence[str], relevant: Collection[str], k: int
+) -> float | None:
     """Return the share of the relevant passages among the first `k` ids; None without relevant passages."""
     top, ids = set(_top(ranking, k)), set(relevant)
     return len(ids & top) / len(ids) if ids else None
@@ -158,11 +181,16 @@ def ndcg_at(ranking: Sequence[str], gains: Mapping[str, float], k: int) -> float
         gains: id -> how relevant it is; 1 for binary judgments. Passages that are not in it have none.
         k: depth, at least 1.
     """
-    ideal = _discounted(sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k])
+    ideal = _discounted(
+        sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k]
+    )
     if not ideal:
         _top(ranking, k)
         return None
-    return _discounted([max(0.0, gains.get(name, 0.0)) for name in _top(ranking, k)]) / ideal
+    return (
+        _discounted([max(0.0, gains.get(name, 0.0)) for name in _top(ranking, k)])
+        / ideal
+    )
 
 
 @metric("retrieval_recall@K", source="trec_eval")
@@ -222,13 +250,19 @@ def as_list_for(question: str) -> Claims:
 
     def pieces(text: str) -> list[str]:
         line = text.strip().rstrip(".").rstrip(",")
-        return [f"{question} {piece}" for piece in map(str.strip, line.split(",")) if piece]
+        return [
+            f"{question} {piece}" for piece in map(str.strip, line.split(",")) if piece
+        ]
 
     return pieces
 
 
 def cited_sentences(
-    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
+    output: Output,
+    passages: Mapping[str, Passage],
+    *,
+    claims: Claims = as_sentences,
+    marked: bool = False,
 ) -> tuple[CitedClaim, ...]:
     """Return the claims of an answer with what they cite; an answer that abstains cites nothing.
 
@@ -302,7 +336,9 @@ class Cites:
         return harmonic(self.recall, self.precision)
 
 
-def cites(responses: Sequence[Sequence[CitedClaim]], entails: Entails) -> list[Cites | None]:
+def cites(
+    responses: Sequence[Sequence[CitedClaim]], entails: Entails
+) -> list[Cites | None]:
     """Evaluate citations automatically as ALCE does, response by response.
 
     A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
@@ -310,8 +346,13 @@ def cites(responses: Sequence[Sequence[CitedClaim]], entails: Entails) -> list[C
     three times, each time with all distinct pairs that have to be known by then. None for a response without sentences,
     or with a missing verdict.
     """
-    kept = [[CitedClaim(s.text, s.passages[:MOST]) for s in response] for response in responses]
-    cited = [sentence for response in kept for sentence in response if sentence.passages]
+    kept = [
+        [CitedClaim(s.text, s.passages[:MOST]) for s in response]
+        for response in responses
+    ]
+    cited = [
+        sentence for response in kept for sentence in response if sentence.passages
+    ]
     verdicts: dict[EntailmentPair, bool | None] = {}
 
     def ask(pairs: Iterable[EntailmentPair]) -> None:
@@ -321,16 +362,27 @@ def cites(responses: Sequence[Sequence[CitedClaim]], entails: Entails) -> list[C
 
     # 1. all that a sentence cites
     ask((_together(s.passages), s.text) for s in cited)
-    shared = [s for s in cited if len(s.passages) > 1 and verdicts[_together(s.passages), s.text]]
+    shared = [
+        s
+        for s in cited
+        if len(s.passages) > 1 and verdicts[_together(s.passages), s.text]
+    ]
     # 2. each of several citations alone
     ask((passage, s.text) for s in shared for passage in s.passages)
     # 3. the others without one that is not enough
-    unsure = [(s, passage) for s in shared for passage in s.passages if verdicts[passage, s.text] is False]
+    unsure = [
+        (s, passage)
+        for s in shared
+        for passage in s.passages
+        if verdicts[passage, s.text] is False
+    ]
     ask((_without(s.passages, passage), s.text) for s, passage in unsure)
     return [_response_figures(response, verdicts) for response in kept]
 
 
-def _response_figures(response: Sequence[CitedClaim], verdicts: Mapping[EntailmentPair, bool | None]) -> Cites | None:
+def _response_figures(
+    response: Sequence[CitedClaim], verdicts: Mapping[EntailmentPair, bool | None]
+) -> Cites | None:
     """Return the figures of one response; None without sentences or with a missing verdict."""
     recalled, precise, citations = 0, 0, 0
     for sentence in response:
@@ -340,10 +392,16 @@ def _response_figures(response: Sequence[CitedClaim], verdicts: Mapping[Entailme
         recalled += counts[0]
         precise += counts[1]
         citations += len(sentence.passages)
-    return Cites(recalled / len(response), precise / max(1, citations)) if response else None
+    return (
+        Cites(recalled / len(response), precise / max(1, citations))
+        if response
+        else None
+    )
 
 
-def _count_sentence(sentence: CitedClaim, verdicts: Mapping[EntailmentPair, bool | None]) -> tuple[bool, int] | None:
+def _count_sentence(
+    sentence: CitedClaim, verdicts: Mapping[EntailmentPair, bool | None]
+) -> tuple[bool, int] | None:
     """Return whether a sentence is recalled, and how many citations are precise; None if nobody knows."""
     cited, claim = sentence.passages, sentence.text
     if not cited:
@@ -375,14 +433,20 @@ def _together(passages: Sequence[str]) -> str:
     return "\n".join(passages)
 
 
-def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
+def claim_recall(
+    texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails
+) -> list[float | None]:
     """Return the share of the claims of a complete answer that each text entails (ALCE's measure for ELI5).
 
     Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
     pair is asked once, all in one call. None without claims, or with a missing verdict.
     """
     asked = list(zip(map(evaluated, texts), claims, strict=True))
-    pairs = list(dict.fromkeys((text, claim) for text, statements in asked for claim in statements if text))
+    pairs = list(
+        dict.fromkeys(
+            (text, claim) for text, statements in asked for claim in statements if text
+        )
+    )
     verdicts: dict[EntailmentPair, bool | None] = {}
     if pairs:
         verdicts.update(zip(pairs, entails(pairs), strict=True))

@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selfrag.common.errors import UserError, require
-from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, effective_items, mean, plain, share
+from selfrag.evaluation.intervals import (
+    Estimate,
+    FloatArray,
+    bootstrap,
+    effective_items,
+    mean,
+    plain,
+    share,
+)
 from selfrag.render.figures import save
 
 
@@ -41,7 +49,9 @@ class Classification:
     weighted_f1: Estimate  # mean F1 weighted by the members of each class
     macro_f1: Estimate  # mean F1 of the classes that have members
     undefined: int  # items without a prediction
-    confusion: Mapping[tuple[str, str | None], int]  # (truth, predicted or None) -> count; only pairs that occur
+    confusion: Mapping[
+        tuple[str, str | None], int
+    ]  # (truth, predicted or None) -> count; only pairs that occur
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -52,7 +62,11 @@ class Classification:
 
 
 def classification(
-    truth: Sequence[str], predicted: Sequence[str | None], classes: Sequence[str], *, seed: int = 0
+    truth: Sequence[str],
+    predicted: Sequence[str | None],
+    classes: Sequence[str],
+    *,
+    seed: int = 0,
 ) -> Classification:
     """Return the figures of one prediction an item, of classes in the order to report.
 
@@ -64,7 +78,9 @@ def classification(
     if len(truth) != len(predicted):
         raise ValueError(f"{len(truth)} items for {len(predicted)} predictions")
     if unknown := sorted(set(truth) - set(classes)):
-        raise ValueError(f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}")
+        raise ValueError(
+            f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}"
+        )
     known = [label if label in classes else None for label in predicted]
     gold, said = _one_hot(truth, classes), _one_hot(known, classes)  # [n, classes]
 
@@ -78,16 +94,30 @@ def classification(
     for at, name in enumerate(classes):
         members, flagged = gold[:, at], said[:, at]
         of_classes[name] = ClassFigures(
-            estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at]), effective_items(flagged)),
-            estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at]), effective_items(members)),
-            estimate(lambda hit, are, said, at=at: f1(hit, are, said)[:, at], effective_items(members + flagged)),
+            estimate(
+                lambda hit, _, said, at=at: share(hit[:, at], said[:, at]),
+                effective_items(flagged),
+            ),
+            estimate(
+                lambda hit, are, _, at=at: share(hit[:, at], are[:, at]),
+                effective_items(members),
+            ),
+            estimate(
+                lambda hit, are, said, at=at: f1(hit, are, said)[:, at],
+                effective_items(members + flagged),
+            ),
             int(members.sum()),
         )
     items = float(len(truth))
     return Classification(
         of_classes,
         estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1)), items),
-        estimate(lambda hit, are, said: share((f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1)), items),
+        estimate(
+            lambda hit, are, said: share(
+                (f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1)
+            ),
+            items,
+        ),
         estimate(macro_f1, macro_effective(gold)),
         known.count(None),
         dict(Counter(zip(truth, known, strict=True))),
@@ -123,7 +153,9 @@ def macro_effective(members: FloatArray) -> float:
 HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
 
 
-def detection(truth: Sequence[bool], flagged: Sequence[bool | None], *, seed: int = 0) -> Classification:
+def detection(
+    truth: Sequence[bool], flagged: Sequence[bool | None], *, seed: int = 0
+) -> Classification:
     """Return the figures of responses that are hallucinated or not, and flagged or not; None counts as not found.
 
     The table of the paper shows those of the class `HALLUCINATED`.
@@ -245,11 +277,18 @@ def error_statistic(surplus: FloatArray, bins: Indices) -> Statistic:
     if not len(surplus):
         return lambda counts: np.full(len(counts), np.nan)
     member = np.eye(int(bins.max()) + 1)[bins] * surplus[:, None]
-    return lambda counts: np.asarray(np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1))
+    return lambda counts: np.asarray(
+        np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1)
+    )
 
 
 def calibration_error(
-    confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False, seed: int = 0
+    confidence: Sequence[float],
+    correct: Sequence[float],
+    *,
+    bins: int = BINS,
+    adaptive: bool = False,
+    seed: int = 0,
 ) -> Estimate:
     """Return the expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
@@ -263,7 +302,9 @@ def calibration_error(
     return bootstrap(len(values), error_statistic(values - right, where), seed)
 
 
-def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 0) -> Estimate:
+def brier(
+    confidence: Sequence[float], correct: Sequence[float], *, seed: int = 0
+) -> Estimate:
     """Return the Brier score of a binary event: mean squared distance of confidence and correctness, 0 (best) to 1.
 
     Raises:
@@ -274,7 +315,11 @@ def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 
 
 
 def reliability(
-    confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False
+    confidence: Sequence[float],
+    correct: Sequence[float],
+    *,
+    bins: int = BINS,
+    adaptive: bool = False,
 ) -> tuple[Bin, ...]:
     """Return the bins behind the error, in order of confidence.
 
@@ -291,14 +336,24 @@ def reliability(
 
 
 def _binned(
-    confidence: Sequence[float], correct: Sequence[float], bins: int = BINS, adaptive: bool = False
+    confidence: Sequence[float],
+    correct: Sequence[float],
+    bins: int = BINS,
+    adaptive: bool = False,
 ) -> tuple[FloatArray, FloatArray, Indices]:
-    values, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    values, right = (
+        np.asarray(confidence, dtype=np.float64),
+        np.asarray(correct, dtype=np.float64),
+    )
     if values.shape != right.shape:
         raise ValueError(f"{values.size} confidences for {right.size} outcomes")
     if len(wrong := values[~((values >= 0) & (values <= 1))]):
         raise ValueError(f"no probability: {wrong[0]}")
-    return values, right, adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
+    return (
+        values,
+        right,
+        adaptive_bins(values, bins) if adaptive else equal_bins(values, bins),
+    )
 
 
 def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
@@ -320,10 +375,16 @@ def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
 
     figure = Figure(figsize=(5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.plot((0, 1), (0, 1), color="grey", linewidth=1, linestyle="--", label="calibrated")
+    upper.plot(
+        (0, 1), (0, 1), color="grey", linewidth=1, linestyle="--", label="calibrated"
+    )
     for name, bins in shown.items():
-        confidence, accuracy, counts = zip(*((b.confidence, b.accuracy, b.count) for b in bins), strict=True)
-        (line,) = upper.plot(confidence, accuracy, marker="o", linewidth=1.5, label=name)
+        confidence, accuracy, counts = zip(
+            *((b.confidence, b.accuracy, b.count) for b in bins), strict=True
+        )
+        (line,) = upper.plot(
+            confidence, accuracy, marker="o", linewidth=1.5, label=name
+        )
         lower.plot(confidence, counts, marker="o", linewidth=1, color=line.get_color())
     upper.set(ylabel="share that was right", xlim=(0, 1), ylim=(0, 1))
     lower.set(xlabel="certainty", ylabel="answers", xlim=(0, 1), ylim=(0, None))

@@ -37,7 +37,9 @@ def entails(judge: Judge, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts
         EngineError: its model is gone.
     """
     if judge.role is not Role.SUPPORT:
-        raise UserError(f"{judge.name} judges {judge.role}, and not whether a text is supported; name another judge")
+        raise UserError(
+            f"{judge.name} judges {judge.role}, and not whether a text is supported; name another judge"
+        )
     inputs = list(map(_input, pairs))
     reflections = finish(judge.judge(inputs), judge.engine) if inputs else []
     notes = chain.from_iterable(reflection.diagnostics for reflection in reflections)
@@ -49,12 +51,17 @@ def entails(judge: Judge, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts
 
 def _input(pair: EntailmentPair) -> JudgeInput:
     premise, hypothesis = pair
-    return JudgeInput((QUESTION, Message("assistant", hypothesis)), (Passage("premise", premise, ""),))
+    return JudgeInput(
+        (QUESTION, Message("assistant", hypothesis)), (Passage("premise", premise, ""),)
+    )
 
 
 def _verdict(reflection: Reflection) -> bool | None:
     """Return whether all judgments are of full support. What claims nothing does not count; what is undefined does."""
-    if any(finding.judgment is None for finding in reflection.findings) or not reflection.scored:
+    if (
+        any(finding.judgment is None for finding in reflection.findings)
+        or not reflection.scored
+    ):
         return None
     return all(judgment.mode == 1.0 for judgment in reflection.scored)
 
@@ -74,13 +81,19 @@ class Remembered:
         self.name, self.identity = judge.name, judge.identity
         self._verdicts: dict[str, bool] = {}
         remedy = "delete this line to ask for it again"
-        self._log = RunLog(path, {"judge": dict(judge.identity())}, self._take, remedy=remedy)
+        self._log = RunLog(
+            path, {"judge": dict(judge.identity())}, self._take, remedy=remedy
+        )
         self._log.close()
 
     def entails(self, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts:
         """Return verdicts from the file, and from the judge for the others; equal pairs are asked once."""
         keys = list(map(_key, pairs))
-        unknown = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._verdicts}
+        unknown = {
+            key: pair
+            for key, pair in zip(keys, pairs, strict=True)
+            if key not in self._verdicts
+        }
         waiting = list(unknown)
         with self._log, Progress(self.name, "verdict", len(waiting)) as progress:
             for start in range(0, len(waiting), AT_ONCE):
@@ -105,5 +118,7 @@ def _key(pair: EntailmentPair) -> str:
 
 def remembered(judge: Judge, folder: Path) -> Remembered:
     """Return a judge with its file in a folder, where every judge has one of its own: `verdicts-MARK.jsonl`."""
-    mark = hashlib.sha256(json.dumps(dict(judge.identity()), sort_keys=True).encode()).hexdigest()[:12]
+    mark = hashlib.sha256(
+        json.dumps(dict(judge.identity()), sort_keys=True).encode()
+    ).hexdigest()[:12]
     return Remembered(judge, folder / f"verdicts-{mark}.jsonl")

@@ -65,7 +65,9 @@ class Facts:
     @property
     def decided(self) -> bool:
         """Return whether every fact was found and judged."""
-        return not self.failed and all(fact.supported is not None for fact in self.facts)
+        return not self.failed and all(
+            fact.supported is not None for fact in self.facts
+        )
 
 
 def penalty(facts: int) -> float:
@@ -143,12 +145,19 @@ class PromptedSplitter:
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
         """Return the facts of all sentences of each text; None where a request failed or a reply had no list."""
         lines = list(map(_sentences, texts))
-        results = iter(self.executor.run(list(map(_request, chain.from_iterable(lines)))))
+        results = iter(
+            self.executor.run(list(map(_request, chain.from_iterable(lines))))
+        )
         facts: list[tuple[str, ...] | None] = []
         for sentences_of_text in lines:
             replies = islice(results, len(sentences_of_text))
-            of_sentences = [read_facts(reply.text) if isinstance(reply, Completion) else () for reply in replies]
-            facts.append(tuple(chain.from_iterable(of_sentences)) if all(of_sentences) else None)
+            of_sentences = [
+                read_facts(reply.text) if isinstance(reply, Completion) else ()
+                for reply in replies
+            ]
+            facts.append(
+                tuple(chain.from_iterable(of_sentences)) if all(of_sentences) else None
+            )
         return facts
 
 
@@ -168,7 +177,11 @@ def read_facts(text: str) -> tuple[str, ...]:
 
 def _request(sentence: str) -> ModelRequest:
     message = Message("user", f"{TASK}\n\nSentence: {one_line(sentence)}")
-    return ModelRequest(JudgeInput((Message("assistant", sentence),)), ChatPrompt((message,)), max_tokens=LONGEST)
+    return ModelRequest(
+        JudgeInput((Message("assistant", sentence),)),
+        ChatPrompt((message,)),
+        max_tokens=LONGEST,
+    )
 
 
 def _sentences(text: str) -> list[str]:
@@ -177,7 +190,11 @@ def _sentences(text: str) -> list[str]:
 
 
 def check(
-    texts: Sequence[str], topics: Sequence[str], splitter: Splitter, retriever: Retriever, judge: Remembered
+    texts: Sequence[str],
+    topics: Sequence[str],
+    splitter: Splitter,
+    retriever: Retriever,
+    judge: Remembered,
 ) -> list[Facts]:
     """Find the facts of each text and decide on each of them.
 
@@ -187,13 +204,21 @@ def check(
     """
     split = splitter.split(["" if abstains(text) else text for text in texts])
     # 1. what each distinct fact is looked up in
-    known = {(topic, fact): "" for topic, facts in zip(topics, split, strict=True) for fact in facts or ()}
+    known = {
+        (topic, fact): ""
+        for topic, facts in zip(topics, split, strict=True)
+        for fact in facts or ()
+    }
     queries = list(dict.fromkeys(f"{topic} {fact}" for topic, fact in known))
-    hits = dict(zip(queries, retriever(queries, PASSAGES), strict=True)) if queries else {}
+    hits = (
+        dict(zip(queries, retriever(queries, PASSAGES), strict=True)) if queries else {}
+    )
     for topic, fact in known:
         known[topic, fact] = "\n\n".join(map(premise, hits[f"{topic} {fact}"]))
     # 2. verdicts; a fact that nothing is found for has no support
-    pairs = list(dict.fromkeys((text, fact) for (_, fact), text in known.items() if text))
+    pairs = list(
+        dict.fromkeys((text, fact) for (_, fact), text in known.items() if text)
+    )
     verdicts = dict(zip(pairs, judge.entails(pairs), strict=True)) if pairs else {}
     # 3. by answer
     checked = []
@@ -201,7 +226,10 @@ def check(
         if facts is None:
             checked.append(Facts(failed=f"{splitter.name} found no list of facts"))
             continue
-        judged = [Fact(fact, verdicts.get((known[topic, fact], fact), False)) for fact in facts]
+        judged = [
+            Fact(fact, verdicts.get((known[topic, fact], fact), False))
+            for fact in facts
+        ]
         checked.append(Facts(tuple(judged)))
     return checked
 
@@ -212,11 +240,15 @@ def check(
 def topic_of(item: Item) -> str:
     """Return the name of the person or thing that an item is about."""
     if not item.topic.strip():
-        raise UserError(f"item {item.id!r} has no 'topic'; FactScore looks facts up under the name of the topic")
+        raise UserError(
+            f"item {item.id!r} has no 'topic'; FactScore looks facts up under the name of the topic"
+        )
     return item.topic
 
 
-def write_input(path: Path, items: Sequence[Item], outputs: Mapping[str, Output | None]) -> int:
+def write_input(
+    path: Path, items: Sequence[Item], outputs: Mapping[str, Output | None]
+) -> int:
     """Write the tool's input, a line an item: topic and answer; an abstention and a failed item are empty answers.
 
     Decisions will be in the order of `items`; `outputs` are by id of the item. Returns the number of lines.
@@ -238,10 +270,17 @@ def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
     values = read_json(path, nan=True)
     decisions = values.get("decisions") if isinstance(values, dict) else None
     if not isinstance(decisions, list):
-        raise UserError(f"{path} has no 'decisions'; give the file that factscore.factscorer wrote")
+        raise UserError(
+            f"{path} has no 'decisions'; give the file that factscore.factscorer wrote"
+        )
     if len(decisions) != len(items):
-        raise UserError(f"{path} has decisions on {len(decisions)} answers, the file {len(items)} items")
-    return {item.id: Facts(_read_facts(decision, path, item)) for item, decision in zip(items, decisions, strict=True)}
+        raise UserError(
+            f"{path} has decisions on {len(decisions)} answers, the file {len(items)} items"
+        )
+    return {
+        item.id: Facts(_read_facts(decision, path, item))
+        for item, decision in zip(items, decisions, strict=True)
+    }
 
 
 def _read_facts(decision: Any, path: Path, item: Item) -> tuple[Fact, ...]:
@@ -249,9 +288,13 @@ def _read_facts(decision: Any, path: Path, item: Item) -> tuple[Fact, ...]:
     rows = [] if decision is None else decision
     for row in rows if isinstance(rows, list) else [rows]:
         if not isinstance(row, dict) or not isinstance(row.get("atom"), str):
-            raise UserError(f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}")
+            raise UserError(
+                f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}"
+            )
         supported = row.get("is_supported")
         if supported not in (0, 1):  # JSON has true and false, numpy's encoders numbers
-            raise UserError(f"{path}: 'is_supported' of item {item.id!r} is neither true nor false: {supported!r:.40}")
+            raise UserError(
+                f"{path}: 'is_supported' of item {item.id!r} is neither true nor false: {supported!r:.40}"
+            )
         facts.append(Fact(row["atom"], bool(supported)))
     return tuple(facts)

@@ -27,7 +27,12 @@ STATEMENTS = 40
 """Sentences of a response that LongBench-Cite reads."""
 
 _NOTHING = LabelSet(
-    Role.ANSWERABLE, (Label("unknown", 1.0, "unknown"), Label("partly", 0.5, "partly"), Label("answer", 0.0, "answer"))
+    Role.ANSWERABLE,
+    (
+        Label("unknown", 1.0, "unknown"),
+        Label("partly", 0.5, "partly"),
+        Label("answer", 0.0, "answer"),
+    ),
 )
 ABSTENTION = LabelCodec(
     "abstention",
@@ -39,14 +44,24 @@ ABSTENTION = LabelCodec(
 )
 SUPPORT = LabelCodec(
     "support",
-    LabelSet(Role.SUPPORT, (Label("fully", 1.0, "fully"), Label("partly", 0.5, "partly"), Label("none", 0.0, "none"))),
+    LabelSet(
+        Role.SUPPORT,
+        (
+            Label("fully", 1.0, "fully"),
+            Label("partly", 0.5, "partly"),
+            Label("none", 0.0, "none"),
+        ),
+    ),
     "How far do the documents alone support the last message of the assistant? Reply with one word: fully if most of"
     " what it says stands there in nearly the same way, partly if more than half of it does, or else none.",
     judged_turn,
 )
 RELEVANCE = LabelCodec(
     "relevance",
-    LabelSet(Role.RELEVANCE, (Label("relevant", 1.0, "relevant"), Label("irrelevant", 0.0, "irrelevant"))),
+    LabelSet(
+        Role.RELEVANCE,
+        (Label("relevant", 1.0, "relevant"), Label("irrelevant", 0.0, "irrelevant")),
+    ),
     "Do the documents support any key point of the last message of the assistant? Reply with one word: relevant or"
     " irrelevant.",
     judged_turn,
@@ -62,7 +77,10 @@ NEED = LabelCodec(
 )
 QUALITY = LabelCodec(
     "quality",
-    LabelSet(Role.UTILITY, tuple(Label(str(n), (n - 1) / 9, f"{n:02d}") for n in range(1, 11))),
+    LabelSet(
+        Role.UTILITY,
+        tuple(Label(str(n), (n - 1) / 9, f"{n:02d}") for n in range(1, 11)),
+    ),
     "Rate the last message of the assistant from 01 to 10: is it faithful to the documents and the conversation, does"
     " it answer the question, and does it say all that the reference answer says? Reply with two digits.",
     judged_turn,
@@ -85,31 +103,52 @@ class Grader:
 
     def abstained(self, states: Sequence[JudgeInput]) -> list[bool | None]:
         """Return whether each last turn says that it does not know; a part of an answer is an answer (MT-RAG)."""
-        return [None if grade is None else grade == 1.0 for grade in self._grades(ABSTENTION, states)]
+        return [
+            None if grade is None else grade == 1.0
+            for grade in self._grades(ABSTENTION, states)
+        ]
 
-    def quality(self, states: Sequence[JudgeInput], references: Sequence[str]) -> list[float | None]:
+    def quality(
+        self, states: Sequence[JudgeInput], references: Sequence[str]
+    ) -> list[float | None]:
         """Return RAD-Bench's ten grades of the last turn, as 0 to 1 [n], given a right answer to each question [n]."""
         pairs = zip(states, references, strict=True)
-        return self._grades(QUALITY, [replace(state, arguments={"reference": text}) for state, text in pairs])
+        return self._grades(
+            QUALITY,
+            [replace(state, arguments={"reference": text}) for state, text in pairs],
+        )
 
-    def cites(self, questions: Sequence[str], responses: Sequence[Sequence[CitedClaim]]) -> list[Cites | None]:
+    def cites(
+        self, questions: Sequence[str], responses: Sequence[Sequence[CitedClaim]]
+    ) -> list[Cites | None]:
         """Return citation recall and precision of LongBench-Cite, response by response.
 
         A sentence counts 1, 0.5 or 0 if all that it cites together supports it fully, partly or not; one that cites
         nothing counts 1 unless it needs a citation. A citation counts if it is relevant to its sentence. Without
         sentences recall is 0, without citations precision. None where a grade is missing.
         """
-        support, need, relevance = list[JudgeInput](), list[JudgeInput](), list[JudgeInput]()
+        support, need, relevance = (
+            list[JudgeInput](),
+            list[JudgeInput](),
+            list[JudgeInput](),
+        )
         kept = [response[:STATEMENTS] for response in responses]
         for question, response in zip(questions, kept, strict=True):
             answer = _state(question, " ".join(claim.text for claim in response))
             for claim in response:
                 if claim.passages:
-                    support.append(_state(question, claim.text, "\n\n".join(claim.passages)))
+                    support.append(
+                        _state(question, claim.text, "\n\n".join(claim.passages))
+                    )
                 else:
                     need.append(replace(answer, arguments={"sentence": claim.text}))
-                relevance += [_state(question, claim.text, snippet) for snippet in claim.passages]
-        supported, needed = iter(self._grades(SUPPORT, support)), iter(self._grades(NEED, need))
+                relevance += [
+                    _state(question, claim.text, snippet) for snippet in claim.passages
+                ]
+        supported, needed = (
+            iter(self._grades(SUPPORT, support)),
+            iter(self._grades(NEED, need)),
+        )
         relevant = iter(self._grades(RELEVANCE, relevance))
         figures: list[Cites | None] = []
         for response in kept:
@@ -125,14 +164,21 @@ class Grader:
             figures.append(Cites(_mean(recalled), _mean(precise)) if known else None)
         return figures
 
-    def _grades(self, codec: LabelCodec, states: Sequence[JudgeInput]) -> list[float | None]:
+    def _grades(
+        self, codec: LabelCodec, states: Sequence[JudgeInput]
+    ) -> list[float | None]:
         judge = PromptedJudge(self.executor, codec, codec.labels, min_coverage=LEAST)
         reflections = finish(judge.judge(states), judge.engine)
-        return [next((judgment.mode for judgment in reflection.judgments), None) for reflection in reflections]
+        return [
+            next((judgment.mode for judgment in reflection.judgments), None)
+            for reflection in reflections
+        ]
 
 
 def _state(question: str, said: str, *snippets: str) -> JudgeInput:
-    passages = tuple(Passage(f"s{number}", text, "") for number, text in enumerate(snippets))
+    passages = tuple(
+        Passage(f"s{number}", text, "") for number, text in enumerate(snippets)
+    )
     return JudgeInput((Message("user", question), Message("assistant", said)), passages)
 
 

@@ -70,9 +70,13 @@ class HiddenStates:
         try:
             model = load("AutoModel", path, dtype=torch.float32)
         except (OSError, ValueError) as error:
-            raise UserError(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
+            raise UserError(
+                f"{source} cannot be loaded: {str(error).splitlines()[0]}"
+            ) from error
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(model.eval().to(device), load_tokenizer(path), source, model_files(path))
+        return cls(
+            model.eval().to(device), load_tokenizer(path), source, model_files(path)
+        )
 
     @property
     def name(self) -> str:
@@ -81,7 +85,11 @@ class HiddenStates:
 
     def identity(self) -> Mapping[str, Any]:
         """Return checkpoint and limit."""
-        return {"model": self.source, "files": dict(self.files), "max_tokens": MAX_TOKENS}
+        return {
+            "model": self.source,
+            "files": dict(self.files),
+            "max_tokens": MAX_TOKENS,
+        }
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
         """Return a vector each [n, hidden].
@@ -90,7 +98,10 @@ class HiddenStates:
             UserError: a text has no tokens.
         """
         torch = require("torch", extra="cpu")
-        rows = [self.tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"] for text in texts]
+        rows = [
+            self.tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"]
+            for text in texts
+        ]
         if not all(rows):
             raise UserError("an empty text has no features; leave it out")
         vectors: list[Any] = [None] * len(rows)
@@ -103,7 +114,9 @@ class HiddenStates:
                 mask[place, : len(rows[at])] = 1
             device = self.model.device
             with torch.inference_mode():
-                states = self.model(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+                states = self.model(
+                    input_ids=ids.to(device), attention_mask=mask.to(device)
+                ).last_hidden_state
             for place, at in enumerate(batch):
                 vectors[at] = states[place, len(rows[at]) - 1].float().cpu().numpy()
         return np.asarray(vectors, dtype=np.float64).reshape(len(rows), -1)
@@ -126,11 +139,17 @@ class Mauve:
 
 def as_alce(question: str, answer: str) -> str:
     """Return question and answer in one line, the first 100 words, without punctuation at the end."""
-    return " ".join(f"{question} {answer.strip()}".split()[:WORDS]).rstrip(string.punctuation)
+    return " ".join(f"{question} {answer.strip()}".split()[:WORDS]).rstrip(
+        string.punctuation
+    )
 
 
 def mauve(
-    human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
+    human: Sequence[str],
+    written: Sequence[str],
+    features: Features,
+    *,
+    seeds: Sequence[int] = SEEDS,
 ) -> Mauve | None:
     """Return MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
 
@@ -139,8 +158,12 @@ def mauve(
     """
     package = require("mauve", extra="mauve")
     if len(human) != len(written):
-        raise UserError(f"{len(human)} human texts for {len(written)} answers; give one for each")
-    pairs = [pair for pair in zip(human, written, strict=True) if all(map(str.strip, pair))]
+        raise UserError(
+            f"{len(human)} human texts for {len(written)} answers; give one for each"
+        )
+    pairs = [
+        pair for pair in zip(human, written, strict=True) if all(map(str.strip, pair))
+    ]
     if len(pairs) < LEAST:
         return None
     p, q = (features.embed(texts) for texts in zip(*pairs, strict=True))
@@ -148,6 +171,10 @@ def mauve(
         return None
     values = []
     for seed in seeds:
-        result = package.compute_mauve(p_features=p, q_features=q, seed=seed, verbose=False)
+        result = package.compute_mauve(
+            p_features=p, q_features=q, seed=seed, verbose=False
+        )
         values.append(float(result.mauve))
-    return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)
+    return Mauve(
+        sum(values) / len(values), min(values), max(values), len(pairs), features.name
+    )

@@ -36,8 +36,13 @@ class Metric:
     name: str  # of the column
     # from item and output to a part, or to a value that is averaged; None where it says nothing of the item
     measure: Measure
-    of_failure: Part | None = (0.0, 1.0)  # part of an item that failed; None leaves it out
-    unit: Literal["share", "count"] = "share"  # a share is shown in percent, a count as it is
+    of_failure: Part | None = (
+        0.0,
+        1.0,
+    )  # part of an item that failed; None leaves it out
+    unit: Literal["share", "count"] = (
+        "share"  # a share is shown in percent, a count as it is
+    )
     # the module that the measure imports and the extra that brings it, if it is an optional one
     needs: tuple[str, str] | None = None
     about: str = ""  # what it is, in one line
@@ -72,18 +77,34 @@ class JudgedMetric(NamedTuple):
 _ENTAILMENT = "an entailment judge"
 _ALCE = "ALCE (arXiv 2305.14627)"
 JUDGED: Mapping[str, JudgedMetric] = {
-    "citation_recall_nli": JudgedMetric("share of claims that their citations entail", _ENTAILMENT, _ALCE),
-    "citation_precision_nli": JudgedMetric("share of citations that are needed or enough", _ENTAILMENT, _ALCE),
-    "citation_f1_nli": JudgedMetric("harmonic mean of the two, by answer", _ENTAILMENT, _ALCE),
-    "claim_recall": JudgedMetric(
-        "share of a complete answer's claims that are entailed", _ENTAILMENT, f"{_ALCE}, ELI5"
+    "citation_recall_nli": JudgedMetric(
+        "share of claims that their citations entail", _ENTAILMENT, _ALCE
     ),
-    "factscore": JudgedMetric("share of supported facts", "facts and their verdicts", "FActScore (arXiv 2305.14251)"),
+    "citation_precision_nli": JudgedMetric(
+        "share of citations that are needed or enough", _ENTAILMENT, _ALCE
+    ),
+    "citation_f1_nli": JudgedMetric(
+        "harmonic mean of the two, by answer", _ENTAILMENT, _ALCE
+    ),
+    "claim_recall": JudgedMetric(
+        "share of a complete answer's claims that are entailed",
+        _ENTAILMENT,
+        f"{_ALCE}, ELI5",
+    ),
+    "factscore": JudgedMetric(
+        "share of supported facts",
+        "facts and their verdicts",
+        "FActScore (arXiv 2305.14251)",
+    ),
     "judgments": JudgedMetric(
-        "mean score of any judge: faithfulness, answerability, utility, ..", "a judge", "docs/guides/judges.md"
+        "mean score of any judge: faithfulness, answerability, utility, ..",
+        "a judge",
+        "docs/guides/judges.md",
     ),
     "mauve": JudgedMetric(
-        "likeness to human answers", "a model that gives features of texts", "MAUVE (arXiv 2102.01454), mauve-text"
+        "likeness to human answers",
+        "a model that gives features of texts",
+        "MAUVE (arXiv 2102.01454), mauve-text",
     ),
 }
 
@@ -124,7 +145,9 @@ def metric(
     def register(function: Registered) -> Registered:
         if name in METRICS or name in PARAMETRIC or name in JUDGED:
             raise ValueError(f"there is a metric {name} already")
-        line = about or (function.__doc__ or "").strip().partition("\n")[0].removeprefix("Return ")
+        line = about or (function.__doc__ or "").strip().partition("\n")[
+            0
+        ].removeprefix("Return ")
         measure: Callable[..., Any] = function
         if reads is not None:
             measure = partial(_of_text, function, reads)
@@ -137,12 +160,23 @@ def metric(
     return register
 
 
-def _of_text(score: Callable[[str, Any], float], reads: Callable[[Item], Any], item: Item, output: Output) -> Any:
+def _of_text(
+    score: Callable[[str, Any], float],
+    reads: Callable[[Item], Any],
+    item: Item,
+    output: Output,
+) -> Any:
     gold = reads(item)
     return score(output.text, gold) if gold else None
 
 
-def _of_some(measure: Callable[..., Any], applies: Callable[[Item], Any], item: Item, output: Output, **k: int) -> Any:
+def _of_some(
+    measure: Callable[..., Any],
+    applies: Callable[[Item], Any],
+    item: Item,
+    output: Output,
+    **k: int,
+) -> Any:
     return measure(item, output, **k) if applies(item) else None
 
 
@@ -157,7 +191,9 @@ def known() -> Mapping[str, Metric]:
         try:
             load_point(point)
         except Exception as error:
-            raise UserError(f"metrics {point.value} of another package cannot be loaded: {error!r:.200}") from error
+            raise UserError(
+                f"metrics {point.value} of another package cannot be loaded: {error!r:.200}"
+            ) from error
     return METRICS
 
 
@@ -171,10 +207,18 @@ def get_metric(name: str) -> Metric:
         if int(depth) < 1:
             raise UserError(f"{name}: give a depth of at least 1, such as {bare}@5")
         of_depth: Callable[..., Any] = parametric.measure
-        return replace(parametric, name=f"{bare}@{int(depth)}", measure=partial(of_depth, k=int(depth)))
+        return replace(
+            parametric,
+            name=f"{bare}@{int(depth)}",
+            measure=partial(of_depth, k=int(depth)),
+        )
     if name in JUDGED:
-        raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
-    raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/guides/metrics.md")
+        raise UserError(
+            f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge"
+        )
+    raise unknown_name(
+        "metric", name, (*known(), *PARAMETRIC), "docs/guides/metrics.md"
+    )
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:

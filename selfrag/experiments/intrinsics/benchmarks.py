@@ -21,7 +21,13 @@ from typing import Any, TypeAlias
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.common.public_fields import PublicRow, UnusableError, identifier, text, value
+from selfrag.common.public_fields import (
+    PublicRow,
+    UnusableError,
+    identifier,
+    text,
+    value,
+)
 from selfrag.common.public_rows import RawRow, raw_rows
 from selfrag.evaluation.metrics.entailment import entails
 from selfrag.evaluation.normalisation import lifted
@@ -44,10 +50,14 @@ VERDICTS = {True: "faithful", False: "unfaithful", None: "NA"}
 class Labelling:
     """Who labels and who checks; None leaves rows as they are."""
 
-    judge: Judge | None = None  # says of each sentence of an answer whether its passages entail it
+    judge: Judge | None = (
+        None  # says of each sentence of an answer whether its passages entail it
+    )
     checker: Subject | None = None  # says which questions are answerable
 
-    def __call__(self, intrinsic: str, rows: Iterator[BenchmarkRow], said: list[str]) -> Iterator[BenchmarkRow]:
+    def __call__(
+        self, intrinsic: str, rows: Iterator[BenchmarkRow], said: list[str]
+    ) -> Iterator[BenchmarkRow]:
         """Yield the rows of an intrinsic; what the checker left out is said in `said`."""
         if intrinsic == "hallucination_detection" and self.judge is not None:
             return (row for some in _parts(rows) for row in _judged(some, self.judge))
@@ -64,26 +74,40 @@ def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow
     """Rows whose sentences are faithful where all passages together entail them; NA where there was no verdict."""
     states = [parser("hallucination_detection")(row).state for row in rows]
     pairs = [
-        ("\n".join(map(premise, state.passages)), state.messages[-1].content[one["begin"] : one["end"]])
+        (
+            "\n".join(map(premise, state.passages)),
+            state.messages[-1].content[one["begin"] : one["end"]],
+        )
         for state, row in zip(states, rows, strict=True)
         for one in row["sentences"]
     ]
     verdicts = iter(entails(judge, pairs))
     for row in rows:
         labels = [
-            {"begin": one["begin"], "end": one["end"], "label": VERDICTS[next(verdicts)]} for one in row["sentences"]
+            {
+                "begin": one["begin"],
+                "end": one["end"],
+                "label": VERDICTS[next(verdicts)],
+            }
+            for one in row["sentences"]
         ]
         yield row | {"label_level": "sentence", "sentences": labels}
 
 
-def _agreed(rows: Iterator[BenchmarkRow], checker: Subject, said: list[str]) -> Iterator[BenchmarkRow]:
+def _agreed(
+    rows: Iterator[BenchmarkRow], checker: Subject, said: list[str]
+) -> Iterator[BenchmarkRow]:
     """Rows whose label the checker gives, too."""
     left = 0
     for some in _parts(rows):
-        found = checker.ask("answerability", [parser("answerability")(row).state for row in some])
+        found = checker.ask(
+            "answerability", [parser("answerability")(row).state for row in some]
+        )
         for row, reflection in zip(some, found, strict=True):
             result = checker.result("answerability", reflection)
-            agreed = result.answerable is not None and result.holds == (row["label"] == "answerable")
+            agreed = result.answerable is not None and result.holds == (
+                row["label"] == "answerable"
+            )
             left += not agreed
             if agreed:
                 yield row
@@ -109,24 +133,39 @@ def _squad(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         row = PublicRow.of("squad_article", raw.record)
         for paragraph in row["paragraphs"]:
             for asked in paragraph["questions"]:
-                yield _answerable(asked, row["title"], paragraph["context"], impossible=bool(asked["impossible"]))
+                yield _answerable(
+                    asked,
+                    row["title"],
+                    paragraph["context"],
+                    impossible=bool(asked["impossible"]),
+                )
     else:
         row = PublicRow.of("squad", raw.record)
-        yield _answerable(row, row["title"], row["context"], impossible=not row["answers"])
+        yield _answerable(
+            row, row["title"], row["context"], impossible=not row["answers"]
+        )
 
 
-def _answerable(asked: PublicRow, title: str, context: str, *, impossible: bool) -> BenchmarkRow:
+def _answerable(
+    asked: PublicRow, title: str, context: str, *, impossible: bool
+) -> BenchmarkRow:
     return {
         "id": f"squad2-{asked['id']}",
         "dataset": "squad2",
         "conversation": _user(asked["question"].strip()),
-        "documents": [{"doc_id": "d1", "title": title.replace("_", " "), "text": context}],
+        "documents": [
+            {"doc_id": "d1", "title": title.replace("_", " "), "text": context}
+        ],
         "label": "unanswerable" if impossible else "answerable",
     }
 
 
 _SPEAKERS = {"user": "user", "agent": "assistant"}
-_ANSWERABLE = {"ANSWERABLE": "answerable", "PARTIAL": "answerable", "UNANSWERABLE": "unanswerable"}
+_ANSWERABLE = {
+    "ANSWERABLE": "answerable",
+    "PARTIAL": "answerable",
+    "UNANSWERABLE": "unanswerable",
+}
 
 
 def _turns(task: PublicRow) -> list[dict[str, str]]:
@@ -135,7 +174,9 @@ def _turns(task: PublicRow) -> list[dict[str, str]]:
     for turn in task["turns"]:
         speaker = turn["speaker"]
         if speaker not in _SPEAKERS:
-            raise UserError(f"unknown speaker {speaker!r:.60}; known: {', '.join(_SPEAKERS)}")
+            raise UserError(
+                f"unknown speaker {speaker!r:.60}; known: {', '.join(_SPEAKERS)}"
+            )
         turns.append({"role": _SPEAKERS[speaker], "content": turn["text"]})
     return turns
 
@@ -177,7 +218,9 @@ def _mtrag_rewrite(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     `generation_tasks/reference.jsonl`.
     """
     key = identifier(raw.record, "_id")
-    task = _records(path.parent.parent.parent / "generation_tasks" / "reference.jsonl", "task_id").get(key)
+    task = _records(
+        path.parent.parent.parent / "generation_tasks" / "reference.jsonl", "task_id"
+    ).get(key)
     if task is None:
         raise UnusableError("a question without a generation task")
     row = PublicRow.of("mtrag", task)
@@ -217,14 +260,18 @@ def _ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     row = PublicRow.of("ragtruth", raw.record)
     source = _records(path.parent / "source_info.jsonl", "source_id").get(row["source"])
     if source is None:
-        raise UserError(f"no source {raw.record['source_id']!r:.60} in source_info.jsonl")
+        raise UserError(
+            f"no source {raw.record['source_id']!r:.60} in source_info.jsonl"
+        )
     if text(source, "task_type") != "QA":
         raise UnusableError(f"a response of {source['task_type']:.40}")
     if row["quality"] != "good":
         raise UnusableError(f"a response of quality {row['quality']:.40}")
     info, said = value(source, "source_info"), row["response"]
     if not isinstance(info, Mapping):
-        raise UserError(f"'source_info' of a question must be an object, not {info!r:.60}")
+        raise UserError(
+            f"'source_info' of a question must be an object, not {info!r:.60}"
+        )
     wrong: list[tuple[int, int]] = []
     for label in row["labels"]:
         start, end = label["start"], label["end"]
@@ -232,7 +279,11 @@ def _ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             raise UserError("a label needs 'start' and 'end', whole numbers")
         wrong.append((start, end))
     judged = [
-        {"begin": begin, "end": end, "label": GRADES[any(a < end and begin < b for a, b in wrong)]}
+        {
+            "begin": begin,
+            "end": end,
+            "label": GRADES[any(a < end and begin < b for a, b in wrong)],
+        }
         for begin, end in sentences(said, rules)
     ]
     if not judged:
@@ -242,7 +293,10 @@ def _ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         "id": f"ragtruth-{row['id']}",
         "dataset": "ragtruth",
         "part": row["part"],
-        "conversation": [*_user(text(info, "question")), {"role": "assistant", "content": said}],
+        "conversation": [
+            *_user(text(info, "question")),
+            {"role": "assistant", "content": said},
+        ],
         "documents": [
             {"doc_id": f"d{number}", "title": "", "text": piece.strip()}
             for number, piece in zip(pieces[1::2], pieces[2::2], strict=True)
@@ -293,15 +347,23 @@ def _alce(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     yield {
         "id": f"alce-{raw.key}",
         "dataset": "alce",
-        "conversation": [*_user(row["question"]), {"role": "assistant", "content": said}],
+        "conversation": [
+            *_user(row["question"]),
+            {"role": "assistant", "content": said},
+        ],
         "documents": documents,
         "citations": [
-            _citation(span, documents[number - 1], 0, len(documents[number - 1]["text"])) for span, number in cited
+            _citation(
+                span, documents[number - 1], 0, len(documents[number - 1]["text"])
+            )
+            for span, number in cited
         ],
     }
 
 
-def _citation(span: tuple[int, int], document: Mapping[str, str], begin: int, end: int) -> BenchmarkRow:
+def _citation(
+    span: tuple[int, int], document: Mapping[str, str], begin: int, end: int
+) -> BenchmarkRow:
     response = {"response_begin": span[0], "response_end": span[1]}
     return response | {"doc_id": document["doc_id"], "doc_begin": begin, "doc_end": end}
 
@@ -328,13 +390,18 @@ def _longbench(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             snippet = cited["text"].strip()
             at = document["text"].find(snippet)
             if statement and snippet and at >= 0:
-                citations.append(_citation((begin, len(said)), document, at, at + len(snippet)))
+                citations.append(
+                    _citation((begin, len(said)), document, at, at + len(snippet))
+                )
     if not said:
         raise UnusableError("an empty answer")
     yield {
         "id": f"longbench-{row['id']}",
         "dataset": row["dataset"],
-        "conversation": [*_user(row["question"]), {"role": "assistant", "content": said}],
+        "conversation": [
+            *_user(row["question"]),
+            {"role": "assistant", "content": said},
+        ],
         "documents": [document],
         "citations": citations,
     }
@@ -352,28 +419,76 @@ def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             asked = PublicRow.of("choices", raw.record)
             names = [option["label"] for option in asked["options"]]
             right = names.index(key) if key in names else -1
-            found = asked["stem"], [option["text"] for option in asked["options"]], right
+            found = (
+                asked["stem"],
+                [option["text"] for option in asked["options"]],
+                right,
+            )
         case {"goal": question, "sol1": one, "sol2": two, "label": right}:
             found = question, [one, two], right
-        case {"context": context, "question": question, "answerA": a, "answerB": b, "answerC": c, "label": right}:
-            found = f"{context} {question}", [a, b, c], int(right) - 1 if str(right).isdigit() else -1
-        case {"question": question, "opa": a, "opb": b, "opc": c, "opd": d, "cop": right}:
+        case {
+            "context": context,
+            "question": question,
+            "answerA": a,
+            "answerB": b,
+            "answerC": c,
+            "label": right,
+        }:
+            found = (
+                f"{context} {question}",
+                [a, b, c],
+                int(right) - 1 if str(right).isdigit() else -1,
+            )
+        case {
+            "question": question,
+            "opa": a,
+            "opb": b,
+            "opc": c,
+            "opd": d,
+            "cop": right,
+        }:
             found = question, [a, b, c, d], right
         case {"startphrase": question, "ending1": one, "ending2": two, "labels": right}:
             found = question, [one, two], right
-        case {"inputs": question, "multiple_choice_targets": [*options], "multiple_choice_scores": [*scores]}:
+        case {
+            "inputs": question,
+            "multiple_choice_targets": [*options],
+            "multiple_choice_scores": [*scores],
+        }:
             found = question, options, scores.index(1) if scores.count(1) == 1 else -1
-        case {"question_propmt": question, "candidate_answers": [*options], "correct_answer_idx": right}:
+        case {
+            "question_propmt": question,
+            "candidate_answers": [*options],
+            "correct_answer_idx": right,
+        }:
             found = question, options, right
-        case {"dialogue": [*said], "question": question, "choice": [*options], "answer": answer}:
-            found = "\n".join(map(str, [*said, question])), options, options.index(answer) if answer in options else -1
+        case {
+            "dialogue": [*said],
+            "question": question,
+            "choice": [*options],
+            "answer": answer,
+        }:
+            found = (
+                "\n".join(map(str, [*said, question])),
+                options,
+                options.index(answer) if answer in options else -1,
+            )
         case _:
-            raise UserError(f"no multiple choice in a row with {', '.join(map(repr, list(raw.record)[:12]))}")
+            raise UserError(
+                f"no multiple choice in a row with {', '.join(map(repr, list(raw.record)[:12]))}"
+            )
     question, options, right = found
-    if type(right) is not int or not 0 <= right < min(len(options), len(ascii_uppercase)):
+    if type(right) is not int or not 0 <= right < min(
+        len(options), len(ascii_uppercase)
+    ):
         raise UnusableError("a question without one right option")
     name = path.name.partition(".")[0]
-    row = {"id": f"{name}-{raw.key}", "dataset": name, "question": question, "options": options}
+    row = {
+        "id": f"{name}-{raw.key}",
+        "dataset": name,
+        "question": question,
+        "options": options,
+    }
     yield row | {"label": ascii_uppercase[right]}
 
 
@@ -387,7 +502,10 @@ def _run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     if "contains" not in scored:
         raise UnusableError("an answer that `contains` does not score")
     with _traced():
-        score, right = trace["nodes"][trace["best"]]["path_score"], scored["contains"][0] == 1.0
+        score, right = (
+            trace["nodes"][trace["best"]]["path_score"],
+            scored["contains"][0] == 1.0,
+        )
     yield row | {"answer": raw.record["text"], "score": score, "right": right}
 
 
@@ -400,7 +518,10 @@ def _answers(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     yield row | {
         "conversation": [*row["conversation"], {"role": "assistant", "content": said}],
         "label_level": "sentence",
-        "sentences": [{"begin": begin, "end": end, "label": "NA"} for begin, end in sentences(said, rules)],
+        "sentences": [
+            {"begin": begin, "end": end, "label": "NA"}
+            for begin, end in sentences(said, rules)
+        ],
     }
 
 
@@ -410,8 +531,13 @@ def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], BenchmarkRow]
         raise UnusableError("an item without an answer")
     with _traced():
         trace = raw.record["trace"]
-        passages = {p["id"]: p for decision in trace["decisions"] for p in decision["passages"]}
-        documents = [{"doc_id": key, "title": p["title"], "text": p["text"]} for key, p in passages.items()]
+        passages = {
+            p["id"]: p for decision in trace["decisions"] for p in decision["passages"]
+        }
+        documents = [
+            {"doc_id": key, "title": p["title"], "text": p["text"]}
+            for key, p in passages.items()
+        ]
         asked = _user(trace["question"])
     row = {"id": identifier(raw.record, "id"), "dataset": path.name.partition(".")[0]}
     return trace, row | {"conversation": asked, "documents": documents}
@@ -422,7 +548,9 @@ def _traced() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, IndexError) as error:
-        raise UserError(f"no trace of an answer ({error!r:.60}); run with --traces") from error
+        raise UserError(
+            f"no trace of an answer ({error!r:.60}); run with --traces"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,30 +580,48 @@ def parse(given: str) -> tuple[str, Path]:
     """`FORMAT=FILE`, such as `squad2=dev-v2.0.json`, of a format in `BENCHMARKS`."""
     name, equals, path = given.partition("=")
     if not (equals and path):
-        raise UserError(f"{given!r:.80}: write FORMAT=FILE, such as squad2=dev-v2.0.json")
+        raise UserError(
+            f"{given!r:.80}: write FORMAT=FILE, such as squad2=dev-v2.0.json"
+        )
     if name.strip() not in BENCHMARKS:
         raise UserError(f"unknown format {name!r:.60}; known: {', '.join(BENCHMARKS)}")
     return name.strip(), Path(path)
 
 
-def write_rows(given: Sequence[tuple[str, Path]], out: Path, part: str, label: Labelling = UNLABELLED) -> list[str]:
+def write_rows(
+    given: Sequence[tuple[str, Path]],
+    out: Path,
+    part: str,
+    label: Labelling = UNLABELLED,
+) -> list[str]:
     """Write files that `selfrag eval intrinsics` and `selfrag train adapter` read, one for each intrinsic.
 
     Returns a line for each file that was read: its rows, and what was left out and why.
     """
     said: list[str] = []
     if label.judge is None and "answers" in dict(given):
-        raise UserError("answers of a run have no labels; give a judge with --judge, such as nli:MODEL")
+        raise UserError(
+            "answers of a run have no labels; give a judge with --judge, such as nli:MODEL"
+        )
     for intrinsic in dict.fromkeys(BENCHMARKS[name].intrinsic for name, _ in given):
         target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
         if target.exists():
-            raise UserError(f"{target} is there already; delete it, or give another folder")
-        rows = _told([one for one in given if BENCHMARKS[one[0]].intrinsic == intrinsic], part, target, said)
+            raise UserError(
+                f"{target} is there already; delete it, or give another folder"
+            )
+        rows = _told(
+            [one for one in given if BENCHMARKS[one[0]].intrinsic == intrinsic],
+            part,
+            target,
+            said,
+        )
         write_jsonl(target, label(intrinsic, rows, said))
     return said
 
 
-def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]) -> Iterator[BenchmarkRow]:
+def _told(
+    given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]
+) -> Iterator[BenchmarkRow]:
     """Yield the rows of some files; what was read is said in `said`."""
     seen: set[str] = set()
     for name, path in given:
@@ -483,22 +629,32 @@ def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list
         before = len(seen)
         for row in read_benchmark(BENCHMARKS[name], path, part, skipped):
             if row["id"] in seen:
-                raise UserError(f"{path}: id {row['id']!r:.80} occurs twice; name each file once")
+                raise UserError(
+                    f"{path}: id {row['id']!r:.80} occurs twice; name each file once"
+                )
             seen.add(row["id"])
             yield row
-        left = "; ".join(f"{reason}: {number}" for reason, number in skipped.most_common())
+        left = "; ".join(
+            f"{reason}: {number}" for reason, number in skipped.most_common()
+        )
         if len(seen) == before:
             raise UserError(f"{path}: no row for {name}; {left or 'check the format'}")
-        said.append(f"{name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}")
+        said.append(
+            f"{name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}"
+        )
 
 
-def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]) -> Iterator[BenchmarkRow]:
+def read_benchmark(
+    form: Benchmark, path: Path, part: str, skipped: Counter[str]
+) -> Iterator[BenchmarkRow]:
     """Rows of one file in the schema of its intrinsic, each of them checked.
 
     The file is JSON, JSON lines or Parquet, of MMLU also CSV. Where records name a split, the part `dev` takes `test`,
     too. `skipped` counts the records that give no row, by reason, while rows are taken.
     """
-    check: Callable[[BenchmarkRow], object] = parse_row if form.intrinsic == "uncertainty" else parser(form.intrinsic)
+    check: Callable[[BenchmarkRow], object] = (
+        parse_row if form.intrinsic == "uncertainty" else parser(form.intrinsic)
+    )
     for raw in _csv(path) if path.suffix == ".csv" else raw_rows(path, form.split):
         with raw.blamed():
             try:
@@ -521,5 +677,12 @@ def _csv(path: Path) -> Iterator[RawRow]:
             raise UserError(f"{place}: not a question, its options and a letter")
         question, *options, right = fields
         yield RawRow(
-            place, str(number), {"question": question, "subject": subject, "choices": options, "answer": right}
+            place,
+            str(number),
+            {
+                "question": question,
+                "subject": subject,
+                "choices": options,
+                "answer": right,
+            },
         )

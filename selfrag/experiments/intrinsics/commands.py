@@ -20,14 +20,28 @@ def rows(
             metavar="FORMAT=FILE",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the rows, for `selfrag eval intrinsics --data`")],
-    part: Annotated[Literal["dev", "train"], typer.Option(help="rows to measure on, or to train on")] = "dev",
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="folder of the rows, for `selfrag eval intrinsics --data`",
+        ),
+    ],
+    part: Annotated[
+        Literal["dev", "train"], typer.Option(help="rows to measure on, or to train on")
+    ] = "dev",
     judge: Annotated[
-        str | None, typer.Option(help="judge of entailment that labels the sentences of answers, such as nli:MODEL")
+        str | None,
+        typer.Option(
+            help="judge of entailment that labels the sentences of answers, such as nli:MODEL"
+        ),
     ] = None,
     check: Annotated[
         str | None,
-        typer.Option(help="leave out rows of answerability whose label this chat model, MODEL@URL, does not give"),
+        typer.Option(
+            help="leave out rows of answerability whose label this chat model, MODEL@URL, does not give"
+        ),
     ] = None,
 ) -> None:
     """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
@@ -35,7 +49,10 @@ def rows(
     from selfrag.experiments.intrinsics.subjects import prompted
     from selfrag.intrinsics.named import open_judge
 
-    label = Labelling(None if judge is None else open_judge(judge), None if check is None else prompted(check))
+    label = Labelling(
+        None if judge is None else open_judge(judge),
+        None if check is None else prompted(check),
+    )
     for line in write_rows([parse(one) for one in given], out, part, label):
         typer.echo(printable(line))
 
@@ -43,10 +60,16 @@ def rows(
 def intrinsics(
     data: Annotated[Path, typer.Option(help="folder with the rows of the intrinsics")],
     model: Annotated[
-        str, typer.Option(help="the adapters' base: demo, a folder with a checkpoint, or a hub name")
+        str,
+        typer.Option(
+            help="the adapters' base: demo, a folder with a checkpoint, or a hub name"
+        ),
     ] = "demo",
     adapters: Annotated[
-        Path | None, typer.Option(help="folder with a subfolder for each adapter; by default the demo's adapters")
+        Path | None,
+        typer.Option(
+            help="folder with a subfolder for each adapter; by default the demo's adapters"
+        ),
     ] = None,
     corpus: Annotated[
         Path | None,
@@ -56,12 +79,25 @@ def intrinsics(
         ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="measure this intrinsic only; repeatable; flows are off by default")
+        list[str] | None,
+        typer.Option(
+            help="measure this intrinsic only; repeatable; flows are off by default"
+        ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm or transformers; by default the best one installed")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="most rows of each intrinsic")] = None,
-    flows: Annotated[int, typer.Option(min=2, help="number of questions for flows")] = 60,
-    shots: Annotated[int, typer.Option(min=0, help="examples of the prompted baseline; 0 leaves it out")] = 3,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vllm or transformers; by default the best one installed"),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="most rows of each intrinsic")
+    ] = None,
+    flows: Annotated[
+        int, typer.Option(min=2, help="number of questions for flows")
+    ] = 60,
+    shots: Annotated[
+        int,
+        typer.Option(min=0, help="examples of the prompted baseline; 0 leaves it out"),
+    ] = 3,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,10 +105,16 @@ def intrinsics(
         ),
     ] = None,
     dialect: Annotated[
-        str | None, typer.Option(help="prompts of the adapters, such as granite-3.2; needed for published ones")
+        str | None,
+        typer.Option(
+            help="prompts of the adapters, such as granite-3.2; needed for published ones"
+        ),
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="judge of entailment for citations and answers, such as true or nli:MODEL")
+        str | None,
+        typer.Option(
+            help="judge of entailment for citations and answers, such as true or nli:MODEL"
+        ),
     ] = None,
     grader: Annotated[
         str | None,
@@ -82,17 +124,29 @@ def intrinsics(
     ] = None,
     rival: Annotated[
         str | None,
-        typer.Option(help="measure another model by prompts, too: MODEL@URL of an endpoint, or a checkpoint"),
+        typer.Option(
+            help="measure another model by prompts, too: MODEL@URL of an endpoint, or a checkpoint"
+        ),
     ] = None,
     index: Annotated[
-        str | None, typer.Option(help="search this index instead of --corpus by words; with the ids of the judgments")
+        str | None,
+        typer.Option(
+            help="search this index instead of --corpus by words; with the ids of the judgments"
+        ),
     ] = None,
     answers: Annotated[
-        int, typer.Option(min=0, help="write answers after rewrites to so many questions (tables 5 to 7)")
+        int,
+        typer.Option(
+            min=0,
+            help="write answers after rewrites to so many questions (tables 5 to 7)",
+        ),
     ] = 0,
     seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="folder of the report, figures, items and diagram"
+        ),
     ] = None,
 ) -> None:
     """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""

@@ -38,7 +38,9 @@ class QueryCollection:
     """A corpus with judged queries."""
 
     passages: Mapping[str, Passage]  # by id
-    queries: Mapping[str, tuple[str, tuple[str, ...]]]  # id -> text and short answers, of one split
+    queries: Mapping[
+        str, tuple[str, tuple[str, ...]]
+    ]  # id -> text and short answers, of one split
     relevant: Mapping[str, frozenset[str]]  # id of a query -> ids of its passages
 
 
@@ -46,7 +48,9 @@ def read_collection(folder: Path, split: str) -> QueryCollection:
     """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`."""
     passages = read_passages(folder)
     read = read_jsonl(folder / "queries.jsonl", _query)
-    queries = {name: (text, answers) for name, part, text, answers in read if part == split}
+    queries = {
+        name: (text, answers) for name, part, text, answers in read if part == split
+    }
     return QueryCollection(passages, queries, read_qrels(folder / "qrels.tsv"))
 
 
@@ -55,7 +59,9 @@ def read_qrels(path: Path) -> dict[str, frozenset[str]]:
     relevant: dict[str, set[str]] = {}
     for number, fields in enumerate(csv_lines(path, "excel-tab")[1:], 2):
         if len(fields) != 3:
-            raise UserError(f"{path}:{number}: not query, passage and score; fix this line")
+            raise UserError(
+                f"{path}:{number}: not query, passage and score; fix this line"
+            )
         if fields[2].strip() != "0":
             relevant.setdefault(fields[0], set()).add(fields[1])
     return {query: frozenset(passages) for query, passages in relevant.items()}
@@ -75,10 +81,14 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
     for path in (corpus, corpus / "wiki-mix.jsonl.gz", corpus / "corpus.jsonl"):
         if path.is_file():
             return {passage.id: passage for passage in read_jsonl(path, _passage)}
-    raise UserError(f"{corpus} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv")
+    raise UserError(
+        f"{corpus} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv"
+    )
 
 
-def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None) -> list[JudgedTurn]:
+def judged_turns(
+    rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None
+) -> list[JudgedTurn]:
     """Return rows of rewrites of which a relevant passage is known, and is among `passages` where those are given."""
     judged = []
     for row in rows:
@@ -86,14 +96,22 @@ def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] |
         if known:
             gold = row.text or ""
             standalone = same_question(row.state.query or "", gold)
-            judged.append(JudgedTurn(row.id, row.state, gold, known, standalone, row.answers))
+            judged.append(
+                JudgedTurn(row.id, row.state, gold, known, standalone, row.answers)
+            )
     return judged
 
 
 def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
     """Return the questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
     return [
-        JudgedTurn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
+        JudgedTurn(
+            row.id,
+            replace(row.state, passages=()),
+            row.state.query or "",
+            frozenset(),
+            False,
+        )
         for row in rows
         if row.source == "mtrag/unanswerable"
     ]
@@ -104,17 +122,30 @@ def turns(collection: QueryCollection) -> list[JudgedTurn]:
     made: list[JudgedTurn] = []
     openings: list[str] = []
     for key, (text, answers) in sorted(collection.queries.items()):
-        relevant = collection.relevant.get(key, frozenset()) & collection.passages.keys()
-        titles = [title_in(text, collection.passages[name].title) for name in sorted(relevant)]
+        relevant = (
+            collection.relevant.get(key, frozenset()) & collection.passages.keys()
+        )
+        titles = [
+            title_in(text, collection.passages[name].title) for name in sorted(relevant)
+        ]
         title = next(filter(None, titles), "")
         if not title:
             continue
         opening = f"Tell me about {title}."
-        dependent = (Message("user", opening), Message("user", with_pronoun(text, title)))
-        made.append(JudgedTurn(key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers))
+        dependent = (
+            Message("user", opening),
+            Message("user", with_pronoun(text, title)),
+        )
+        made.append(
+            JudgedTurn(
+                key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers
+            )
+        )
         if openings and openings[-1] != opening:
             alone = (Message("user", openings[-1]), Message("user", text))
-            made.append(JudgedTurn(key, JudgeInput(alone), text, relevant, True, answers))
+            made.append(
+                JudgedTurn(key, JudgeInput(alone), text, relevant, True, answers)
+            )
         openings.append(opening)
     return made
 
@@ -124,7 +155,9 @@ def title_in(question: str, title: str) -> str:
     if title.rstrip().endswith(")"):
         title = title.partition("(")[0]
     title = title.strip()
-    if len(title) < _SHORT or not re.search(rf"(?<!\w){re.escape(title)}(?!\w)", question, re.IGNORECASE):
+    if len(title) < _SHORT or not re.search(
+        rf"(?<!\w){re.escape(title)}(?!\w)", question, re.IGNORECASE
+    ):
         return ""
     return title
 
@@ -132,12 +165,21 @@ def title_in(question: str, title: str) -> str:
 def with_pronoun(question: str, title: str) -> str:
     """Return the question with its title (and an article before it) as a pronoun."""
     pattern = rf"(?<!\w)(?:the\s+)?{re.escape(title)}(?!\w)('s)?"
-    return re.sub(pattern, lambda m: "its" if m.group(1) else PRONOUN, question, flags=re.IGNORECASE)
+    return re.sub(
+        pattern,
+        lambda m: "its" if m.group(1) else PRONOUN,
+        question,
+        flags=re.IGNORECASE,
+    )
 
 
 def _passage(record: dict[str, Any]) -> Passage:
     try:
-        return Passage(record["_id"] if "_id" in record else record["id"], record["text"], record.get("title") or "")
+        return Passage(
+            record["_id"] if "_id" in record else record["id"],
+            record["text"],
+            record.get("title") or "",
+        )
     except KeyError as error:
         raise UserError(f"a passage lacks {error}") from error
 
@@ -145,7 +187,12 @@ def _passage(record: dict[str, Any]) -> Passage:
 def _query(record: dict[str, Any]) -> tuple[str, str, str, tuple[str, ...]]:
     if not isinstance(record.get("id"), str) or not isinstance(record.get("text"), str):
         raise UserError("a query has 'id' and 'text'")
-    return record["id"], str(record.get("split")), record["text"], tuple(map(str, record.get("answers") or []))
+    return (
+        record["id"],
+        str(record.get("split")),
+        record["text"],
+        tuple(map(str, record.get("answers") or [])),
+    )
 
 
 def sample(turns: Sequence[JudgedTurn], limit: int | None) -> list[JudgedTurn]:
@@ -168,17 +215,27 @@ class PassageSearch:
         self._bm25s, self._passages = bm25s, list(passages)
         self._index = bm25s.BM25(k1=1.2, b=0.75)
         texts = [f"{passage.title} {passage.text}" for passage in self._passages]
-        self._index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+        self._index.index(
+            bm25s.tokenize(texts, stopwords="en", show_progress=False),
+            show_progress=False,
+        )
 
     def __call__(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """Return up to `k` passages for each query, best first."""
         if not queries:
             return []
-        tokens = self._bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
+        tokens = self._bm25s.tokenize(
+            list(queries), stopwords="en", show_progress=False
+        )
         most = min(k, len(self._passages))
         places, scores = self._index.retrieve(tokens, k=most, show_progress=False)
         hits = []
         for row, values in zip(places, scores, strict=True):
             pairs = zip(row, values, strict=True)
-            hits.append([self._passages[int(place)].with_score(float(score)) for place, score in pairs])
+            hits.append(
+                [
+                    self._passages[int(place)].with_score(float(score))
+                    for place, score in pairs
+                ]
+            )
         return hits

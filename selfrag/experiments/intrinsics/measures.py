@@ -40,8 +40,20 @@ from selfrag.evaluation.metrics.classification import (
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
-from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
-from selfrag.experiments.report_tables import MeasuredSection, ReportTable, percent, published_cells, share
+from selfrag.experiments.intrinsics.subjects import (
+    ALONE,
+    PUBLISHED,
+    Beside,
+    Subject,
+    ask,
+)
+from selfrag.experiments.report_tables import (
+    MeasuredSection,
+    ReportTable,
+    percent,
+    published_cells,
+    share,
+)
 from selfrag.intrinsics.catalog import find
 from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import last_query, merged
@@ -57,10 +69,24 @@ from selfrag.training.intrinsics.certainty import (
     confidences,
     of_other_data_sets,
 )
-from selfrag.training.intrinsics.rows import WORSE, IntrinsicRow, badness, gold_of, without_evidence
+from selfrag.training.intrinsics.rows import (
+    WORSE,
+    IntrinsicRow,
+    badness,
+    gold_of,
+    without_evidence,
+)
 
 ANSWERABILITY_PART = "answerability"
-_CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")
+_CLASSES = (
+    "unans. P",
+    "unans. R",
+    "unans. F1",
+    "ans. P",
+    "ans. R",
+    "ans. F1",
+    "weighted F1",
+)
 ANSWERABILITY_HEAD = ("system", *_CLASSES, "AUC", "undefined")
 
 
@@ -76,10 +102,16 @@ def area(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Esti
 
 
 def published_table(
-    title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1
+    title: str,
+    head: Sequence[str],
+    systems: Mapping[str, Sequence[float]],
+    digits: int = 1,
 ) -> ReportTable:
     """Return figures of the paper as a table."""
-    rows = tuple((system, *published_cells(*values, digits=digits)) for system, values in systems.items())
+    rows = tuple(
+        (system, *published_cells(*values, digits=digits))
+        for system, values in systems.items()
+    )
     return ReportTable(f"Published: {title}", ("system", *head), rows)
 
 
@@ -96,7 +128,10 @@ def _parts(rows: Sequence[IntrinsicRow]) -> dict[str, Sequence[int]]:
 
 
 def evaluate_answerability(
-    rows: Sequence[IntrinsicRow], subjects: Sequence[Subject], train: Sequence[IntrinsicRow], seed: int
+    rows: Sequence[IntrinsicRow],
+    subjects: Sequence[Subject],
+    train: Sequence[IntrinsicRow],
+    seed: int,
 ) -> MeasuredSection:
     """Measure every subject, and the most frequent label of the training rows."""
     truth = [str(row.label) for row in rows]
@@ -108,21 +143,50 @@ def evaluate_answerability(
     for subject in subjects:
         results = ask(subject, ANSWERABILITY_PART, [row.state for row in rows])
         chances[subject.name] = [result.answerable for result in results]
-        predictions[subject.name] = [None if p is None else labels[p >= 0.5] for p in chances[subject.name]]
+        predictions[subject.name] = [
+            None if p is None else labels[p >= 0.5] for p in chances[subject.name]
+        ]
     tables = []
     figures: dict[str, dict[str, Any]] = {}
     for part, members in _parts(rows).items():
         lines = []
         gold = [truth[place] for place in members]
         for system, said in predictions.items():
-            classes = classification(gold, [said[place] for place in members], labels, seed=seed)
+            classes = classification(
+                gold, [said[place] for place in members], labels, seed=seed
+            )
             known = [chances[system][place] for place in members]
-            auc = area(zip((label == ANSWERABLE for label in gold), known, strict=True), seed)
-            cells = (*_cells(classes.classes[UNANSWERABLE]), *_cells(classes.classes[ANSWERABLE]))
-            lines.append((system, *cells, percent(classes.weighted_f1), share(auc), str(classes.undefined)))
-            figures.setdefault(system, {})[part] = {**classes.as_dict(), "auc": auc.as_dict()}
-        tables.append(ReportTable(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
-    tables += [published_table(name, _CLASSES, systems) for name, systems in PUBLISHED["answerability"].items()]
+            auc = area(
+                zip((label == ANSWERABLE for label in gold), known, strict=True), seed
+            )
+            cells = (
+                *_cells(classes.classes[UNANSWERABLE]),
+                *_cells(classes.classes[ANSWERABLE]),
+            )
+            lines.append(
+                (
+                    system,
+                    *cells,
+                    percent(classes.weighted_f1),
+                    share(auc),
+                    str(classes.undefined),
+                )
+            )
+            figures.setdefault(system, {})[part] = {
+                **classes.as_dict(),
+                "auc": auc.as_dict(),
+            }
+        tables.append(
+            ReportTable(
+                f"Answerability, {part} ({len(members)})",
+                ANSWERABILITY_HEAD,
+                tuple(lines),
+            )
+        )
+    tables += [
+        published_table(name, _CLASSES, systems)
+        for name, systems in PUBLISHED["answerability"].items()
+    ]
     items = []
     for place, row in enumerate(rows):
         item: dict[str, Any] = {"id": row.id, "source": row.source, "truth": row.label}
@@ -133,7 +197,17 @@ def evaluate_answerability(
 
 
 CITATIONS_PART = "citation_generation"
-CITATIONS_HEAD = ("system", "sentence R", "P", "F1", "passage R", "P", "F1", "undefined", "nothing")
+CITATIONS_HEAD = (
+    "system",
+    "sentence R",
+    "P",
+    "F1",
+    "passage R",
+    "P",
+    "F1",
+    "undefined",
+    "nothing",
+)
 
 
 def evaluate_citations(
@@ -156,8 +230,18 @@ def evaluate_citations(
     for name, cite in BASELINES.items():
         requests = [chat.encode(row.state) for row in rows]
         rest = [chat.encode(row.state) for row in gone]
-        silent = [not any(c.sentence == site for c in cite(r)) for r in rest for site in range(len(r.sites))]
-        systems[name] = _CitedRows(requests, _citations_gold(rows, requests), list(map(cite, requests)), 0, silent)
+        silent = [
+            not any(c.sentence == site for c in cite(r))
+            for r in rest
+            for site in range(len(r.sites))
+        ]
+        systems[name] = _CitedRows(
+            requests,
+            _citations_gold(rows, requests),
+            list(map(cite, requests)),
+            0,
+            silent,
+        )
     for subject in subjects:
         systems[subject.name] = _ask_citations(subject, rows, gone)
     # 2. figures against the annotated citations
@@ -166,17 +250,27 @@ def evaluate_citations(
         cells: list[str] = []
         values: dict[str, Any] = {}
         for level, pairs_of in (("sentence", by_sentence), ("passage", by_passage)):
-            pairs = pair_figures(list(map(pairs_of, asked.gold)), list(map(pairs_of, asked.cited)), seed=seed)
+            pairs = pair_figures(
+                list(map(pairs_of, asked.gold)),
+                list(map(pairs_of, asked.cited)),
+                seed=seed,
+            )
             cells += map(percent, (pairs.recall, pairs.precision, pairs.f1))
             values[level] = plain(pairs)
         nothing = mean(map(float, asked.silent), seed=seed)
         lines.append((system, *cells, str(asked.undefined), percent(nothing)))
-        figures[system] = {**values, "undefined": asked.undefined, "nothing": nothing.as_dict()}
+        figures[system] = {
+            **values,
+            "undefined": asked.undefined,
+            "nothing": nothing.as_dict(),
+        }
     annotated = systems["first sentence"]
     items = []
     for place, row in enumerate(rows):
         item: dict[str, Any] = {"id": row.id, "gold": annotated.gold[place]}
-        items.append(item | {system: asked.cited[place] for system, asked in systems.items()})
+        items.append(
+            item | {system: asked.cited[place] for system, asked in systems.items()}
+        )
     own = ReportTable(
         f"Citations against annotated ones ({len(rows)} responses)",
         CITATIONS_HEAD,
@@ -189,51 +283,88 @@ def evaluate_citations(
     )
     # 3. figures by a judge of entailment and by a grader
     judged: list[ReportTable] = []
-    measured = {"the rows themselves": replace(annotated, cited=annotated.gold), **systems}
-    for name, measure in {"entailment": _passages_by(beside.entails), "grades": _snippets_by(beside.grader)}.items():
+    measured = {
+        "the rows themselves": replace(annotated, cited=annotated.gold),
+        **systems,
+    }
+    for name, measure in {
+        "entailment": _passages_by(beside.entails),
+        "grades": _snippets_by(beside.grader),
+    }.items():
         if measure is not None:
-            scored = {system: measure(rows, asked) for system, asked in measured.items()}
+            scored = {
+                system: measure(rows, asked) for system, asked in measured.items()
+            }
             tables, by_system = _by_judge(name, rows, scored, seed)
             judged += tables
             for system, of_parts in by_system.items():
                 figures.setdefault(system, {})[name] = of_parts
-    alce = published_table("Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"])
-    f1 = {system: [task[2] for task in tasks] for system, tasks in PUBLISHED["citations_longbench"].items()}
-    long = published_table("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
-    return MeasuredSection(CITATIONS_PART, (own, *judged, alce, long), figures, tuple(items))
+    alce = published_table(
+        "Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"]
+    )
+    f1 = {
+        system: [task[2] for task in tasks]
+        for system, tasks in PUBLISHED["citations_longbench"].items()
+    }
+    long = published_table(
+        "Table 13, LongBench-Cite, F1",
+        ("Chat", "MultifieldQA", "HotpotQA", "GovReport"),
+        f1,
+    )
+    return MeasuredSection(
+        CITATIONS_PART, (own, *judged, alce, long), figures, tuple(items)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _CitedRows:
     """What one system cites."""
 
-    requests: Sequence[ModelRequest]  # one a row, with its sentences as the system's dialect splits them
+    requests: Sequence[
+        ModelRequest
+    ]  # one a row, with its sentences as the system's dialect splits them
     gold: Sequence[Sequence[Cited]]  # annotated citations of each row
     cited: Sequence[Sequence[Cited]]  # by the system, of each row
     undefined: int  # sentences that were not judged
-    silent: Sequence[bool]  # of each sentence whose evidence was cut out, whether nothing is cited for it
+    silent: Sequence[
+        bool
+    ]  # of each sentence whose evidence was cut out, whether nothing is cited for it
 
 
-def _ask_citations(subject: Subject, rows: Sequence[IntrinsicRow], gone: Sequence[IntrinsicRow]) -> _CitedRows:
+def _ask_citations(
+    subject: Subject, rows: Sequence[IntrinsicRow], gone: Sequence[IntrinsicRow]
+) -> _CitedRows:
     """Ask a subject for citations of rows, and of those rows whose evidence is gone."""
     codec = subject.codec(CITATIONS_PART)  # a dialect splits sentences in its own way
     requests = [codec.encode(row.state) for row in rows]
     cited, undefined = [], 0
-    for reflection, request in zip(subject.ask(CITATIONS_PART, [row.state for row in rows]), requests, strict=True):
+    for reflection, request in zip(
+        subject.ask(CITATIONS_PART, [row.state for row in rows]), requests, strict=True
+    ):
         cited.append(_cited(reflection, request))
-        judged = [finding.judgment is not None for finding in reflection.findings] or [False] * len(request.sites)
+        judged = [finding.judgment is not None for finding in reflection.findings] or [
+            False
+        ] * len(request.sites)
         undefined += judged.count(False)
     silent: list[bool] = []
     rest = [codec.encode(row.state) for row in gone]
-    for reflection, request in zip(subject.ask(CITATIONS_PART, [row.state for row in gone]), rest, strict=True):
+    for reflection, request in zip(
+        subject.ask(CITATIONS_PART, [row.state for row in gone]), rest, strict=True
+    ):
         citing = {citation.sentence for citation in _cited(reflection, request)}
         known = [finding.judgment is not None for finding in reflection.findings]
         sites = range(len(request.sites))
-        silent += [site not in citing and site < len(known) and known[site] for site in sites]
-    return _CitedRows(requests, _citations_gold(rows, requests), cited, undefined, silent)
+        silent += [
+            site not in citing and site < len(known) and known[site] for site in sites
+        ]
+    return _CitedRows(
+        requests, _citations_gold(rows, requests), cited, undefined, silent
+    )
 
 
-CitationMeasure: TypeAlias = Callable[[Sequence[IntrinsicRow], _CitedRows], list[Cites | None]]
+CitationMeasure: TypeAlias = Callable[
+    [Sequence[IntrinsicRow], _CitedRows], list[Cites | None]
+]
 """Figures of each row, of what a system cites for it."""
 JUDGED = {
     "entailment": "F1 of the two means, as Table 12; a citation of a sentence counts as one of its passage",
@@ -253,7 +384,8 @@ def _snippets_by(grader: Grader | None) -> CitationMeasure | None:
     if grader is None:
         return None
     return lambda rows, asked: grader.cites(
-        [row.state.query or "" for row in rows], _cited_claims(asked, whole_passages=False)
+        [row.state.query or "" for row in rows],
+        _cited_claims(asked, whole_passages=False),
     )
 
 
@@ -263,10 +395,18 @@ def _cited_claims(asked: _CitedRows, *, whole_passages: bool) -> list[list[Cited
     for request, cited in zip(asked.requests, asked.cited, strict=True):
         of_row = []
         for number, site in enumerate(request.sites):
-            sources = [request.sources[citation.evidence] for citation in cited if citation.sentence == number]
+            sources = [
+                request.sources[citation.evidence]
+                for citation in cited
+                if citation.sentence == number
+            ]
             texts: dict[str, None] = {}
             for span in merged(request.state, sources):
-                text = premise(request.state.passages[span.passage or 0]) if whole_passages else span.text
+                text = (
+                    premise(request.state.passages[span.passage or 0])
+                    if whole_passages
+                    else span.text
+                )
                 texts[text] = None
             of_row.append(CitedClaim(site.text, tuple(texts)))
         claims.append(of_row)
@@ -274,28 +414,59 @@ def _cited_claims(asked: _CitedRows, *, whole_passages: bool) -> list[list[Cited
 
 
 def _by_judge(
-    name: str, rows: Sequence[IntrinsicRow], scored: Mapping[str, Sequence[Cites | None]], seed: int
+    name: str,
+    rows: Sequence[IntrinsicRow],
+    scored: Mapping[str, Sequence[Cites | None]],
+    seed: int,
 ) -> tuple[list[ReportTable], dict[str, Any]]:
     """Return the tables of a judge in `JUDGED`, and figures by system and data set."""
     tables, figures = [], dict[str, Any]()
     for part, members in _parts(rows).items():
         lines = []
         for system, every in scored.items():
-            known = [cites_ for cites_ in map(every.__getitem__, members) if cites_ is not None]
+            known = [
+                cites_
+                for cites_ in map(every.__getitem__, members)
+                if cites_ is not None
+            ]
             recall = mean([cites_.recall for cites_ in known], seed=seed)
             precision = mean([cites_.precision for cites_ in known], seed=seed)
             f1 = mean([cites_.f1 for cites_ in known], seed=seed)
             if name != "grades":
-                f1 = replace(f1, value=harmonic(recall.value, precision.value), low=math.nan, high=math.nan)
-            lines.append((system, *map(percent, (recall, precision, f1)), str(len(members) - len(known))))
-            values = {"recall": recall.as_dict(), "precision": precision.as_dict(), "f1": f1.value if known else None}
+                f1 = replace(
+                    f1,
+                    value=harmonic(recall.value, precision.value),
+                    low=math.nan,
+                    high=math.nan,
+                )
+            lines.append(
+                (
+                    system,
+                    *map(percent, (recall, precision, f1)),
+                    str(len(members) - len(known)),
+                )
+            )
+            values = {
+                "recall": recall.as_dict(),
+                "precision": precision.as_dict(),
+                "f1": f1.value if known else None,
+            }
             figures.setdefault(system, {})[part] = values
         head = ("system", "recall", "precision", "F1", "undefined")
-        tables.append(ReportTable(f"Citations by {name}, {part} ({len(members)})", head, tuple(lines), (JUDGED[name],)))
+        tables.append(
+            ReportTable(
+                f"Citations by {name}, {part} ({len(members)})",
+                head,
+                tuple(lines),
+                (JUDGED[name],),
+            )
+        )
     return tables, figures
 
 
-def _citations_gold(rows: Sequence[IntrinsicRow], requests: Sequence[ModelRequest]) -> list[list[Cited]]:
+def _citations_gold(
+    rows: Sequence[IntrinsicRow], requests: Sequence[ModelRequest]
+) -> list[list[Cited]]:
     gold = []
     for row, request in zip(rows, requests, strict=True):
         citations = []
@@ -312,14 +483,20 @@ def _cited(reflection: Reflection, request: ModelRequest) -> list[Cited]:
         for citation in finding.citations:
             span = citation.site
             for number, source in enumerate(request.sources):
-                if source.passage == span.passage and span.begin <= source.begin and source.end <= span.end:
+                if (
+                    source.passage == span.passage
+                    and span.begin <= source.begin
+                    and source.end <= span.end
+                ):
                     cited.append(_pair(request, site, number))
     return cited
 
 
 def _first(request: ModelRequest) -> list[Cited]:
     """Cite the first source for each sentence."""
-    return [_pair(request, site, 0) for site in range(len(request.sites)) if request.sources]
+    return [
+        _pair(request, site, 0) for site in range(len(request.sites)) if request.sources
+    ]
 
 
 def _lexical(request: ModelRequest) -> list[Cited]:
@@ -346,11 +523,24 @@ def _pair(request: ModelRequest, site: int, number: int) -> Cited:
 
 
 HALLUCINATION_PART = "hallucination_detection"
-HALLUCINATION_HEAD = ("system", "P", "R", "F1", "kept", "AUC", "sentences: accuracy", "macro-F1", "undefined")
+HALLUCINATION_HEAD = (
+    "system",
+    "P",
+    "R",
+    "F1",
+    "kept",
+    "AUC",
+    "sentences: accuracy",
+    "macro-F1",
+    "undefined",
+)
 
 
 def evaluate_hallucination(
-    rows: Sequence[IntrinsicRow], subjects: Sequence[Subject], train: Sequence[IntrinsicRow], seed: int
+    rows: Sequence[IntrinsicRow],
+    subjects: Sequence[Subject],
+    train: Sequence[IntrinsicRow],
+    seed: int,
 ) -> MeasuredSection:
     """Measure every subject, and the most frequent label of the training rows.
 
@@ -358,32 +548,51 @@ def evaluate_hallucination(
     It is flagged if the most probable label of one sentence lies below 0.1, which is `unfaithful`.
     """
     worst = list(map(_worst, rows))
-    frequent = Counter(_grade(label) for row in train or rows for _, label in row.spans or ())
+    frequent = Counter(
+        _grade(label) for row in train or rows for _, label in row.spans or ()
+    )
     common = max(WORSE, key=lambda name: frequent[name])
     gold = _sentence_labels(rows, find(HALLUCINATION_PART).chat)
-    majority = [_Said(common == WORSE[-1], 0.5, [common] * len(labels), labels) for labels in gold]
+    majority = [
+        _Said(common == WORSE[-1], 0.5, [common] * len(labels), labels)
+        for labels in gold
+    ]
     said = {"majority": majority}
-    items: list[dict[str, Any]] = [{"id": row.id, "worst": label} for row, label in zip(rows, worst, strict=True)]
+    items: list[dict[str, Any]] = [
+        {"id": row.id, "worst": label} for row, label in zip(rows, worst, strict=True)
+    ]
     for subject in subjects:
         results = ask(subject, HALLUCINATION_PART, [row.state for row in rows])
         golds = _sentence_labels(rows, subject.codec(HALLUCINATION_PART))
         said[subject.name] = []
         for item, result, labels in zip(items, results, golds, strict=True):
             grades = [_grade(sentence.label) for sentence in result.sentences]
-            said[subject.name].append(_Said(result.is_hallucinated, result.lowest, grades, labels))
-            item[subject.name] = {"flagged": result.is_hallucinated, "lowest": result.lowest, "labels": grades}
+            said[subject.name].append(
+                _Said(result.is_hallucinated, result.lowest, grades, labels)
+            )
+            item[subject.name] = {
+                "flagged": result.is_hallucinated,
+                "lowest": result.lowest,
+                "labels": grades,
+            }
     figures: dict[str, Any] = {}
     tables = []
     for part, members in _parts(rows).items():
         truth = [worst[place] in ("partial", "unfaithful") for place in members]
         lines = []
         for system, every in said.items():
-            line, values = _hallucination_line(system, truth, [every[place] for place in members], seed)
+            line, values = _hallucination_line(
+                system, truth, [every[place] for place in members], seed
+            )
             lines.append(line)
-            figures.setdefault(system, {}).update(values if part == "all rows" else {part: values})
+            figures.setdefault(system, {}).update(
+                values if part == "all rows" else {part: values}
+            )
         tables.append(
             ReportTable(
-                f"Hallucinated responses, {part} ({sum(truth)} of {len(truth)})", HALLUCINATION_HEAD, tuple(lines)
+                f"Hallucinated responses, {part} ({sum(truth)} of {len(truth)})",
+                HALLUCINATION_HEAD,
+                tuple(lines),
             )
         )
     known = sum(len(labels) - labels.count(None) for labels in gold)
@@ -393,7 +602,9 @@ def evaluate_hallucination(
         f"Sentences: those whose own label is known, {known} of them",
     )
     tables[0] = replace(tables[0], notes=notes)
-    paper = published_table("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"])
+    paper = published_table(
+        "Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"]
+    )
     return MeasuredSection(HALLUCINATION_PART, (*tables, paper), figures, tuple(items))
 
 
@@ -412,9 +623,13 @@ def _grade(label: str | None) -> str | None:
     return None if label is None else in_set(FAITHFULNESS, label)
 
 
-def _sentence_labels(rows: Sequence[IntrinsicRow], codec: Codec) -> list[list[str | None]]:
+def _sentence_labels(
+    rows: Sequence[IntrinsicRow], codec: Codec
+) -> list[list[str | None]]:
     """Return the grades of the sentences of each row, as the codec splits them."""
-    return [list(map(_grade, gold_of(row, codec.encode(row.state)).labels)) for row in rows]
+    return [
+        list(map(_grade, gold_of(row, codec.encode(row.state)).labels)) for row in rows
+    ]
 
 
 def _worst(row: IntrinsicRow) -> str:
@@ -446,15 +661,30 @@ def _hallucination_line(
         percent(sentences.macro_f1),
         str(responses.undefined),
     )
-    return line, {"responses": responses.as_dict(), "auc": auc.as_dict(), "sentences": sentences.as_dict()}
+    return line, {
+        "responses": responses.as_dict(),
+        "auc": auc.as_dict(),
+        "sentences": sentences.as_dict(),
+    }
 
 
 UNCERTAINTY_PART = "uncertainty"
-UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adaptive bins", "Brier", "AUC", "undefined")
+UNCERTAINTY_HEAD = (
+    "system",
+    "ECE of the decile",
+    "of the expectation",
+    "adaptive bins",
+    "Brier",
+    "AUC",
+    "undefined",
+)
 
 
 def evaluate_certainty(
-    answers: Sequence[OwnAnswer], subjects: Sequence[Subject], share_right: float | None, seed: int
+    answers: Sequence[OwnAnswer],
+    subjects: Sequence[Subject],
+    share_right: float | None,
+    seed: int,
 ) -> MeasuredSection:
     """Measure every subject on the base model's own answers, after the answer and before it, in all and by data set.
 
@@ -465,7 +695,10 @@ def evaluate_certainty(
     constant = sum(right) / len(right) if share_right is None else share_right
     chosen = [answer for answer in answers if isinstance(answer, ChoiceAnswer)]
     pairs = zip(answers, confidences(answers).tolist(), strict=True)
-    own = [confidence if isinstance(answer, ChoiceAnswer) else None for answer, confidence in pairs]
+    own = [
+        confidence if isinstance(answer, ChoiceAnswer) else None
+        for answer, confidence in pairs
+    ]
     base = {
         "base: probability of its answer": own,
         "base: calibrated on the other data sets": of_other_data_sets(answers),
@@ -488,17 +721,32 @@ def evaluate_certainty(
         states = [answer.state(after=moment == "after") for answer in answers]
         for subject in subjects:
             results = ask(subject, UNCERTAINTY_PART, states)
-            systems[subject.name] = [r.decile for r in results], [r.certainty for r in results]
+            systems[subject.name] = (
+                [r.decile for r in results],
+                [r.certainty for r in results],
+            )
             for item, result in zip(items, results, strict=True):
                 item[f"{subject.name}, {moment}"] = result.certainty
         for system, (deciles, certainties) in systems.items():
-            line, measured, bins = _certainty_line(system, right, deciles, certainties, seed)
+            line, measured, bins = _certainty_line(
+                system, right, deciles, certainties, seed
+            )
             lines.append(line)
             by_set = _by_data_set(answers, right, deciles, seed)
-            figures.setdefault(system, {})[moment] = {**measured, "ece_by_data_set": by_set}
+            figures.setdefault(system, {})[moment] = {
+                **measured,
+                "ece_by_data_set": by_set,
+            }
             if len(by_set) > 1:
                 worst = max(by_set, key=lambda name: by_set[name])
-                sets.append((system, f"{fmean(by_set.values()):.3f}", f"{by_set[worst]:.3f}", worst))
+                sets.append(
+                    (
+                        system,
+                        f"{fmean(by_set.values()):.3f}",
+                        f"{by_set[worst]:.3f}",
+                        worst,
+                    )
+                )
             if moment == "after":
                 diagrams[system] = bins
         accuracy = 100 * sum(right) / len(right)
@@ -506,21 +754,37 @@ def evaluate_certainty(
         tables.append(ReportTable(title, UNCERTAINTY_HEAD, tuple(lines)))
         if sets:
             title = f"Calibration by data set, {moment} the answer ({len({a.dataset for a in answers})} sets)"
-            tables.append(ReportTable(title, ("system", "mean ECE", "largest", "of"), tuple(sets)))
-    paper = published_table("MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3)
-    notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
+            tables.append(
+                ReportTable(title, ("system", "mean ECE", "largest", "of"), tuple(sets))
+            )
+    paper = published_table(
+        "MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3
+    )
+    notes = (
+        "AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",
+    )
     tables[0] = replace(tables[0], notes=notes)
-    adapted = [subject for subject in subjects if subject.adapters.get(UNCERTAINTY_PART)]
+    adapted = [
+        subject for subject in subjects if subject.adapters.get(UNCERTAINTY_PART)
+    ]
     if adapted and chosen:
-        shown, accuracies = _accuracy([answer.question for answer in chosen], adapted, seed)
+        shown, accuracies = _accuracy(
+            [answer.question for answer in chosen], adapted, seed
+        )
         tables.append(shown)
         for system, accuracy_of in accuracies.items():
             figures.setdefault(system, {})["accuracy"] = accuracy_of
-    return MeasuredSection(UNCERTAINTY_PART, (*tables, paper), figures, tuple(items), diagrams)
+    return MeasuredSection(
+        UNCERTAINTY_PART, (*tables, paper), figures, tuple(items), diagrams
+    )
 
 
 def _certainty_line(
-    system: str, right: Sequence[float], deciles: Sequence[float | None], certainties: Sequence[float | None], seed: int
+    system: str,
+    right: Sequence[float],
+    deciles: Sequence[float | None],
+    certainties: Sequence[float | None],
+    seed: int,
 ) -> tuple[tuple[str, ...], dict[str, Any], tuple[Bin, ...]]:
     truth, expected, middle = list[float](), list[float](), list[float]()
     for hit, decile, certainty in zip(right, deciles, certainties, strict=True):
@@ -539,18 +803,28 @@ def _certainty_line(
         "auc": area(zip(truth, expected, strict=True), seed),
     }
     values = {**plain(figures), "undefined": undefined}
-    return (system, *map(share, figures.values()), str(undefined)), values, reliability(expected, truth)
+    return (
+        (system, *map(share, figures.values()), str(undefined)),
+        values,
+        reliability(expected, truth),
+    )
 
 
 def _by_data_set(
-    answers: Sequence[OwnAnswer], right: Sequence[float], deciles: Sequence[float | None], seed: int
+    answers: Sequence[OwnAnswer],
+    right: Sequence[float],
+    deciles: Sequence[float | None],
+    seed: int,
 ) -> dict[str, float]:
     """Return the expected calibration error of each data set that has a defined certainty (section 3.2)."""
     members: dict[str, list[tuple[float, float]]] = {}
     for answer, truth, decile in zip(answers, right, deciles, strict=True):
         if decile is not None:
             members.setdefault(answer.dataset, []).append((decile, truth))
-    return {name: calibration_error(*zip(*pairs, strict=True), seed=seed).value for name, pairs in members.items()}
+    return {
+        name: calibration_error(*zip(*pairs, strict=True), seed=seed).value
+        for name, pairs in members.items()
+    }
 
 
 def _accuracy(
@@ -559,7 +833,9 @@ def _accuracy(
     """Measure how often a model chooses the right letter, with an adapter in place and without (section 3.2)."""
     systems = {"without an adapter": _letters(questions, adapted[0], None)}
     for subject in adapted:
-        systems[f"with {subject.name}"] = _letters(questions, subject, subject.adapters[UNCERTAINTY_PART])
+        systems[f"with {subject.name}"] = _letters(
+            questions, subject, subject.adapters[UNCERTAINTY_PART]
+        )
     names = sorted({question.dataset for question in questions})
     lines, figures = [], {}
     for system, hits in systems.items():
@@ -569,13 +845,22 @@ def _accuracy(
                 by_set[question.dataset].append(hit)
         over_sets = mean(map(fmean, filter(None, by_set.values())), seed=seed)
         accuracy = mean(hits, seed=seed)
-        lines.append((system, percent(accuracy), percent(over_sets), str(hits.count(None))))
-        figures[system] = {"questions": accuracy.as_dict(), "data sets": over_sets.as_dict()}
+        lines.append(
+            (system, percent(accuracy), percent(over_sets), str(hits.count(None)))
+        )
+        figures[system] = {
+            "questions": accuracy.as_dict(),
+            "data sets": over_sets.as_dict(),
+        }
     title = f"Zero-shot accuracy by letters ({len(questions)} questions, {len(names)} data sets)"
-    return ReportTable(title, ("model", "of questions", "mean of data sets", "undefined"), tuple(lines)), figures
+    return ReportTable(
+        title, ("model", "of questions", "mean of data sets", "undefined"), tuple(lines)
+    ), figures
 
 
-def _letters(questions: Sequence[ChoiceQuestion], subject: Subject, adapter: str | None) -> list[float | None]:
+def _letters(
+    questions: Sequence[ChoiceQuestion], subject: Subject, adapter: str | None
+) -> list[float | None]:
     """Return whether the most probable letter is the right one; None where it could not be asked."""
     requests = [replace(_lettered(question), adapter=adapter) for question in questions]
     replies: list[Completion | Failed] = []
@@ -593,4 +878,8 @@ def _hit(question: ChoiceQuestion, reply: Completion | Failed) -> float | None:
 
 def _lettered(question: ChoiceQuestion) -> ModelRequest:
     state = JudgeInput((Message("user", question.prompt),))
-    return ModelRequest(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))
+    return ModelRequest(
+        state,
+        ChatPrompt(state.messages),
+        slots=(Slot(tuple(question.letters), last_query(state)),),
+    )

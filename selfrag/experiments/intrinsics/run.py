@@ -29,7 +29,13 @@ from selfrag.experiments.intrinsics.conversations import (
     turns,
     unanswerable_turns,
 )
-from selfrag.experiments.intrinsics.flows import FLOWS_PART, REWRITE_PART, Writing, evaluate_flows, evaluate_rewrite
+from selfrag.experiments.intrinsics.flows import (
+    FLOWS_PART,
+    REWRITE_PART,
+    Writing,
+    evaluate_flows,
+    evaluate_rewrite,
+)
 from selfrag.experiments.intrinsics.measures import (
     ANSWERABILITY_PART,
     CITATIONS_PART,
@@ -61,7 +67,12 @@ from selfrag.judges.prompted import PromptedJudge
 from selfrag.loading import load_retriever
 from selfrag.training.intrinsics.certainty import OwnAnswer, own_answers, read_questions
 from selfrag.training.intrinsics.job import teachable
-from selfrag.training.intrinsics.rows import STEMS, IntrinsicRow, find_file, read_labelled
+from selfrag.training.intrinsics.rows import (
+    STEMS,
+    IntrinsicRow,
+    find_file,
+    read_labelled,
+)
 from selfrag.training.settings import ADAPTER, RUN
 
 T = TypeVar("T")
@@ -71,7 +82,14 @@ LABELLED: Mapping[str, Callable[..., MeasuredSection]] = {
 }
 ROWS = (*LABELLED, CITATIONS_PART, REWRITE_PART)
 """What is measured on labelled rows."""
-PARTS = (REWRITE_PART, UNCERTAINTY_PART, HALLUCINATION_PART, ANSWERABILITY_PART, CITATIONS_PART, FLOWS_PART)
+PARTS = (
+    REWRITE_PART,
+    UNCERTAINTY_PART,
+    HALLUCINATION_PART,
+    ANSWERABILITY_PART,
+    CITATIONS_PART,
+    FLOWS_PART,
+)
 """What can be measured: the five intrinsics and the flows."""
 ANSWER_TOKENS = 64
 """Longest answer of a flow."""
@@ -98,52 +116,101 @@ class MeasurementSettings:
     seed: int = 0  # of samples and intervals
     # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
     dialect: str | None = None
-    judge: str | None = None  # of entailment, for citations and answers, as `open_judge`; None leaves it out
-    grader: str | None = None  # a chat model that grades citations and answers, as `load_grader`; None leaves it out
-    rival: str | None = None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
+    judge: str | None = (
+        None  # of entailment, for citations and answers, as `open_judge`; None leaves it out
+    )
+    grader: str | None = (
+        None  # a chat model that grades citations and answers, as `load_grader`; None leaves it out
+    )
+    rival: str | None = (
+        None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
+    )
     # searched in place of `corpus` by words, as `load_retriever`; its passages have the ids of the judgments
     index: str | None = None
     answers: int = 0  # questions that are answered after rewrites
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
-            raise UserError(f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}")
+            raise UserError(
+                f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}"
+            )
         for name in self.judges:
             checked(name)
         if self.dialect is not None and self.dialect not in dialects():
-            raise UserError(f"unknown dialect {self.dialect!r:.60}; known: {', '.join(dialects())}")
+            raise UserError(
+                f"unknown dialect {self.dialect!r:.60}; known: {', '.join(dialects())}"
+            )
         for name, least in (("limit", 1), ("flows", 1), ("shots", 0), ("answers", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: give a number of at least {least}")
         searching = (REWRITE_PART, FLOWS_PART)
         answering = (CITATIONS_PART, *searching)
-        of = {"judge": answering, "grader": answering, "rival": ROWS, "corpus": searching, "index": searching}
+        of = {
+            "judge": answering,
+            "grader": answering,
+            "rival": ROWS,
+            "corpus": searching,
+            "index": searching,
+        }
         for name, parts in {**of, "answers": (REWRITE_PART,)}.items():
             if getattr(self, name) and not set(parts) & set(self.parts):
-                raise UserError(f"--{name} is for {', '.join(parts)}; measure one of them, or leave it out")
-        if self.corpus is None and self.index is None and (FLOWS_PART in self.parts or self.answers):
-            raise UserError(f"{'flows' if FLOWS_PART in self.parts else 'answers'} search: give --corpus FOLDER")
+                raise UserError(
+                    f"--{name} is for {', '.join(parts)}; measure one of them, or leave it out"
+                )
+        if (
+            self.corpus is None
+            and self.index is None
+            and (FLOWS_PART in self.parts or self.answers)
+        ):
+            raise UserError(
+                f"{'flows' if FLOWS_PART in self.parts else 'answers'} search: give --corpus FOLDER"
+            )
 
 
-def evaluate(settings: MeasurementSettings, out: Path | None = None) -> list[MeasuredSection]:
+def evaluate(
+    settings: MeasurementSettings, out: Path | None = None
+) -> list[MeasuredSection]:
     """Measure, and write `report.md`, `figures.json`, `items.json` and `reliability.png` into `out` after each part."""
     if out is not None and UNCERTAINTY_PART in settings.parts:
         require("matplotlib", extra="eval")  # for the plot at the end
     sections: list[MeasuredSection] = []
-    rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in ROWS}
-    adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
-    followups = _followups(settings) if {REWRITE_PART, FLOWS_PART} & set(settings.parts) else ([], None)
+    rows = {
+        name: _rows(settings, name, "dev") for name in settings.parts if name in ROWS
+    }
+    adapters = (
+        found_adapters(settings.adapters) if settings.adapters is not None else None
+    )
+    followups = (
+        _followups(settings)
+        if {REWRITE_PART, FLOWS_PART} & set(settings.parts)
+        else ([], None)
+    )
     grader = None if settings.grader is None else load_grader(settings.grader)
     rival = None if settings.rival is None else prompted(settings.rival, "rival ")
     beside = Beside(_judge(settings, out), grader, rival)
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
-            Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters, dialect=settings.dialect)
+            Library.from_pretrained(
+                settings.model,
+                engine=settings.engine,
+                adapters=adapters,
+                dialect=settings.dialect,
+            )
         )
         for name in settings.parts:
-            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups, beside))
+            sections.append(
+                _part(
+                    name,
+                    settings,
+                    library,
+                    rows.get(name, []),
+                    answers,
+                    followups,
+                    beside,
+                )
+            )
             if out is not None:
                 write(settings, sections, out, library)
     return sections
@@ -158,7 +225,9 @@ def found_adapters(folder: Path) -> dict[str, Path]:
             if (option / "adapter_config.json").is_file():
                 adapters[name] = option
     if not adapters:
-        raise UserError(f"{folder} holds no adapter; give the folder that training wrote to")
+        raise UserError(
+            f"{folder} holds no adapter; give the folder that training wrote to"
+        )
     return adapters
 
 
@@ -186,7 +255,9 @@ def _part(
         writing = None
         if settings.answers:
             judge = _subjects(FLOWS_PART, settings, library, [])[0]
-            writing = Writing(_writer(settings, library), engine, judge, settings.answers)
+            writing = Writing(
+                _writer(settings, library), engine, judge, settings.answers
+            )
         judged = [one for one in found if one.relevant]
         return evaluate_rewrite(rows, judged, search, subjects, seed, writing, beside)
     if name == UNCERTAINTY_PART:
@@ -207,29 +278,62 @@ def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
 
     tokenizer = load_tokenizer(resolve_model(settings.model))
     try:
-        prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+        prompting = Prompting(
+            HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)
+        )
     except VocabularyError:
-        return ChatWriter(library.executor, max_tokens=ANSWER_TOKENS, without_evidence="write")
-    decoding = Decoding(mode="always", max_segments=1, segment_tokens=ANSWER_TOKENS, without_evidence="write")
+        return ChatWriter(
+            library.executor, max_tokens=ANSWER_TOKENS, without_evidence="write"
+        )
+    decoding = Decoding(
+        mode="always",
+        max_segments=1,
+        segment_tokens=ANSWER_TOKENS,
+        without_evidence="write",
+    )
     return SelfRAGWriter(prompting, decoding)
 
 
 def _subjects(
-    name: str, settings: MeasurementSettings, library: Library, train: Sequence[IntrinsicRow]
+    name: str,
+    settings: MeasurementSettings,
+    library: Library,
+    train: Sequence[IntrinsicRow],
 ) -> list[Subject]:
     if name == FLOWS_PART:
-        kinds = (Answerability, HallucinationDetection)  # what judges in flows where nobody chose
+        kinds = (
+            Answerability,
+            HallucinationDetection,
+        )  # what judges in flows where nobody chose
         chosen = {kind.name: library.get(kind).by for kind in kinds}
-        judges = {kind: judge for kind, judge in chosen.items() if not isinstance(judge, PromptedJudge)}
-        return [Subject(ADAPTED, library.executor, library.adapters, judges=judges, dialect=library.dialect)]
+        judges = {
+            kind: judge
+            for kind, judge in chosen.items()
+            if not isinstance(judge, PromptedJudge)
+        }
+        return [
+            Subject(
+                ADAPTED,
+                library.executor,
+                library.adapters,
+                judges=judges,
+                dialect=library.dialect,
+            )
+        ]
     plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
     subjects: list[Subject] = []
     for choice in settings.judges or JUDGES:
         if choice == "prompt":
             subjects.append(plain)
             if settings.shots and train:
-                shots = worked(train, teachable(name), settings.shots, seed=settings.seed)
-                subjects.append(replace(plain, name=PROMPTED, executor=FewShot(plain.executor, shots)))
+                shots = worked(
+                    train, teachable(name), settings.shots, seed=settings.seed
+                )
+                subjects.append(
+                    replace(
+                        plain, name=PROMPTED, executor=FewShot(plain.executor, shots)
+                    )
+                )
             continue
         try:
             judge = library.get(find(name), choice).by
@@ -239,7 +343,9 @@ def _subjects(
             continue  # this model or this intrinsic has no such judge
         adapter = judge.adapter if isinstance(judge, PromptedJudge) else None
         adapters = {} if adapter is None else {name: adapter}
-        subjects.append(replace(plain, name=choice, adapters=adapters, judges={name: judge}))
+        subjects.append(
+            replace(plain, name=choice, adapters=adapters, judges={name: judge})
+        )
     return subjects
 
 
@@ -258,7 +364,9 @@ def _answers(settings: MeasurementSettings, out: Path | None) -> list[OwnAnswer]
     with TemporaryDirectory() as scratch:
         kept = (out or Path(scratch)) / "answers.jsonl"
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return own_answers(questions, resolve_model(settings.model), kept, device=device)
+        return own_answers(
+            questions, resolve_model(settings.model), kept, device=device
+        )
 
 
 def _share_right(settings: MeasurementSettings) -> float | None:
@@ -291,7 +399,9 @@ def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
     return remembered(judge, out).entails
 
 
-def _followups(settings: MeasurementSettings) -> tuple[list[JudgedTurn], Retriever | None]:
+def _followups(
+    settings: MeasurementSettings,
+) -> tuple[list[JudgedTurn], Retriever | None]:
     """Questions with known passages, of rows that name them or made from a collection, and what searches for them."""
     if settings.corpus is None and settings.index is None:
         return [], None
@@ -307,7 +417,11 @@ def _followups(settings: MeasurementSettings) -> tuple[list[JudgedTurn], Retriev
                 f"no row of {known or settings.data} names a passage that is there; give a --corpus with judgments"
             )
         asked = find_file(ANSWERABILITY_PART, settings.data, "dev")
-        found += [] if asked is None else unanswerable_turns(read_labelled(asked, ANSWERABILITY_PART))
+        found += (
+            []
+            if asked is None
+            else unanswerable_turns(read_labelled(asked, ANSWERABILITY_PART))
+        )
     else:
         collection = read_collection(settings.corpus, "dev")
         passages, found = collection.passages, sample(turns(collection), settings.limit)
@@ -319,7 +433,9 @@ def _rows(settings: MeasurementSettings, name: str, part: str) -> list[Intrinsic
     if path is None:
         if part == "train":
             return []
-        raise UserError(f"{settings.data} has no {STEMS[name]}_dev.jsonl; give the folder that has it")
+        raise UserError(
+            f"{settings.data} has no {STEMS[name]}_dev.jsonl; give the folder that has it"
+        )
     found = read_labelled(path, name)
     return found if part == "train" else _sampled(found, settings)
 
@@ -331,13 +447,22 @@ def _sampled(rows: Sequence[T], settings: MeasurementSettings) -> list[T]:
     return [rows[place] for place in sorted(places)]
 
 
-def write(settings: MeasurementSettings, sections: Sequence[MeasuredSection], out: Path, library: Library) -> None:
+def write(
+    settings: MeasurementSettings,
+    sections: Sequence[MeasuredSection],
+    out: Path,
+    library: Library,
+) -> None:
     """Write what was measured so far."""
     from selfrag.common.provenance import commit, sha256
     from selfrag.evaluation.metrics.classification import plot_reliability
 
     out.mkdir(parents=True, exist_ok=True)
-    files = {path.name: path for path in (find_file(name, settings.data, "dev") for name in STEMS) if path}
+    files = {
+        path.name: path
+        for path in (find_file(name, settings.data, "dev") for name in STEMS)
+        if path
+    }
     manifest = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -345,14 +470,22 @@ def write(settings: MeasurementSettings, sections: Sequence[MeasuredSection], ou
         "adapters": dict(library.adapters),
         "data": {name: sha256(path) for name, path in sorted(files.items())},
     }
-    texts = {section.name: "\n".join(map(markdown, section.tables)) for section in sections}
+    texts = {
+        section.name: "\n".join(map(markdown, section.tables)) for section in sections
+    }
     for name, text in texts.items():
         write_text(out / f"{name}.md", text)
     write_text(out / "report.md", "\n".join(texts.values()))
     write_json(
-        out / "figures.json", {"manifest": manifest, "figures": {section.name: section.figures for section in sections}}
+        out / "figures.json",
+        {
+            "manifest": manifest,
+            "figures": {section.name: section.figures for section in sections},
+        },
     )
-    write_json(out / "items.json", {section.name: section.items for section in sections})
+    write_json(
+        out / "items.json", {section.name: section.items for section in sections}
+    )
     for section in sections:
         if section.reliability:
             plot_reliability(section.reliability, out / "reliability.png")

@@ -15,7 +15,15 @@ from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.named import chat_model
-from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, Executor, ModelRequest, Teachable
+from selfrag.judges.wire import (
+    DIALECT,
+    ChatPrompt,
+    Codec,
+    Completion,
+    Executor,
+    ModelRequest,
+    Teachable,
+)
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
@@ -37,25 +45,33 @@ class Subject:
     adapters: Mapping[str, str] = field(default_factory=dict)
     # intrinsic -> who judges in place of a codec
     judges: Mapping[str, Judge] = field(default_factory=dict)
-    dialect: str = DIALECT  # of the adapters; what has no adapter is asked in the default dialect
+    dialect: str = (
+        DIALECT  # of the adapters; what has no adapter is asked in the default dialect
+    )
     chunk: int = 64  # states that go to the executor at once
 
     def codec(self, intrinsic: str) -> Codec:
         """Return what asks for an intrinsic."""
-        return codec_of(find(intrinsic), self.dialect if intrinsic in self.adapters else DIALECT)
+        return codec_of(
+            find(intrinsic), self.dialect if intrinsic in self.adapters else DIALECT
+        )
 
     def judge(self, intrinsic: str) -> Capability[Any]:
         """Return the intrinsic as this subject judges it."""
         kind, judge = find(intrinsic), self.judges.get(intrinsic)
         if judge is not None:
             return kind(judge)
-        return kind.on(self.executor, self.codec(intrinsic), self.adapters.get(intrinsic))
+        return kind.on(
+            self.executor, self.codec(intrinsic), self.adapters.get(intrinsic)
+        )
 
     def ask(self, intrinsic: str, states: Sequence[JudgeInput]) -> list[Reflection]:
         """Return one reflection a state, in order; a request that failed is a reflection without findings."""
         judge = self.judge(intrinsic)
         reflections: list[Reflection] = []
-        with Progress(f"{intrinsic}: {self.name}", "row", len(states), quiet=0) as progress:
+        with Progress(
+            f"{intrinsic}: {self.name}", "row", len(states), quiet=0
+        ) as progress:
             for start in range(0, len(states), self.chunk):
                 part = states[start : start + self.chunk]
                 reflections += judge.reflections(part)
@@ -69,7 +85,10 @@ class Subject:
 
 def ask(subject: Subject, intrinsic: str, states: Sequence[JudgeInput]) -> list[Any]:
     """Return the typed results of a subject, one a state."""
-    return [subject.result(intrinsic, reflection) for reflection in subject.ask(intrinsic, states)]
+    return [
+        subject.result(intrinsic, reflection)
+        for reflection in subject.ask(intrinsic, states)
+    ]
 
 
 def prompted(spec: str, kind: str = "") -> Subject:
@@ -102,25 +121,40 @@ class FewShot(Executor):
         """Engine of the executor."""
         return self.executor.engine
 
-    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
         """Ask the executor; a prompt that is rendered by its dialect stays as it is."""
-        return (yield from self.executor.steps([self._shown(request) for request in requests]))
+        return (
+            yield from self.executor.steps(
+                [self._shown(request) for request in requests]
+            )
+        )
 
     def _shown(self, request: ModelRequest) -> ModelRequest:
         prompt = request.prompt
         if not isinstance(prompt, ChatPrompt):
             return request
-        return replace(request, prompt=replace(prompt, messages=(*self.shots, *prompt.messages)))
+        return replace(
+            request, prompt=replace(prompt, messages=(*self.shots, *prompt.messages))
+        )
 
 
-def worked(rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
+def worked(
+    rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: int = 0
+) -> tuple[Message, ...]:
     """Worked examples from the shorter half of training rows, labels in turn."""
 
     def length(state: JudgeInput) -> int:
-        texts = [*(message.content for message in state.messages), *(passage.text for passage in state.passages)]
+        texts = [
+            *(message.content for message in state.messages),
+            *(passage.text for passage in state.passages),
+        ]
         return sum(map(len, texts))
 
-    short = sorted(rows, key=lambda row: (length(row.state), row.id))[: max(count, len(rows) // 2)]
+    short = sorted(rows, key=lambda row: (length(row.state), row.id))[
+        : max(count, len(rows) // 2)
+    ]
     turns: list[Message] = []
     for row in chosen(short, count, seed):
         request = codec.encode(row.state)
@@ -131,5 +165,7 @@ def worked(rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: 
     return tuple(turns)
 
 
-PUBLISHED: Mapping[str, Any] = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
+PUBLISHED: Mapping[str, Any] = tomllib.loads(
+    files(__package__).joinpath("published.toml").read_text(encoding="utf-8")
+)
 """Figures of the paper: what was measured to systems to values, some of them by part or by task."""

@@ -30,7 +30,11 @@ from selfrag.evaluation.runner import on_demand
 from selfrag.evaluation.task_files import nothing_searched
 from selfrag.experiments.report_tables import ReportTable, percent, share
 from selfrag.experiments.self_interpretation.grid import GridCell, Trial
-from selfrag.experiments.self_interpretation.replies import Claim, GridReply, answers_found
+from selfrag.experiments.self_interpretation.replies import (
+    Claim,
+    GridReply,
+    answers_found,
+)
 from selfrag.experiments.self_interpretation.run import (
     Generator,
     GridRun,
@@ -48,7 +52,11 @@ from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.requests import Failed
 from selfrag.runtime import finish
 
-WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = "without-cited", "without-others", "other-order"
+WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = (
+    "without-cited",
+    "without-others",
+    "other-order",
+)
 WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE = "without-followed", "without-other-example"
 CONTROLS = {WITHOUT_CITED: WITHOUT_OTHERS, WITHOUT_FOLLOWED: WITHOUT_OTHER_EXAMPLE}
 """A change that ought to matter, and the same change where it ought not to."""
@@ -94,29 +102,55 @@ def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Tria
     if len(others) < len(credited):
         return "too few others"
     removed = {passage.id for passage in draw.sample(others, len(credited))}
-    return replace(made, passages=tuple(passage for passage in made.passages if passage.id not in removed))
+    return replace(
+        made,
+        passages=tuple(
+            passage for passage in made.passages if passage.id not in removed
+        ),
+    )
 
 
 def run_tests(
-    folder: Path, generator: Generator, patterns: Sequence[str] = (), *, retry_failed: bool = False
+    folder: Path,
+    generator: Generator,
+    patterns: Sequence[str] = (),
+    *,
+    retry_failed: bool = False,
 ) -> Results:
     """Put replies of a run, of cells by patterns of names, to their tests, with the model and engine of the run."""
     run = read_grid(folder)
-    files = [(cell, test, {"test": test}) for cell in run.select(patterns) for test in tests_of(cell)]
+    files = [
+        (cell, test, {"test": test})
+        for cell in run.select(patterns)
+        for test in tests_of(cell)
+    ]
     made = run.identity["generator"]
-    same = replace(generator, layout=made["layout"], max_tokens=made["max_tokens"], template=run.template)
+    same = replace(
+        generator,
+        layout=made["layout"],
+        max_tokens=made["max_tokens"],
+        template=run.template,
+    )
     run = replace(run, identity={**run.identity, "generator": same.identity()})
     options: dict[str, Any] = {"retry_failed": retry_failed, "batch": same.batch}
     with on_demand(same.load) as writer:
-        return record(run, "test", files, partial(_answers, run, writer), NAMES, **options)
+        return record(
+            run, "test", files, partial(_answers, run, writer), NAMES, **options
+        )
 
 
 def _answers(
-    run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, test: str, ids: Sequence[str]
+    run: GridRun,
+    writer: Callable[[], ReplyWriter],
+    cell: GridCell,
+    test: str,
+    ids: Sequence[str],
 ) -> list[Made]:
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
-    changed = [change(test, made, replies[made.item.id], run.questions.seed) for made in trials]
+    changed = [
+        change(test, made, replies[made.item.id], run.questions.seed) for made in trials
+    ]
     asked = [one for one in changed if isinstance(one, Trial)]
     results = iter(writer().write(asked) if asked else ())
     records: list[Made] = []
@@ -124,38 +158,80 @@ def _answers(
         if isinstance(trial, Trial):
             records.append(_answer(run, test, replies[name], trial, next(results)))
         else:
-            records.append(({"id": name, "error": None, "undefined": trial, "scores": dict.fromkeys(NAMES)}, 0))
+            records.append(
+                (
+                    {
+                        "id": name,
+                        "error": None,
+                        "undefined": trial,
+                        "scores": dict.fromkeys(NAMES),
+                    },
+                    0,
+                )
+            )
     return records
 
 
-def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: WrittenReply | Failed) -> Made:
-    base: dict[str, Any] = {"id": before["id"], "undefined": None, "read": [passage.id for passage in made.passages]}
+def _answer(
+    run: GridRun,
+    test: str,
+    before: Mapping[str, Any],
+    made: Trial,
+    result: WrittenReply | Failed,
+) -> Made:
+    base: dict[str, Any] = {
+        "id": before["id"],
+        "undefined": None,
+        "read": [passage.id for passage in made.passages],
+    }
     if isinstance(result, Failed):
-        return base | {"error": printable(result.reason), "scores": dict.fromkeys(NAMES)}, 0
+        return base | {
+            "error": printable(result.reason),
+            "scores": dict.fromkeys(NAMES),
+        }, 0
     text = replace_surrogates(result.text)
     reply = run.read(made, text)
-    found, old = answers_found(made.item, reply.answer), GridReply(before["answer"]).plain
+    found, old = (
+        answers_found(made.item, reply.answer),
+        GridReply(before["answer"]).plain,
+    )
     changed = normalise(old) != normalise(reply.plain)
     claim = before.get("claim") if test == OTHER_ORDER else None
     scores: dict[str, Part | None] = {
         "changed": (float(changed), 1.0),
         "answers_changed": (float(set(found) != set(before["found"])), 1.0),
         "similarity": (token_f1(reply.plain, [old]), 1.0),
-        "as_claimed": None if claim is None else (float(changed == (claim == Claim.CHANGES)), 1.0),
+        "as_claimed": None
+        if claim is None
+        else (float(changed == (claim == Claim.CHANGES)), 1.0),
     }
-    kept = {"text": text, "answer": reply.answer, "found": found, "claim": claim, "usage": dict(result.usage)}
+    kept = {
+        "text": text,
+        "answer": reply.answer,
+        "found": found,
+        "claim": claim,
+        "usage": dict(result.usage),
+    }
     return base | kept | {"error": None, "scores": scores}, result.cached_tokens
 
 
-def effects_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0) -> ReportTable | None:
+def effects_table(
+    run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0
+) -> ReportTable | None:
     """Does the answer change where the explanation says that it rests? None where it was not tested."""
     rows = []
     for prompt, its_cells in cells.items():
         for test, control in CONTROLS.items():
-            tested, controls = _tested(run, its_cells, test), _tested(run, its_cells, control)
+            tested, controls = (
+                _tested(run, its_cells, test),
+                _tested(run, its_cells, control),
+            )
             if not tested:
                 continue
-            changed, answers_changed = list[tuple[str, float]](), list[tuple[str, float]]()  # by question
+            changed, answers_changed = (
+                list[tuple[str, float]](),
+                list[tuple[str, float]](),
+            )  # by question
             undefined: Counter[str] = Counter()
             for key, row in tested.items():
                 if row["undefined"]:
@@ -163,21 +239,49 @@ def effects_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: i
                 before, after = controls.get(key, {}).get("scores", {}), row["scores"]
                 if before.get("changed") and after["changed"]:
                     changed.append((key[1], after["changed"][0] - before["changed"][0]))
-                    answers_changed.append((key[1], after["answers_changed"][0] - before["answers_changed"][0]))
-            shares = [_scored(rows_of_test.values(), "changed", seed) for rows_of_test in (tested, controls)]
+                    answers_changed.append(
+                        (
+                            key[1],
+                            after["answers_changed"][0] - before["answers_changed"][0],
+                        )
+                    )
+            shares = [
+                _scored(rows_of_test.values(), "changed", seed)
+                for rows_of_test in (tested, controls)
+            ]
             difference = _mean(changed, seed)
             shown = map(percent, (*shares, difference, _mean(answers_changed, seed)))
-            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(undefined.items())) or NONE
+            reasons = (
+                ", ".join(
+                    f"{reason} {count}" for reason, count in sorted(undefined.items())
+                )
+                or NONE
+            )
             rows.append((prompt, test, *shown, str(difference.n), reasons))
-    head = ("prompt", "change", "answers changed", "by the control", "difference", "of right answers", "questions")
+    head = (
+        "prompt",
+        "change",
+        "answers changed",
+        "by the control",
+        "difference",
+        "of right answers",
+        "questions",
+    )
     note = (
-        "In percent; the control removes as many that were not named; a faithful explanation has a difference above 0"
+        "In percent; the control removes as many that were not named;"
+        " a faithful explanation has a difference above 0"
     )
     title = "Faithfulness: taking away what was named"
-    return ReportTable(title, (*head, "not testable"), tuple(rows), (note,)) if rows else None
+    return (
+        ReportTable(title, (*head, "not testable"), tuple(rows), (note,))
+        if rows
+        else None
+    )
 
 
-def orders_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0) -> ReportTable | None:
+def orders_table(
+    run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0
+) -> ReportTable | None:
     """Did another order do to the answers what the explanations said? None where it was not tested."""
     rows = []
     for prompt, its_cells in cells.items():
@@ -188,16 +292,43 @@ def orders_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: in
         pairs: dict[str, list[tuple[bool, bool]]] = {}
         for row in tested:
             if row["scores"]["as_claimed"] is not None:
-                verdicts = (row["claim"] == Claim.CHANGES, row["scores"]["changed"][0] > 0)
+                verdicts = (
+                    row["claim"] == Claim.CHANGES,
+                    row["scores"]["changed"][0] > 0,
+                )
                 pairs.setdefault(row["id"], []).append(verdicts)
         said = [str(claims[claim]) for claim in (Claim.SAME, Claim.CHANGES, None)]
-        changed, right = (percent(_scored(tested, name, seed)) for name in ("changed", "as_claimed"))
-        rows.append((prompt, changed, *said, right, share(kappa(list(pairs.values()), seed=seed))))
-    head = ("prompt", "answers changed", "said: same", "said: changes", "said neither", "came true, %", "kappa")
-    return ReportTable("Faithfulness: another order of the contexts", head, tuple(rows)) if rows else None
+        changed, right = (
+            percent(_scored(tested, name, seed)) for name in ("changed", "as_claimed")
+        )
+        rows.append(
+            (
+                prompt,
+                changed,
+                *said,
+                right,
+                share(kappa(list(pairs.values()), seed=seed)),
+            )
+        )
+    head = (
+        "prompt",
+        "answers changed",
+        "said: same",
+        "said: changes",
+        "said neither",
+        "came true, %",
+        "kappa",
+    )
+    return (
+        ReportTable("Faithfulness: another order of the contexts", head, tuple(rows))
+        if rows
+        else None
+    )
 
 
-def _tested(run: GridRun, cells: Sequence[GridCell], test: str) -> dict[tuple[str, str], dict[str, Any]]:
+def _tested(
+    run: GridRun, cells: Sequence[GridCell], test: str
+) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the records of a test by cell and question."""
     tested = {}
     for cell in cells:
@@ -208,7 +339,14 @@ def _tested(run: GridRun, cells: Sequence[GridCell], test: str) -> dict[tuple[st
 
 
 def _scored(rows: Iterable[Mapping[str, Any]], name: str, seed: int) -> Estimate:
-    return _mean(((row["id"], row["scores"][name][0]) for row in rows if row["scores"][name] is not None), seed)
+    return _mean(
+        (
+            (row["id"], row["scores"][name][0])
+            for row in rows
+            if row["scores"][name] is not None
+        ),
+        seed,
+    )
 
 
 def _mean(values: Iterable[tuple[str, float]], seed: int) -> Estimate:
@@ -240,7 +378,9 @@ class _Judges:
         self.engine.close()
 
 
-def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()) -> Results:
+def run_judges(
+    folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()
+) -> Results:
     """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
 
     The intrinsic is the model's adapter where it brings one, else a prompt.
@@ -254,8 +394,13 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     path, remote = resolve_model(model), is_remote(engine)
     shipped = adapters_of((CITATIONS,), model)
     with on_demand(partial(_judges, model, engine)) as judges:
-        loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
-        judge: dict[str, Any] = {"model": model_files(path), "citation": "adapter" if CITATIONS in loaded else "prompt"}
+        loaded = (
+            judges().engine.limits.adapters if remote else shipped
+        )  # a server says what it has
+        judge: dict[str, Any] = {
+            "model": model_files(path),
+            "citation": "adapter" if CITATIONS in loaded else "prompt",
+        }
         if not remote and CITATIONS in shipped:
             judge["adapter"] = model_files(Path(shipped[CITATIONS]))
         files = [(cell, AGREEMENT, {"judge": judge}) for cell in cells]
@@ -267,27 +412,53 @@ def _judges(model: str, engine: str | None) -> _Judges:
     from selfrag.decoding.token_writer import with_tokens
     from selfrag.judges.tokens import TokenJudge
 
-    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine, judges=(CITATIONS,))
-    relevance, support = (TokenJudge(with_tokens(rag.prompting), labels) for labels in (ISREL, ISSUP))
+    rag = SelfRAG.from_pretrained(
+        model, retriever=nothing_searched, engine=engine, judges=(CITATIONS,)
+    )
+    relevance, support = (
+        TokenJudge(with_tokens(rag.prompting), labels) for labels in (ISREL, ISSUP)
+    )
     return _Judges(rag.engine, relevance, support, *rag.judges)
 
 
-def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
+def _verdicts(
+    run: GridRun,
+    judges: Callable[[], _Judges],
+    cell: GridCell,
+    _: str,
+    ids: Sequence[str],
+) -> list[Made]:
     """Return all verdicts on each context of a reply; None for one that was never made."""
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
-    said = {name: "" if replies[name]["error"] else GridReply(replies[name]["answer"]).plain for name in ids}
+    said = {
+        name: "" if replies[name]["error"] else GridReply(replies[name]["answer"]).plain
+        for name in ids
+    }
     answered = [made for made in trials if said[made.item.id]]
 
     def turns(made: Trial, *, with_answer: bool = True) -> tuple[Message, ...]:
         asked = Message("user", made.question)
-        return (asked, Message("assistant", said[made.item.id])) if with_answer else (asked,)
+        return (
+            (asked, Message("assistant", said[made.item.id]))
+            if with_answer
+            else (asked,)
+        )
 
     judge = judges()
-    bare = [JudgeInput(turns(made, with_answer=False), (passage,)) for made in trials for passage in made.passages]
+    bare = [
+        JudgeInput(turns(made, with_answer=False), (passage,))
+        for made in trials
+        for passage in made.passages
+    ]
     isrel = judge.ask(judge.relevance, bare)
-    issup = judge.ask(judge.support, [JudgeInput(turns(made), (one,)) for made in answered for one in made.passages])
-    cited = judge.ask(judge.citation, [JudgeInput(turns(made), made.passages) for made in answered])
+    issup = judge.ask(
+        judge.support,
+        [JudgeInput(turns(made), (one,)) for made in answered for one in made.passages],
+    )
+    cited = judge.ask(
+        judge.citation, [JudgeInput(turns(made), made.passages) for made in answered]
+    )
     records: list[Made] = []
     for made in trials:
         before, has_answer = replies[made.item.id], bool(said[made.item.id])
@@ -304,7 +475,12 @@ def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: GridCell, _: st
             }
             for at, passage in enumerate(made.passages)
         ]
-        base: dict[str, Any] = {"id": made.item.id, "error": None, "scores": {}, "answered": has_answer}
+        base: dict[str, Any] = {
+            "id": made.item.id,
+            "error": None,
+            "scores": {},
+            "answered": has_answer,
+        }
         records.append((base | {"contexts": contexts}, 0))
     return records
 
@@ -313,22 +489,34 @@ def _verdict(reflection: Reflection) -> dict[str, Any] | None:
     judgment = reflection.findings[0].judgment if reflection.findings else None
     if judgment is None or not judgment.defined:
         return None
-    return {"label": judgment.label, "score": judgment.score, "coverage": judgment.coverage}
+    return {
+        "label": judgment.label,
+        "score": judgment.score,
+        "coverage": judgment.coverage,
+    }
 
 
 def _cited(reflection: Reflection) -> set[int] | None:
     """Return the positions of the contexts that the intrinsic cites anywhere; None where no sentence was judged."""
     if not reflection.judgments:
         return None
-    citations = chain.from_iterable(finding.citations for finding in reflection.findings)
-    return {citation.site.passage for citation in citations if citation.site.passage is not None}
+    citations = chain.from_iterable(
+        finding.citations for finding in reflection.findings
+    )
+    return {
+        citation.site.passage
+        for citation in citations
+        if citation.site.passage is not None
+    }
 
 
 JudgedContext = dict[str, Any]
 
 
 def _label(role: str, unfavourable: str) -> Callable[[JudgedContext], bool | None]:
-    return lambda context: None if context[role] is None else context[role]["label"] != unfavourable
+    return lambda context: (
+        None if context[role] is None else context[role]["label"] != unfavourable
+    )
 
 
 VERDICTS: dict[str, Callable[[JudgedContext], bool | None]] = {
@@ -341,7 +529,9 @@ VERDICTS: dict[str, Callable[[JudgedContext], bool | None]] = {
 """Who says yes to a context: IsRel if relevant, IsSup if fully or partly supported. None where nothing was judged."""
 
 
-def agreement_table(run: GridRun, prompt: str, cells: Sequence[GridCell], seed: int = 0) -> ReportTable | None:
+def agreement_table(
+    run: GridRun, prompt: str, cells: Sequence[GridCell], seed: int = 0
+) -> ReportTable | None:
     """Return what replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
 
     Each judge is held against the citations of the answers, and against the relevant contexts.
@@ -350,28 +540,51 @@ def agreement_table(run: GridRun, prompt: str, cells: Sequence[GridCell], seed: 
     for cell in cells:
         for row in run.records(cell, AGREEMENT):
             if row["answered"]:
-                named = ({**context, "in": (cell.name, context["id"])} for context in row["contexts"])
+                named = (
+                    {**context, "in": (cell.name, context["id"])}
+                    for context in row["contexts"]
+                )
                 questions.setdefault(row["id"], []).extend(named)
     if not questions:
         return None
-    rows = tuple(_agreement(judge, list(questions.values()), seed) for judge in VERDICTS)
-    head = ("judge", "contexts", "says yes", "kappa with cited", "AUC of cited", "relevant: P", "R", "F1", "AUC")
+    rows = tuple(
+        _agreement(judge, list(questions.values()), seed) for judge in VERDICTS
+    )
+    head = (
+        "judge",
+        "contexts",
+        "says yes",
+        "kappa with cited",
+        "AUC of cited",
+        "relevant: P",
+        "R",
+        "F1",
+        "AUC",
+    )
     note = "Cited and credited are the reply's own words: in its answer, or in its explanation as well"
     title = f"Agreement with reflection tokens and citation intrinsic, prompt {prompt}"
     return ReportTable(title, head, rows, (note,))
 
 
-def _agreement(judge: str, questions: Sequence[Sequence[JudgedContext]], seed: int) -> tuple[str, ...]:
+def _agreement(
+    judge: str, questions: Sequence[Sequence[JudgedContext]], seed: int
+) -> tuple[str, ...]:
     verdict, role = VERDICTS[judge], judge.lower()
     kept: list[list[JudgedContext]] = []  # of each question the contexts with a verdict
-    pairs: list[list[tuple[bool, bool]]] = []  # of each question verdict and citation of each context
+    pairs: list[
+        list[tuple[bool, bool]]
+    ] = []  # of each question verdict and citation of each context
     relevant, said = list[set[Any]](), list[set[Any]]()
     for contexts in questions:
         judged = [context for context in contexts if verdict(context) is not None]
         if judged:
             kept.append(judged)
-            pairs.append([(bool(verdict(context)), bool(context["cited"])) for context in judged])
-            relevant.append({context["in"] for context in judged if context["relevant"]})
+            pairs.append(
+                [(bool(verdict(context)), bool(context["cited"])) for context in judged]
+            )
+            relevant.append(
+                {context["in"] for context in judged if context["relevant"]}
+            )
             said.append({context["in"] for context in judged if verdict(context)})
     figures = pair_figures(relevant, said, seed=seed)
 
@@ -380,8 +593,12 @@ def _agreement(judge: str, questions: Sequence[Sequence[JudgedContext]], seed: i
             return NONE
         positives, negatives = list[list[float]](), list[list[float]]()
         for contexts in kept:
-            positives.append([context[role]["score"] for context in contexts if context[truth]])
-            negatives.append([context[role]["score"] for context in contexts if not context[truth]])
+            positives.append(
+                [context[role]["score"] for context in contexts if context[truth]]
+            )
+            negatives.append(
+                [context[role]["score"] for context in contexts if not context[truth]]
+            )
         return share(pooled_auc(positives, negatives, seed=seed))
 
     return (

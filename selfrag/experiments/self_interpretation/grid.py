@@ -53,7 +53,9 @@ class Asking:
 
 
 BASIC = Asking("basic", table=2)
-DIRECT = Asking("direct", "Why do you think that this is the answer to the question?", table=3)
+DIRECT = Asking(
+    "direct", "Why do you think that this is the answer to the question?", table=3
+)
 COUNTERFACTUAL = Asking(
     "counterfactual",
     "What would you have answered to the same question if the order of the passages in the prompt was different?",
@@ -85,9 +87,14 @@ class PromptContext:
 _PLAIN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,38}[A-Za-z0-9])?")
 
 
-def contexts_of(passages: Sequence[Passage], words: int | None = None) -> tuple[PromptContext, ...]:
+def contexts_of(
+    passages: Sequence[Passage], words: int | None = None
+) -> tuple[PromptContext, ...]:
     """Passages with distinct ids as contexts, in the same order, each cut after so many words (None: whole)."""
-    return tuple(PromptContext(shown_id(passage.id), " ".join(passage.text.split()[:words])) for passage in passages)
+    return tuple(
+        PromptContext(shown_id(passage.id), " ".join(passage.text.split()[:words]))
+        for passage in passages
+    )
 
 
 def shown_id(passage_id: str) -> str:
@@ -119,17 +126,25 @@ class GridTemplate:
 
     opening: str = "(example)"
     closing: str = "(/example)"
-    always_mentions_examples: bool = False  # also in a prompt that has none, as the table prints it
+    always_mentions_examples: bool = (
+        False  # also in a prompt that has none, as the table prints it
+    )
 
     @classmethod
-    def tagged(cls, opening: str, *, always_mentions_examples: bool = False) -> GridTemplate:
+    def tagged(
+        cls, opening: str, *, always_mentions_examples: bool = False
+    ) -> GridTemplate:
         """Return the template with other tags, such as `<example>`; the closing one gets a slash."""
         if len(opening) < 2 or opening.split() != [opening]:
             raise UserError(f"--tag {opening!r}: give one word, such as <example>")
         return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
 
     def render(
-        self, asked: Asking, question: str, contexts: Sequence[PromptContext], examples: Sequence[Demonstration]
+        self,
+        asked: Asking,
+        question: str,
+        contexts: Sequence[PromptContext],
+        examples: Sequence[Demonstration],
     ) -> str:
         """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
         shown = {"question": question, "contexts": contexts, "examples": examples}
@@ -145,7 +160,11 @@ def _table1() -> jinja2.Template:
 
 
 ORDERS = ("ranked", "top-last", "random", "reversed")
-CUTOFFS, PAPER_ORDERS, PAPER_PROMPTS = (3, 5, 10), ORDERS[:3], ("basic", "direct", "counterfactual")
+CUTOFFS, PAPER_ORDERS, PAPER_PROMPTS = (
+    (3, 5, 10),
+    ORDERS[:3],
+    ("basic", "direct", "counterfactual"),
+)
 MOST_EXAMPLES, TOP = 2, 3
 MOST_PUBLISHED = 100
 """Passages of a question in the file that ALCE publishes."""
@@ -166,11 +185,15 @@ class GridCell:
 
     def __post_init__(self) -> None:
         if self.cutoff < 1 or not 0 <= self.examples <= MOST_EXAMPLES:
-            raise UserError(f"cut-off {self.cutoff}, {self.examples} examples: give at least 1, and 0 to 2")
+            raise UserError(
+                f"cut-off {self.cutoff}, {self.examples} examples: give at least 1, and 0 to 2"
+            )
         if self.order not in ORDERS:
             raise UserError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")
         if self.asked.needs_examples and not self.examples:
-            raise UserError(f"the prompt {self.prompt} asks about examples; give --examples 1 or 2 with it")
+            raise UserError(
+                f"the prompt {self.prompt} asks about examples; give --examples 1 or 2 with it"
+            )
 
     @property
     def asked(self) -> Asking:
@@ -186,7 +209,12 @@ class GridCell:
     def from_dict(cls, values: Any) -> GridCell:
         """Return a cell of plain values."""
         try:
-            return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
+            return cls(
+                int(values["cutoff"]),
+                str(values["order"]),
+                int(values["examples"]),
+                str(values["prompt"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"no cell of a grid: {values!r:.80}") from error
 
@@ -199,14 +227,21 @@ def grid(
 ) -> tuple[GridCell, ...]:
     """Return all combinations, the paper's 81 by default; prompts which begin alike follow each other."""
     strategies = [asking(name) for name in dict.fromkeys(prompts)]
-    combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
+    combined = product(
+        strategies,
+        dict.fromkeys(examples),
+        dict.fromkeys(cutoffs),
+        dict.fromkeys(orders),
+    )
     cells = tuple(
         GridCell(cutoff, order, shots, asked.name)
         for asked, shots, cutoff, order in combined
         if shots or not asked.needs_examples
     )
     if not cells:
-        raise UserError("nothing is left of the grid: the prompt examples needs --examples 1 or 2")
+        raise UserError(
+            "nothing is left of the grid: the prompt examples needs --examples 1 or 2"
+        )
     return cells
 
 
@@ -267,10 +302,14 @@ class Questions:
         """Return what a cell asks of some questions."""
         items = {item.id: item for item in self.items}
         used = self.demonstrations[: cell.examples]
-        examples = tuple(example(one, self.example_contexts, self.words) for one in used)
+        examples = tuple(
+            example(one, self.example_contexts, self.words) for one in used
+        )
 
         def trial(item: Item) -> Trial:
-            shown = arranged(item.passages, cell.cutoff, cell.order, f"{self.seed}:{item.id}")
+            shown = arranged(
+                item.passages, cell.cutoff, cell.order, f"{self.seed}:{item.id}"
+            )
             return Trial(item, cell.asked, shown, examples, self.words)
 
         return [trial(items[one]) for one in ids]
@@ -279,7 +318,11 @@ class Questions:
         """Return what decides every record, for the manifest."""
         text = json.dumps(self._rows(), sort_keys=True, ensure_ascii=True)
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        return {"sha256": hashlib.sha256(text.encode()).hexdigest(), "asked": len(self.items), **settings}
+        return {
+            "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "asked": len(self.items),
+            **settings,
+        }
 
     def write(self, folder: Path) -> None:
         """Write them into a run directory, where they are not there yet."""
@@ -290,7 +333,11 @@ class Questions:
 
     def _rows(self) -> list[dict[str, Any]]:
         roles = {"asked": self.items, "example": self.demonstrations}
-        return [_row(item, role, self.kinds[item.id]) for role, items in roles.items() for item in items]
+        return [
+            _row(item, role, self.kinds[item.id])
+            for role, items in roles.items()
+            for item in items
+        ]
 
 
 _SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
@@ -301,14 +348,23 @@ def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Que
     file, made = folder / FILE, identity["questions"]
     rows = list(read_jsonl(file, lambda row: row))
     try:
-        asked, examples = (tuple(_item(row) for row in rows if row["role"] == role) for role in ("asked", "example"))
+        asked, examples = (
+            tuple(_item(row) for row in rows if row["role"] == role)
+            for role in ("asked", "example")
+        )
         kinds = {row["id"]: row["kind"] for row in rows}
         settings = {name: made[name] for name in _SETTINGS}
-        found = Questions(path, identity["data"], asked, examples, kinds=kinds, **settings)
+        found = Questions(
+            path, identity["data"], asked, examples, kinds=kinds, **settings
+        )
     except (KeyError, TypeError) as error:
-        raise UserError(f"{file}: not the questions of a run ({error}); start it again in another directory") from error
+        raise UserError(
+            f"{file}: not the questions of a run ({error}); start it again in another directory"
+        ) from error
     if found.identity() != dict(made):
-        raise UserError(f"{file} was changed since the run was started; put it back, or start again elsewhere")
+        raise UserError(
+            f"{file} was changed since the run was started; put it back, or start again elsewhere"
+        )
     return found
 
 
@@ -330,32 +386,72 @@ def draw(
     the passages of all that were drawn, as the paper does. `passages` is the largest cut-off.
     """
     encoder = None if pool is None else load_encoder(resolve_encoder(pool))
-    if file.preset is not None:  # whose protocols read fewer passages than a grid may show
-        file = replace(file, preset=file.preset.with_passages(passages if encoder is None else MOST_PUBLISHED))
+    if (
+        file.preset is not None
+    ):  # whose protocols read fewer passages than a grid may show
+        file = replace(
+            file,
+            preset=file.preset.with_passages(
+                passages if encoder is None else MOST_PUBLISHED
+            ),
+        )
     source = Source([file], index=index, found=passages)
     (tasks,) = source.load()
     most = max((len(item.passages) for item in tasks.items), default=0)
     if most < passages and encoder is None:
         said = f"no question has {passages} passages, the most is {most}"
         raise UserError(f"{file.path}: {said}; give --cutoff or --index")
-    own = {} if file.preset else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
+    own = (
+        {}
+        if file.preset
+        else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
+    )
     aside = {name for name, row in own.items() if row.get("split") == "train"}
-    asked, examples, answerable = choose(tasks.items, limit=limit, seed=seed, set_aside=aside)
-    kinds = {item.id: question_type(item, own.get(item.id, {})) for item in (*asked, *examples)}
+    asked, examples, answerable = choose(
+        tasks.items, limit=limit, seed=seed, set_aside=aside
+    )
+    kinds = {
+        item.id: question_type(item, own.get(item.id, {}))
+        for item in (*asked, *examples)
+    }
     published = {"preset": tasks.task.preset} if tasks.task.preset else {}
-    data = {"sha256": tasks.sha256, "rows": tasks.rows, "top": TOP, **published, **source.settings()}
+    data = {
+        "sha256": tasks.sha256,
+        "rows": tasks.rows,
+        "top": TOP,
+        **published,
+        **source.settings(),
+    }
     if encoder is not None:
         data["pool"] = encoder.card.identity() | {"name": encoder.card.name}
         asked, examples = (
             pooled(asked, encoder, passages),
-            tuple(replace(one, passages=one.passages[:example_contexts]) for one in examples),
+            tuple(
+                replace(one, passages=one.passages[:example_contexts])
+                for one in examples
+            ),
         )
     by = relevance if any(item.gold is not None for item in asked) else "answers"
-    return Questions(file.path, data, asked, examples, answerable, kinds, by, seed, example_contexts, words)
+    return Questions(
+        file.path,
+        data,
+        asked,
+        examples,
+        answerable,
+        kinds,
+        by,
+        seed,
+        example_contexts,
+        words,
+    )
 
 
 def choose(
-    items: Sequence[Item], *, limit: int | None = 60, seed: int = 0, set_aside: Collection[str] = ()
+    items: Sequence[Item],
+    *,
+    limit: int | None = 60,
+    seed: int = 0,
+    set_aside: Collection[str] = (),
 ) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
     """Return the questions, two demonstrations, and how many questions could have been asked; the same for every grid.
 
@@ -364,15 +460,26 @@ def choose(
     """
     fit = [item for item in items if relevant(item, item.passages[:TOP], "answers")]
     if not fit:
-        raise UserError(f"no question of which an answer occurs in its top {TOP} passages; check 'answers', 'passages'")
+        raise UserError(
+            f"no question of which an answer occurs in its top {TOP} passages; check 'answers', 'passages'"
+        )
     drawn = random.Random(seed).sample(range(len(fit)), len(fit))  # noqa: S311 - no cryptography
     aside = [i for i in drawn if fit[i].id in set_aside]
-    pool = sorted((aside if len(aside) >= MOST_EXAMPLES else drawn)[:10], key=lambda i: -len(_contained(fit[i], TOP)))
+    pool = sorted(
+        (aside if len(aside) >= MOST_EXAMPLES else drawn)[:10],
+        key=lambda i: -len(_contained(fit[i], TOP)),
+    )
     held = pool[:MOST_EXAMPLES]
     asked = sorted([i for i in drawn if i not in held and i not in aside][:limit])
     if not asked:
-        raise UserError(f"{len(fit)} answerable questions, {len(held)} of them examples: none is left to ask")
-    return tuple(fit[i] for i in asked), tuple(fit[i] for i in held), len(fit) - len(aside)
+        raise UserError(
+            f"{len(fit)} answerable questions, {len(held)} of them examples: none is left to ask"
+        )
+    return (
+        tuple(fit[i] for i in asked),
+        tuple(fit[i] for i in held),
+        len(fit) - len(aside),
+    )
 
 
 def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozenset[str]:
@@ -380,13 +487,17 @@ def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozense
     if by == "gold" and item.gold is not None:
         return frozenset(passage.id for passage in passages if passage.id in item.gold)
     sets = sets_of(item) or ()
-    return frozenset(p.id for p in passages if any(contains_any(p.text, aliases) for aliases in sets))
+    return frozenset(
+        p.id for p in passages if any(contains_any(p.text, aliases) for aliases in sets)
+    )
 
 
 def example(item: Item, contexts: int, words: int | None) -> Demonstration:
     """Return an item as a demonstration: its top passages, and the answers in them, each with its reference."""
     made = contexts_of(item.passages[:contexts], words)
-    said = ", ".join(f"{alias} [{made[at].id}]" for alias, at in _contained(item, contexts))
+    said = ", ".join(
+        f"{alias} [{made[at].id}]" for alias, at in _contained(item, contexts)
+    )
     return Demonstration(item.query or item.instruction, made, f"{said}.")
 
 
@@ -395,12 +506,18 @@ def _contained(item: Item, top: int) -> list[tuple[str, int]]:
     contained = []
     for aliases in sets_of(item) or ():
         pairs = product(enumerate(item.passages[:top]), aliases)
-        places = [(alias, place) for (place, passage), alias in pairs if contains_any(passage.text, (alias,))]
+        places = [
+            (alias, place)
+            for (place, passage), alias in pairs
+            if contains_any(passage.text, (alias,))
+        ]
         contained += places[:1]
     return contained
 
 
-_INTERROGATIVE = re.compile(r"\b(how (?:many|much|long|old|often)|who|whom|whose|which|what|when|where|why|how)\b")
+_INTERROGATIVE = re.compile(
+    r"\b(how (?:many|much|long|old|often)|who|whom|whose|which|what|when|where|why|how)\b"
+)
 
 
 def question_type(item: Item, row: Mapping[str, Any]) -> str:
@@ -408,7 +525,9 @@ def question_type(item: Item, row: Mapping[str, Any]) -> str:
     for key in ("type", "question_type"):
         if isinstance(row.get(key), str) and row[key].strip():
             return str(row[key])
-    first, _, rest = item.id.partition("__")  # as in QAMPARI's `799__wikidata_simple__dev`
+    first, _, rest = item.id.partition(
+        "__"
+    )  # as in QAMPARI's `799__wikidata_simple__dev`
     kind, _, part = rest.rpartition("__")
     if part in ("train", "dev", "test") and first and kind:
         return kind
@@ -435,7 +554,9 @@ def _item(row: Mapping[str, Any]) -> Item:
         row["id"],
         row["instruction"],
         needs_retrieval=None,
-        passages=tuple(Passage(p["id"], p["text"], p["title"], p["score"]) for p in row["passages"]),
+        passages=tuple(
+            Passage(p["id"], p["text"], p["title"], p["score"]) for p in row["passages"]
+        ),
         gold=None if row["gold"] is None else frozenset(row["gold"]),
         answers=tuple(row["answers"]) or None,
         query=row["query"],
@@ -456,7 +577,9 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
             owners.setdefault(_content(passage), (item.id, passage))
             named.setdefault(passage.id, set()).add(_content(passage))
     if len(owners) < k:
-        raise UserError(f"the questions have {len(owners)} different passages, fewer than {k}; give --cutoff")
+        raise UserError(
+            f"the questions have {len(owners)} different passages, fewer than {k}; give --cutoff"
+        )
     pool = []
     for owner, passage in owners.values():
         if len(named[passage.id]) > 1:
@@ -464,7 +587,13 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
         pool.append(passage)
     numbered = [replace(passage, id=str(number)) for number, passage in enumerate(pool)]
     with TemporaryDirectory() as folder:
-        search = index_passages(numbered, Path(folder) / "index", encoder=encoder, kind="flat", language="none")
+        search = index_passages(
+            numbered,
+            Path(folder) / "index",
+            encoder=encoder,
+            kind="flat",
+            language="none",
+        )
         rankings = search([item.query or item.instruction for item in items], k)
     filled = []
     for item, hits in zip(items, rankings, strict=True):

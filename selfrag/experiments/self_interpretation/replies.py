@@ -13,14 +13,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
+from selfrag.evaluation.metrics.answers import (
+    answer_recall,
+    answer_recall_words,
+    sets_of,
+)
 from selfrag.evaluation.metrics.registry import Part, harmonic
 from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.experiments.self_interpretation.grid import LABELS, Trial
 
 _BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
 _HEADING = re.compile(
-    r"^[^\w\n]*(?:explanation|reason(?:ing)?|why|because)\b[^\w\n:]*[:\n]", re.IGNORECASE | re.MULTILINE
+    r"^[^\w\n]*(?:explanation|reason(?:ing)?|why|because)\b[^\w\n:]*[:\n]",
+    re.IGNORECASE | re.MULTILINE,
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 _BEGINS = re.compile(
@@ -36,11 +41,15 @@ class GridReply:
     """A generation, taken apart; ids are given context ids, each once, in order."""
 
     answer: str  # citations included
-    explanation: str | None = None  # None where none was asked for or none can be told apart
+    explanation: str | None = (
+        None  # None where none was asked for or none can be told apart
+    )
     cited: tuple[str, ...] = ()  # by the answer
     wrong: tuple[str, ...] = ()  # what else stands in brackets in the answer
     named: tuple[str, ...] = ()  # in the explanation, in brackets or not
-    ran_on: bool = False  # the model went on with lines of the prompt, which are left out
+    ran_on: bool = (
+        False  # the model went on with lines of the prompt, which are left out
+    )
 
     @property
     def plain(self) -> str:
@@ -48,26 +57,45 @@ class GridReply:
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
-def read_reply(generation: str, given: Collection[str], *, explains: bool, ends: Collection[str] = ()) -> GridReply:
+def read_reply(
+    generation: str,
+    given: Collection[str],
+    *,
+    explains: bool,
+    ends: Collection[str] = (),
+) -> GridReply:
     """Take a generation apart; `given` are the context ids of the prompt.
 
     Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
     lines, prompt = text.splitlines(), (*LABELS, *ends)
-    own = next((at for at, line in enumerate(lines) if line.lstrip().startswith(prompt)), len(lines))
+    own = next(
+        (at for at, line in enumerate(lines) if line.lstrip().startswith(prompt)),
+        len(lines),
+    )
     said = "\n".join(lines[:own]).strip() if own < len(lines) else text
     answer, explanation = _split(said) if explains else (said, None)
     cited, wrong = citations(answer, given)
     named = () if explanation is None else _named(explanation, given)
-    return GridReply(answer, explanation, cited, wrong, named, ran_on=len(said) < len(text))
+    return GridReply(
+        answer, explanation, cited, wrong, named, ran_on=len(said) < len(text)
+    )
 
 
-def citations(text: str, given: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def citations(
+    text: str, given: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Right and wrong citations of a text, see `GridReply`; empty brackets are none."""
-    parts = (part.strip() for inside in _BRACKETS.findall(text) for part in re.split(r"[,;]", inside))
+    parts = (
+        part.strip()
+        for inside in _BRACKETS.findall(text)
+        for part in re.split(r"[,;]", inside)
+    )
     names = tuple(dict.fromkeys(name for name in parts if name))
-    return tuple(name for name in names if name in given), tuple(name for name in names if name not in given)
+    return tuple(name for name in names if name in given), tuple(
+        name for name in names if name not in given
+    )
 
 
 def _named(text: str, given: Collection[str]) -> tuple[str, ...]:
@@ -88,19 +116,26 @@ def _split(text: str) -> tuple[str, str | None]:
     """
     if heading := _HEADING.search(text):
         before = text[: heading.start()].split("\n")
-        while before and not re.search(r"\w", before[-1]):  # a line of dashes or stars belongs to the heading
+        while before and not re.search(
+            r"\w", before[-1]
+        ):  # a line of dashes or stars belongs to the heading
             before.pop()
         return _parts("\n".join(before), text[heading.end() :], text)
     paragraphs = re.split(r"\n\s*\n", text, maxsplit=1)
     if len(paragraphs) == 2:
         return _parts(paragraphs[0], paragraphs[1], text)
     lines = text.splitlines()
-    answered = next((at for at, line in enumerate(lines) if at and not _LIST_ITEM.match(line)), len(lines))
+    answered = next(
+        (at for at, line in enumerate(lines) if at and not _LIST_ITEM.match(line)),
+        len(lines),
+    )
     if answered < len(lines):
         return _parts("\n".join(lines[:answered]), "\n".join(lines[answered:]), text)
     for pattern in (_BEGINS, _BECAUSE):
         if found := pattern.search(text):
-            return _parts(text[: found.start()], text[found.start() :].lstrip(" ,"), text)
+            return _parts(
+                text[: found.start()], text[found.start() :].lstrip(" ,"), text
+            )
     return text, None
 
 
@@ -117,7 +152,9 @@ class Claim(StrEnum):
     CHANGES = "changes"
 
 
-_NOT_SAME = re.compile(r"\b(?:not|(?:would|could|might|wo)nt|never) (?:\w+ ){0,3}?same(?: answer)?\b")
+_NOT_SAME = re.compile(
+    r"\b(?:not|(?:would|could|might|wo)nt|never) (?:\w+ ){0,3}?same(?: answer)?\b"
+)
 _SAME = re.compile(
     r"\b(?:same|unchanged|regardless|irrelevant|independent of"
     r"|(?:not|(?:would|could|does|do|did|is|wo)nt|never|no) (?:\w+ ){0,3}?"
@@ -129,7 +166,9 @@ _OTHER = re.compile(
     r"\b(?:would|might|could|may) (?:\w+ ){0,3}?(?:change[sd]?|differ(?:ed)?|different(?:ly)?|something else|another)\b"
     r"|\b(?:different|another|other) answer\b|\binstead\b"
 )
-_I_WOULD = re.compile(r"^(?:i|it) would (?:have )?(?:answered|answer|said|say|been|be) ")
+_I_WOULD = re.compile(
+    r"^(?:i|it) would (?:have )?(?:answered|answer|said|say|been|be) "
+)
 _FOLLOWED = {
     1: re.compile(
         r"\bexample (?:number )?(?:one|1)\b|\b(?:first|1st) (?:example|one)\b|^(?:i followed )?(?:first|1st)\b"
@@ -144,13 +183,17 @@ def order_claim(reply: GridReply) -> Claim | None:
     """Return what the explanation says another order would do; None where it says neither, or both."""
     if reply.explanation is None:
         return None
-    said = _NOT_SAME.sub("different answer", normalise(reply.explanation.replace("\u2019", "'")))
+    said = _NOT_SAME.sub(
+        "different answer", normalise(reply.explanation.replace("\u2019", "'"))
+    )
     same = _SAME.search(said) is not None
     other = _OTHER.search(_SAME.sub(" ", said)) is not None
     if same != other:
         return Claim.SAME if same else Claim.CHANGES
     answer = normalise(reply.plain)
-    return Claim.SAME if not same and answer and _I_WOULD.sub("", said) == answer else None
+    return (
+        Claim.SAME if not same and answer and _I_WOULD.sub("", said) == answer else None
+    )
 
 
 def credited(reply: GridReply) -> tuple[str, ...]:
@@ -175,7 +218,9 @@ NAMES = (
 )
 
 
-def scored(trial: Trial, reply: GridReply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
+def scored(
+    trial: Trial, reply: GridReply | None, relevant: Collection[str], text: str = ""
+) -> dict[str, Part | None]:
     """Return all figures of one reply, of the answer alone and of the whole generation, `text`.
 
     None is a wrong answer; without relevant passages there are no citation figures.
@@ -186,16 +231,32 @@ def scored(trial: Trial, reply: GridReply | None, relevant: Collection[str], tex
         (ALONE, got.answer, (got.cited, got.wrong)),
         (WHOLE, text, citations(text, ids)),
     ):
-        found[prefix + MEASURES[0]] = _mean(None if sets is None else answer_recall(said, sets))
-        figures = citation_figures([ids[name] for name in cited], len(wrong), relevant) if relevant else [None] * 3
-        found |= {prefix + name: _mean(value) for name, value in zip(MEASURES[1:], figures, strict=True)}
-    found["answer_recall_words"] = _mean(None if sets is None else answer_recall_words(got.answer, sets))
+        found[prefix + MEASURES[0]] = _mean(
+            None if sets is None else answer_recall(said, sets)
+        )
+        figures = (
+            citation_figures([ids[name] for name in cited], len(wrong), relevant)
+            if relevant
+            else [None] * 3
+        )
+        found |= {
+            prefix + name: _mean(value)
+            for name, value in zip(MEASURES[1:], figures, strict=True)
+        }
+    found["answer_recall_words"] = _mean(
+        None if sets is None else answer_recall_words(got.answer, sets)
+    )
     if reply is None:
         return found | dict.fromkeys(NAMES[-3:])
     return found | {
         "cites": _mean(bool(got.cited)),
-        "wrong_citations": (float(len(got.wrong)), float(len(got.wrong) + len(got.cited))),
-        "explains": _mean(got.explanation is not None) if trial.asked.explains else None,
+        "wrong_citations": (
+            float(len(got.wrong)),
+            float(len(got.wrong) + len(got.cited)),
+        ),
+        "explains": _mean(got.explanation is not None)
+        if trial.asked.explains
+        else None,
     }
 
 
@@ -203,7 +264,9 @@ def _mean(value: float | None) -> Part | None:
     return None if value is None else (float(value), 1.0)
 
 
-def citation_figures(cited: Collection[str], wrong: int, relevant: Collection[str]) -> tuple[float, float, float]:
+def citation_figures(
+    cited: Collection[str], wrong: int, relevant: Collection[str]
+) -> tuple[float, float, float]:
     """Precision, recall and F of the passages cited and `wrong` other citations; nothing cited is precision 0."""
     hits, said = len(set(cited) & set(relevant)), len(set(cited)) + wrong
     precision, recall = hits / said if said else 0.0, hits / len(set(relevant))
@@ -212,4 +275,8 @@ def citation_figures(cited: Collection[str], wrong: int, relevant: Collection[st
 
 def answers_found(item: Item, text: str) -> list[int]:
     """Numbers of the right answers that a text contains as whole words."""
-    return [i for i, aliases in enumerate(sets_of(item) or ()) if contains_any(text, aliases)]
+    return [
+        i
+        for i, aliases in enumerate(sets_of(item) or ())
+        if contains_any(text, aliases)
+    ]

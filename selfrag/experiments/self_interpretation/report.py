@@ -14,16 +14,37 @@ from importlib.resources import files
 from statistics import fmean
 
 from selfrag.common.untrusted import printable
-from selfrag.evaluation.comparison import Draws, average, bootstrap, estimate_of, paired_difference
+from selfrag.evaluation.comparison import (
+    Draws,
+    average,
+    bootstrap,
+    estimate_of,
+    paired_difference,
+)
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.experiments.report_tables import ReportTable, markdown, percent, share
-from selfrag.experiments.self_interpretation.faithfulness import agreement_table, effects_table, orders_table
+from selfrag.experiments.self_interpretation.faithfulness import (
+    agreement_table,
+    effects_table,
+    orders_table,
+)
 from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, GridCell
-from selfrag.experiments.self_interpretation.replies import ALONE, MEASURES, NAMES, WHOLE
+from selfrag.experiments.self_interpretation.replies import (
+    ALONE,
+    MEASURES,
+    NAMES,
+    WHOLE,
+)
 from selfrag.experiments.self_interpretation.run import GridRun
 
-SHORT = dict(zip(MEASURES, ("answer recall", "citation P", "citation R", "citation F"), strict=True))
+SHORT = dict(
+    zip(
+        MEASURES,
+        ("answer recall", "citation P", "citation R", "citation F"),
+        strict=True,
+    )
+)
 MAIN = (MEASURES[0], MEASURES[-1])
 REPLIES = ("cites", "wrong_citations", "explains", "answer_recall_words")
 ANSWER_ALONE = "answer recall, answer alone"
@@ -35,7 +56,8 @@ def published() -> Mapping[GridCell, Mapping[str, float]]:
     """Return the cell of the grid to the figures that were published for it."""
     with files(__package__).joinpath("published.csv").open(encoding="utf-8") as stream:
         return {
-            GridCell.from_dict(row): {name: float(row[name]) for name in MEASURES} for row in csv.DictReader(stream)
+            GridCell.from_dict(row): {name: float(row[name]) for name in MEASURES}
+            for row in csv.DictReader(stream)
         }
 
 
@@ -49,7 +71,9 @@ def published_mean(cells: Sequence[GridCell], figure: str) -> float | None:
 class GridFigures:
     """Figures of the finished cells of a run."""
 
-    draws: Mapping[GridCell, Mapping[str, Draws | None]]  # in each resampling; None where no question counts
+    draws: Mapping[
+        GridCell, Mapping[str, Draws | None]
+    ]  # in each resampling; None where no question counts
     failed: Mapping[GridCell, int]  # questions without a reply
     questions: int
 
@@ -61,25 +85,38 @@ class GridFigures:
     def select(self, prompt: str, **settings: object) -> tuple[GridCell, ...]:
         """Return the cells of a prompt with these settings, such as `examples=1`."""
         settings["prompt"] = prompt
-        return tuple(cell for cell in self.draws if settings.items() <= asdict(cell).items())
+        return tuple(
+            cell for cell in self.draws if settings.items() <= asdict(cell).items()
+        )
 
     def mean(self, cells: Sequence[GridCell], figure: str) -> Estimate | None:
         """Return the plain mean of a figure over cells; None where one of them has none, or there is no cell."""
         return estimate_of(average([self.draws[cell][figure] for cell in cells]))
 
-    def difference(self, pairs: Sequence[tuple[GridCell, GridCell]], figure: str) -> Estimate | None:
+    def difference(
+        self, pairs: Sequence[tuple[GridCell, GridCell]], figure: str
+    ) -> Estimate | None:
         """Return the mean of the differences of pairs of cells, paired by question; None where there is no pair."""
-        first, second = (average([self.draws[pair[side]][figure] for pair in pairs]) for side in (0, 1))
+        first, second = (
+            average([self.draws[pair[side]][figure] for pair in pairs])
+            for side in (0, 1)
+        )
         return paired_difference(first, second)
 
 
-def grid_figures(run: GridRun, *, only: Collection[str] | None = None, seed: int = 0) -> GridFigures:
+def grid_figures(
+    run: GridRun, *, only: Collection[str] | None = None, seed: int = 0
+) -> GridFigures:
     """Return the figures of all finished cells, over all questions or those with these ids."""
     failed: dict[GridCell, int] = {}
     columns: dict[tuple[GridCell, str], list[Part | None]] = {}
     questions = 0
     for cell in run.cells:
-        records = [record for record in run.records(cell) if only is None or record["id"] in only]
+        records = [
+            record
+            for record in run.records(cell)
+            if only is None or record["id"] in only
+        ]
         failed[cell] = sum(bool(record["error"]) for record in records)
         questions = max(questions, len(records))
         for figure in NAMES:
@@ -95,7 +132,9 @@ def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
     """Return a run as Markdown: what was asked of whom, then every table; see `tables`."""
     generator, questions = run.identity["generator"], run.identity["questions"]
     pool = run.questions.data.get("pool")
-    searched = f", searched by {pool['name']} in the passages of all questions" if pool else ""
+    searched = (
+        f", searched by {pool['name']} in the passages of all questions" if pool else ""
+    )
     about = (
         f"{generator['engine']}, prompt as {generator['layout']}, {generator['max_tokens']} tokens at most;"
         f" {questions['asked']} of {questions['answerable']} questions of {run.questions.path.name} of which the top"
@@ -103,7 +142,11 @@ def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
         f" {questions['relevance']}; {len(run.cells)} cells"
     )
     shown = map(markdown, tables(run, answers=answers, seed=seed))
-    return printable("\n".join([f"# Self-interpretation: {run.identity['name']}\n\n{about}.\n", *shown]))
+    return printable(
+        "\n".join(
+            [f"# Self-interpretation: {run.identity['name']}\n\n{about}.\n", *shown]
+        )
+    )
 
 
 def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[ReportTable]:
@@ -114,13 +157,20 @@ def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Report
     cells = {prompt: figures.select(prompt) for prompt in figures.prompts}
     made: list[ReportTable | None] = [paper_table(figures, prompt) for prompt in cells]
     if answers:
-        made += [paper_table(figures, prompt, ALONE) for prompt in cells if ASKINGS[prompt].explains]
+        made += [
+            paper_table(figures, prompt, ALONE)
+            for prompt in cells
+            if ASKINGS[prompt].explains
+        ]
     made += [means_table(figures, setting) for setting in SETTINGS]
     if len(cells) > 1:
         made.append(differences_table(figures))
     made += [types_table(run, seed), replies_table(figures)]
     made += [effects_table(run, cells, seed), orders_table(run, cells, seed)]
-    made += [agreement_table(run, prompt, of_prompt, seed) for prompt, of_prompt in cells.items()]
+    made += [
+        agreement_table(run, prompt, of_prompt, seed)
+        for prompt, of_prompt in cells.items()
+    ]
     return [table for table in made if table is not None]
 
 
@@ -129,12 +179,21 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Repor
     cells = sorted(figures.select(prompt), key=lambda cell: cell.examples)
     rows = []
     for cell in cells:
-        block = [neighbour for neighbour in cells if neighbour.examples == cell.examples]
+        block = [
+            neighbour for neighbour in cells if neighbour.examples == cell.examples
+        ]
         line = [str(cell.examples), str(cell.cutoff), cell.order]
         for name in MEASURES:
             figure = prefix + name
-            values = [draws.value for draws in (figures.draws[member][figure] for member in block) if draws]
-            draws, shown = figures.draws[cell][figure], share(figures.mean([cell], figure))
+            values = [
+                draws.value
+                for draws in (figures.draws[member][figure] for member in block)
+                if draws
+            ]
+            draws, shown = (
+                figures.draws[cell][figure],
+                share(figures.mean([cell], figure)),
+            )
             if len(block) > 1 and draws is not None and draws.value == max(values) > 0:
                 shown = f"**{shown}**"
             line += [shown, _number(published_mean([cell], name))]
@@ -151,8 +210,12 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Repor
         head.append(ANSWER_ALONE)
     else:
         title += " (the answer alone)"
-    notes = [f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"]
-    failed = [f"{cell.name} {figures.failed[cell]}" for cell in cells if figures.failed[cell]]
+    notes = [
+        f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"
+    ]
+    failed = [
+        f"{cell.name} {figures.failed[cell]}" for cell in cells if figures.failed[cell]
+    ]
     if failed:
         notes.append(f"Failed, which counts as wrong: {', '.join(failed)}")
     return ReportTable(title, tuple(head), tuple(rows), tuple(notes))
@@ -171,12 +234,27 @@ def means_table(figures: GridFigures, setting: str) -> ReportTable:
         for name, cells in groups.items():
             line = [prompt, name, str(len(cells))]
             for measure in MAIN:
-                line += [share(figures.mean(cells, WHOLE + measure)), _number(published_mean(cells, measure))]
+                line += [
+                    share(figures.mean(cells, WHOLE + measure)),
+                    _number(published_mean(cells, measure)),
+                ]
             rows.append((*line, share(figures.mean(cells, ALONE + MEASURES[0]))))
     recall, citations = (SHORT[measure] for measure in MAIN)
-    head = ("prompt", SETTINGS[setting], "cells", recall, "paper", citations, "paper", ANSWER_ALONE)
+    head = (
+        "prompt",
+        SETTINGS[setting],
+        "cells",
+        recall,
+        "paper",
+        citations,
+        "paper",
+        ANSWER_ALONE,
+    )
     return ReportTable(
-        f"Means by {SETTINGS[setting]}", head, tuple(rows), ("The published means are over the same cells",)
+        f"Means by {SETTINGS[setting]}",
+        head,
+        tuple(rows),
+        ("The published means are over the same cells",),
     )
 
 
@@ -204,12 +282,29 @@ def differences_table(figures: GridFigures) -> ReportTable:
                 if figure in MAIN:
                     first = published_mean([cell for cell, _ in pairs], figure)
                     second = published_mean([basic for _, basic in pairs], figure)
-                    line.append(NONE if first is None or second is None else f"{first - second:+.3f}")
+                    line.append(
+                        NONE
+                        if first is None or second is None
+                        else f"{first - second:+.3f}"
+                    )
             line.append(share(figures.difference(pairs, ALONE + MEASURES[0])))
             rows.append(tuple(line))
-    head = ("prompt", "examples", "answer recall", "paper", "citation P", "citation R", "citation F", "paper")
-    note = "Paired by question and setting; of whole generations but for the last column"
-    return ReportTable(f"Prompts against {BASIC.name}", (*head, ANSWER_ALONE), tuple(rows), (note,))
+    head = (
+        "prompt",
+        "examples",
+        "answer recall",
+        "paper",
+        "citation P",
+        "citation R",
+        "citation F",
+        "paper",
+    )
+    note = (
+        "Paired by question and setting; of whole generations but for the last column"
+    )
+    return ReportTable(
+        f"Prompts against {BASIC.name}", (*head, ANSWER_ALONE), tuple(rows), (note,)
+    )
 
 
 def types_table(run: GridRun, seed: int = 0) -> ReportTable:
@@ -221,9 +316,16 @@ def types_table(run: GridRun, seed: int = 0) -> ReportTable:
     for kind in sorted(ids, key=lambda kind: (-len(ids[kind]), kind)):
         figures = grid_figures(run, only=ids[kind], seed=seed)
         for prompt in figures.prompts:
-            shown = (share(figures.mean(figures.select(prompt), WHOLE + name)) for name in MEASURES)
+            shown = (
+                share(figures.mean(figures.select(prompt), WHOLE + name))
+                for name in MEASURES
+            )
             rows.append((kind, str(figures.questions), prompt, *shown))
-    return ReportTable("Types of questions", ("type", "questions", "prompt", *SHORT.values()), tuple(rows))
+    return ReportTable(
+        "Types of questions",
+        ("type", "questions", "prompt", *SHORT.values()),
+        tuple(rows),
+    )
 
 
 def replies_table(figures: GridFigures) -> ReportTable:
@@ -236,7 +338,14 @@ def replies_table(figures: GridFigures) -> ReportTable:
             known = [cell for cell in cells if figures.draws[cell][name] is not None]
             line.append(percent(figures.mean(known, name)))
         rows.append((*line, str(sum(figures.failed[cell] for cell in cells))))
-    head = ("prompt", "cites", "citations of what was not given", "explanation found", "answer recall, words", "failed")
+    head = (
+        "prompt",
+        "cites",
+        "citations of what was not given",
+        "explanation found",
+        "answer recall, words",
+        "failed",
+    )
     note = "In percent; answer recall by words: an answer counts where it occurs as whole words, normalised"
     return ReportTable("Replies", head, tuple(rows), (note,))
 

@@ -25,7 +25,13 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import Engine
 from selfrag.evaluation.items import USAGE
-from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, read_manifest, read_records
+from selfrag.evaluation.records import (
+    RecordFile,
+    RunDirectory,
+    Spent,
+    read_manifest,
+    read_records,
+)
 from selfrag.evaluation.runner import Model, engine_kind, on_demand
 from selfrag.experiments.self_interpretation import replies
 from selfrag.experiments.self_interpretation.grid import (
@@ -37,7 +43,13 @@ from selfrag.experiments.self_interpretation.grid import (
     read_questions,
     relevant,
 )
-from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest, PromptPiece, TextPrompt
+from selfrag.judges.wire import (
+    ChatPrompt,
+    Executor,
+    ModelRequest,
+    PromptPiece,
+    TextPrompt,
+)
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -55,9 +67,13 @@ class WrittenReply:
 
     text: str
     finish: str | None = None  # why it ended, as the engine or server says
-    usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens
+    usage: Mapping[str, int] = field(
+        default_factory=dict
+    )  # requests, prompt and generated tokens
     cached_tokens: int = 0  # of the prompt
-    judgments: tuple[Mapping[str, Any], ...] = ()  # of a model that judges its own segments: text, context, judgments
+    judgments: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # of a model that judges its own segments: text, context, judgments
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,7 @@ class PromptWriter:
 
     executor: Executor
     layout: str = "chat"  # a user turn; `plain`: the prompt as it is
-    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value - frozen value
     max_tokens: int = 200
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
@@ -77,7 +93,11 @@ class PromptWriter:
                 replies.append(result)
             else:
                 usage = _usage(result.prompt_tokens, result.generated_tokens)
-                replies.append(WrittenReply(result.text, result.finish, usage, result.cached_tokens))
+                replies.append(
+                    WrittenReply(
+                        result.text, result.finish, usage, result.cached_tokens
+                    )
+                )
         return replies
 
     def request(self, trial: Trial) -> ModelRequest:
@@ -85,8 +105,16 @@ class PromptWriter:
         text = _prompt(self.template, trial)
         own = text.partition("\n\n")[0]
         chat = self.layout == "chat"
-        prompt = ChatPrompt((Message("user", text),), own=own) if chat else TextPrompt((PromptPiece(text),), own)
-        return ModelRequest(JudgeInput((Message("user", trial.question),), trial.passages), prompt, self.max_tokens)
+        prompt = (
+            ChatPrompt((Message("user", text),), own=own)
+            if chat
+            else TextPrompt((PromptPiece(text),), own)
+        )
+        return ModelRequest(
+            JudgeInput((Message("user", trial.question),), trial.passages),
+            prompt,
+            self.max_tokens,
+        )
 
     def close(self) -> None:
         """Free the executor's engine, if it has one."""
@@ -117,21 +145,39 @@ class InstructionWriter(_EngineWriter):
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """Write one greedy generation a trial; all share the engine's batch."""
         retrieval, none, _ = self.prompting.vocabulary.retrieve
-        prompts = [(*self.prompting.prompt(_prompt(self.template, trial)), none) for trial in trials]
-        requests = [Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts]
+        prompts = [
+            (*self.prompting.prompt(_prompt(self.template, trial)), none)
+            for trial in trials
+        ]
+        requests = [
+            Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts
+        ]
         written: list[WrittenReply | Failed] = []
-        for ids, result in zip(prompts, finish(ask(list(requests)), self.engine), strict=True):
+        for ids, result in zip(
+            prompts, finish(ask(list(requests)), self.engine), strict=True
+        ):
             if isinstance(result, Generated):
                 usage = _usage(len(ids), len(result.token_ids))
-                written.append(WrittenReply(self._text(result), str(result.finish), usage, result.cached_tokens))
+                written.append(
+                    WrittenReply(
+                        self._text(result),
+                        str(result.finish),
+                        usage,
+                        result.cached_tokens,
+                    )
+                )
             else:
                 written.append(Failed(failure_of(result)))
         return written
 
     def _text(self, result: Generated) -> str:
         text = ""
-        for is_control, run in groupby(result.token_ids, key=self.prompting.vocabulary.control.__contains__):
-            piece = "" if is_control else self.prompting.codec.decode(list(run)).strip(" ")
+        for is_control, run in groupby(
+            result.token_ids, key=self.prompting.vocabulary.control.__contains__
+        ):
+            piece = (
+                "" if is_control else self.prompting.codec.decode(list(run)).strip(" ")
+            )
             text += segment_separator(text, piece) + piece if piece else ""
         return text
 
@@ -141,7 +187,11 @@ def _prompt(template: GridTemplate, trial: Trial) -> str:
 
 
 def _usage(prompt_tokens: int, generated_tokens: int) -> dict[str, int]:
-    return {"requests": 1, "prompt_tokens": prompt_tokens, "generated_tokens": generated_tokens}
+    return {
+        "requests": 1,
+        "prompt_tokens": prompt_tokens,
+        "generated_tokens": generated_tokens,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +202,19 @@ class ReflectiveWriter(_EngineWriter):
     made, so there are no examples, nothing is asked about the answer, and the order of passages matters in ties only.
     """
 
-    decoding: Decoding = Decoding(mode="always", max_segments=3, without_evidence="write")  # noqa: RUF009 - frozen value
+    decoding: Decoding = Decoding(  # noqa: RUF009
+        mode="always", max_segments=3, without_evidence="write"
+    )
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """Decode once a trial; all share the engine's batches."""
         found: dict[int, WrittenReply | Failed] = {}
-        decoders = [decode(trial.question, self.prompting, self.decoding, passages=trial.passages) for trial in trials]
+        decoders = [
+            decode(
+                trial.question, self.prompting, self.decoding, passages=trial.passages
+            )
+            for trial in trials
+        ]
         for event in drive(decoders, self.engine, None):
             if isinstance(event, QuestionAnswered):
                 found[event.index] = self._written(event.answer, trials[event.index])
@@ -168,7 +225,11 @@ class ReflectiveWriter(_EngineWriter):
     def _written(self, answer: Answer, trial: Trial) -> WrittenReply:
         names = {passage_id: name for name, passage_id in trial.passage_ids.items()}
         judgments = tuple(
-            {"text": one.text, "cited": one.citation and one.citation.id, "reflections": one.as_dict()["reflections"]}
+            {
+                "text": one.text,
+                "cited": one.citation and one.citation.id,
+                "reflections": one.as_dict()["reflections"],
+            }
             for one in answer.segments
         )
         usage = {name: int(getattr(answer.usage, name)) for name in USAGE}
@@ -191,7 +252,9 @@ class Generator:
     """
 
     model: str  # `demo`, a checkpoint directory, a hub name; the model's name at an endpoint
-    engine: str | None = None  # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
+    engine: str | None = (
+        None  # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
+    )
     endpoint: str | None = None  # address of an OpenAI-compatible server
     layout: str = "auto"
     template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
@@ -200,13 +263,17 @@ class Generator:
     def __post_init__(self) -> None:
         known = ("auto", *OWN, *LAYOUTS)
         if self.layout not in known:
-            raise UserError(f"unknown layout {self.layout!r}; known: {', '.join(known)}")
+            raise UserError(
+                f"unknown layout {self.layout!r}; known: {', '.join(known)}"
+            )
         if self.endpoint is not None and self.engine is not None:
             raise UserError("give --engine or --endpoint, not both")
         if self.endpoint is not None and self.model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
         if self.endpoint is not None and self.layout in OWN:
-            raise UserError(f"--layout {self.layout} needs the model's own tokens; drive the server with --engine URL")
+            raise UserError(
+                f"--layout {self.layout} needs the model's own tokens; drive the server with --engine URL"
+            )
 
     @property
     def name(self) -> str:
@@ -221,11 +288,19 @@ class Generator:
     def identity(self) -> dict[str, Any]:
         """Return what decides the generations, for the manifest; a server may move."""
         if self.endpoint is not None:
-            made: dict[str, Any] = {"model": self.model, "engine": "endpoint", "layout": self._layout(None)}
+            made: dict[str, Any] = {
+                "model": self.model,
+                "engine": "endpoint",
+                "layout": self._layout(None),
+            }
         else:
             path = resolve_model(self.model)
             layout = self._layout(load_tokenizer(path))
-            made = {"model": model_files(path), "engine": engine_kind(self.engine), "layout": layout}
+            made = {
+                "model": model_files(path),
+                "engine": engine_kind(self.engine),
+                "layout": layout,
+            }
         return made | {"max_tokens": self.max_tokens, "template": asdict(self.template)}
 
     def load(self) -> ReplyWriter:
@@ -245,7 +320,9 @@ class Generator:
         if layout not in OWN:
             engine = Model(self.model, self.engine).load(path)
             return PromptWriter(EngineExecutor(engine, tokenizer), layout, *prompt)
-        prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+        prompting = Prompting(
+            HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)
+        )
         engine = Model(self.model, self.engine).load(path)
         if layout == "reflective":
             return ReflectiveWriter(engine, prompting)
@@ -257,7 +334,11 @@ class Generator:
             return self.layout
         if tokenizer is not None and set(TOKENS) <= set(tokenizer.get_vocab()):
             return "selfrag"
-        return "chat" if tokenizer is None or getattr(tokenizer, "chat_template", None) else "plain"
+        return (
+            "chat"
+            if tokenizer is None or getattr(tokenizer, "chat_template", None)
+            else "plain"
+        )
 
 
 KIND = "supported questions"
@@ -278,12 +359,18 @@ class GridRun:
     identity: Mapping[str, Any]  # what decides the records, as the manifest has it
     questions: Questions
     template: GridTemplate  # of the prompts, whose tags end a generation
-    files: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says of each file of records
+    files: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what the manifest says of each file of records
 
     @property
     def cells(self) -> tuple[GridCell, ...]:
         """Finished ones, in the order of the run."""
-        entries = (entry for name, entry in self.files.items() if "." not in name and "result" in entry)
+        entries = (
+            entry
+            for name, entry in self.files.items()
+            if "." not in name and "result" in entry
+        )
         return tuple(GridCell.from_dict(entry["settings"]["cell"]) for entry in entries)
 
     def select(self, patterns: Sequence[str]) -> tuple[GridCell, ...]:
@@ -291,19 +378,34 @@ class GridRun:
         names = [cell.name for cell in self.cells]
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
-                shown = ", ".join([*names[:4], *(["..."] if len(names) > 4 else [])]) or "none that is finished"
-                raise UserError(f"--cell {pattern}: no such cell in {self.folder}; there are {shown}")
-        return tuple(c for c in self.cells if not patterns or any(fnmatchcase(c.name, one) for one in patterns))
+                shown = (
+                    ", ".join([*names[:4], *(["..."] if len(names) > 4 else [])])
+                    or "none that is finished"
+                )
+                raise UserError(
+                    f"--cell {pattern}: no such cell in {self.folder}; there are {shown}"
+                )
+        return tuple(
+            c
+            for c in self.cells
+            if not patterns or any(fnmatchcase(c.name, one) for one in patterns)
+        )
 
     def records(self, cell: GridCell, test: str = "") -> list[dict[str, Any]]:
         """Records of a cell, or of a test of a cell; none where they are not finished."""
         name = file_name(cell, test)
-        return read_records(self.folder / f"{name}.jsonl") if "result" in self.files.get(name, {}) else []
+        return (
+            read_records(self.folder / f"{name}.jsonl")
+            if "result" in self.files.get(name, {})
+            else []
+        )
 
     def read(self, made: Trial, text: str) -> replies.GridReply:
         """Return a generation, taken apart."""
         ends = (self.template.opening, self.template.closing)
-        return replies.read_reply(text, made.passage_ids, explains=made.asked.explains, ends=ends)
+        return replies.read_reply(
+            text, made.passage_ids, explains=made.asked.explains, ends=ends
+        )
 
 
 def file_name(cell: GridCell, test: str) -> str:
@@ -315,11 +417,23 @@ def read_grid(folder: Path) -> GridRun:
     """Read a run directory."""
     manifest = read_manifest(folder)
     identity, files = manifest["identity"], manifest["files"]
-    if not isinstance(identity, dict) or "questions" not in identity or "generator" not in identity:
-        raise UserError(f"{folder} holds a run of something else than `selfrag interpret`")
+    if (
+        not isinstance(identity, dict)
+        or "questions" not in identity
+        or "generator" not in identity
+    ):
+        raise UserError(
+            f"{folder} holds a run of something else than `selfrag interpret`"
+        )
     path = next((Path(entry["path"]) for entry in files.values()), folder)
     questions = read_questions(folder, path, identity)
-    return GridRun(folder, identity, questions, GridTemplate(**identity["generator"]["template"]), files)
+    return GridRun(
+        folder,
+        identity,
+        questions,
+        GridTemplate(**identity["generator"]["template"]),
+        files,
+    )
 
 
 def record(
@@ -340,12 +454,18 @@ def record(
     questions.write(run.folder)
     ids = [item.id for item in questions.items]
     bare = {"task": {"kind": KIND, "metrics": list(metrics)}, "items": len(ids)}
-    shared = {**bare, "with_passages": sum(bool(item.passages) for item in questions.items), "data": questions.data}
+    shared = {
+        **bare,
+        "with_passages": sum(bool(item.passages) for item in questions.items),
+        "data": questions.data,
+    }
     results = {}
     with Progress(what, "reply", len(files) * len(ids), quiet=0) as progress:
         for cell, test, settings in files:
             name = file_name(cell, test)
-            directory.admit_entry(name, questions.path, {**shared, "cell": asdict(cell), **settings})
+            directory.admit_entry(
+                name, questions.path, {**shared, "cell": asdict(cell), **settings}
+            )
             with closing(RecordFile(run.folder, name)) as records:
                 if retry_failed:
                     records.reopen()
@@ -364,21 +484,41 @@ def record(
 
 
 def run_grid(
-    generator: Generator, questions: Questions, cells: Sequence[GridCell], out: Path, *, retry_failed: bool = False
+    generator: Generator,
+    questions: Questions,
+    cells: Sequence[GridCell],
+    out: Path,
+    *,
+    retry_failed: bool = False,
 ) -> Results:
     """Run a grid, or continue it; the generator is loaded only if there is something to ask."""
     for cell in cells if generator.layout == "reflective" else ():
         if cell.examples or cell.asked.explains:
-            raise UserError(f"{cell.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0")
-    made = {"generator": generator.identity(), "questions": questions.identity(), "data": questions.data}
+            raise UserError(
+                f"{cell.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0"
+            )
+    made = {
+        "generator": generator.identity(),
+        "questions": questions.identity(),
+        "data": questions.data,
+    }
     run = GridRun(out, {"name": generator.name, **made}, questions, generator.template)
     options: dict[str, Any] = {"retry_failed": retry_failed, "batch": generator.batch}
     with on_demand(generator.load) as writer:
         files: list[File] = [(cell, "", {}) for cell in cells]
-        return record(run, "interpret", files, partial(_answers, run, writer), replies.NAMES, **options)
+        return record(
+            run,
+            "interpret",
+            files,
+            partial(_answers, run, writer),
+            replies.NAMES,
+            **options,
+        )
 
 
-def planned(generator: Generator, questions: Questions, cells: Sequence[GridCell]) -> str:
+def planned(
+    generator: Generator, questions: Questions, cells: Sequence[GridCell]
+) -> str:
     """Return what a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
     ids = [item.id for item in questions.items]
     count = len(cells) * len(ids)
@@ -390,9 +530,18 @@ def planned(generator: Generator, questions: Questions, cells: Sequence[GridCell
     return f"{said}; {words} words in prompts, {words // max(1, count)} each"
 
 
-def _answers(run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
+def _answers(
+    run: GridRun,
+    writer: Callable[[], ReplyWriter],
+    cell: GridCell,
+    _: str,
+    ids: Sequence[str],
+) -> list[Made]:
     trials = run.questions.trials(cell, ids)
-    return [_record(run, made, result) for made, result in zip(trials, writer().write(trials), strict=True)]
+    return [
+        _record(run, made, result)
+        for made, result in zip(trials, writer().write(trials), strict=True)
+    ]
 
 
 def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
@@ -400,7 +549,10 @@ def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
     wanted = relevant(made.item, made.passages, run.questions.relevance)
     base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}
     if isinstance(result, Failed):
-        return base | {"error": printable(result.reason), "scores": replies.scored(made, None, wanted)}, 0
+        return base | {
+            "error": printable(result.reason),
+            "scores": replies.scored(made, None, wanted),
+        }, 0
     text, ids = replace_surrogates(result.text), made.passage_ids
     reply = run.read(made, text)
 
@@ -418,7 +570,9 @@ def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
         "named": passages(reply.named),
         "credited": passages(replies.credited(reply)),
         "claim": replies.order_claim(reply) if made.asked == COUNTERFACTUAL else None,
-        "followed": replies.followed_example(reply) if made.asked.needs_examples else None,
+        "followed": replies.followed_example(reply)
+        if made.asked.needs_examples
+        else None,
         "ran_on": reply.ran_on,
         "usage": dict(result.usage),
         **({"judgments": list(result.judgments)} if result.judgments else {}),

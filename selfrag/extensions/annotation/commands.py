@@ -17,24 +17,51 @@ from selfrag.render.tables import aligned
 
 
 def annotate(
-    run: Annotated[Path, typer.Argument(help="folder of a run that kept traces (--traces)", metavar="RUN")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="folder of a run that kept traces (--traces)", metavar="RUN"
+        ),
+    ],
     sample: Annotated[int, typer.Option(min=1, help="answers of each file")] = 50,
-    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
-    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="write the form here, one HTML file")] = None,
-    read: Annotated[list[Path] | None, typer.Option(help="file that the form saved; repeatable, one a person")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="judge this file only; repeatable")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="seed of the sample and of the intervals")
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="write the form here, one HTML file"),
+    ] = None,
+    read: Annotated[
+        list[Path] | None,
+        typer.Option(help="file that the form saved; repeatable, one a person"),
+    ] = None,
 ) -> None:
     """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
     if (out is None) == (not read):
-        raise UserError("give --out FORM.html to write the form, or --read FILE for each person who filled it in")
+        raise UserError(
+            "give --out FORM.html to write the form, or --read FILE for each person who filled it in"
+        )
     if out is not None:
         write_text(out, form(run, sample, seed=seed, only=only or ()))
-        typer.echo(printable(f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"))
+        typer.echo(
+            printable(
+                f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"
+            )
+        )
         return
     rows = []
     for figure in read_forms(run, read or [], seed=seed):
-        shares = (_interval(figure.share, 100), _interval(figure.agreement, 100), _interval(figure.kappa, 1))
-        rows.append((printable(figure.file), FIGURES[figure.name], str(figure.share.n), *shares))
+        shares = (
+            _interval(figure.share, 100),
+            _interval(figure.agreement, 100),
+            _interval(figure.kappa, 1),
+        )
+        rows.append(
+            (printable(figure.file), FIGURES[figure.name], str(figure.share.n), *shares)
+        )
     head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
     notes = (
         f"{len(read or [])} people; intervals resample answers",

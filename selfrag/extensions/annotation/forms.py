@@ -39,7 +39,12 @@ QUESTIONS = {
     "issup": "Is this judgment of the passage's support right?",
 }
 """What is asked: the first two of an answer, the others of each segment with a judgment."""
-FIGURES = {"plausible": "plausible", "s&p": "supported and plausible", "isrel": "IsRel right", "issup": "IsSup right"}
+FIGURES = {
+    "plausible": "plausible",
+    "s&p": "supported and plausible",
+    "isrel": "IsRel right",
+    "issup": "IsSup right",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +70,41 @@ class Sampled:
     @property
     def considered(self) -> bool:
         """Return whether S&P counts it: some segment is predicted relevant and at least partially supported (C.2)."""
-        return any(p.isrel == "Relevant" and p.issup not in (None, "No support / Contradictory") for p in self.pieces)
+        return any(
+            p.isrel == "Relevant"
+            and p.issup not in (None, "No support / Contradictory")
+            for p in self.pieces
+        )
 
 
-def sampled(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -> list[Sampled]:
+def sampled(
+    folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()
+) -> list[Sampled]:
     """Return a seeded sample of the answers of each file."""
     (run,) = read_runs([folder], only or None)
     answers: list[Sampled] = []
     for name in run.files:
         path = folder / f"{name}.jsonl"
-        ids = read_jsonl(path, lambda record: None if record.get("error") else item_id(record))
+        ids = read_jsonl(
+            path, lambda record: None if record.get("error") else item_id(record)
+        )
         answered = sorted(key for key in ids if key is not None)
         chosen = random.Random(seed).sample(answered, len(answered))[:count]  # noqa: S311
         parse = partial(_sampled, name, frozenset(chosen))
-        by_id = {answer.id: answer for answer in read_jsonl(path, parse) if answer is not None}
+        by_id = {
+            answer.id: answer
+            for answer in read_jsonl(path, parse)
+            if answer is not None
+        }
         answers += [by_id[key] for key in chosen]
     if not answers:
         raise UserError(f"{folder} has no answer to judge")
     return answers
 
 
-def _sampled(file: str, chosen: Collection[str], record: Mapping[str, Any]) -> Sampled | None:
+def _sampled(
+    file: str, chosen: Collection[str], record: Mapping[str, Any]
+) -> Sampled | None:
     """Return the answer of a record, or None where it is not one of those that were chosen."""
     key = item_id(record)
     if key not in chosen:
@@ -100,7 +119,9 @@ def _sampled(file: str, chosen: Collection[str], record: Mapping[str, Any]) -> S
         for role in (Role.RELEVANCE, Role.SUPPORT):
             judgment = segment.judgments.get(role)
             labels.append(None if judgment is None else str(judgment.label))
-        pieces.append(AnnotatedSegment(segment.text, trace.nodes[segment.node].passage, *labels))
+        pieces.append(
+            AnnotatedSegment(segment.text, trace.nodes[segment.node].passage, *labels)
+        )
     return Sampled(file, key, trace.question, answer, tuple(pieces))
 
 
@@ -120,13 +141,30 @@ def form(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -
     """Return the form as one HTML file, which asks no address for anything; see `sampled` for arguments and errors."""
     answers = sampled(folder, count, seed=seed, only=only)
     names = {name for _, _, name in asked_questions(answers)}
-    about = {"format": FORMAT, "count": count, "seed": seed, "only": list(only), "sample": digest(answers)}
+    about = {
+        "format": FORMAT,
+        "count": count,
+        "seed": seed,
+        "only": list(only),
+        "sample": digest(answers),
+    }
     script = files(__package__).joinpath("form.js").read_text(encoding="utf-8")
-    template = templates("selfrag.extensions", "annotation").get_template("form.html.j2")
-    values = {"questions": QUESTIONS, "about": json.dumps(about), "title": folder.name, "script": script}
+    template = templates("selfrag.extensions", "annotation").get_template(
+        "form.html.j2"
+    )
+    values = {
+        "questions": QUESTIONS,
+        "about": json.dumps(about),
+        "title": folder.name,
+        "script": script,
+    }
     body = template.render(answers=answers, names=names, **values)
-    style = style_sheet(files(__package__).joinpath("form.css").read_text(encoding="utf-8"))
-    return document(f"Judge answers of {visible(folder.name, 80)}", style, body, page_policy(script))
+    style = style_sheet(
+        files(__package__).joinpath("form.css").read_text(encoding="utf-8")
+    )
+    return document(
+        f"Judge answers of {visible(folder.name, 80)}", style, body, page_policy(script)
+    )
 
 
 def digest(answers: Sequence[Sampled]) -> str:
@@ -135,7 +173,9 @@ def digest(answers: Sequence[Sampled]) -> str:
     for answer in answers:
         texts = [piece.text for piece in answer.pieces]
         shown.append((answer.file, answer.id, answer.question, answer.answer, texts))
-    return hashlib.sha256(json.dumps(shown).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(shown).encode("utf-8", "surrogatepass")
+    ).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +185,9 @@ class Figure:
     file: str
     name: str  # of `FIGURES`
     share: Estimate  # of yes; answers are resampled
-    agreement: Estimate | None  # share of equal verdicts of two annotators; None with one annotator
+    agreement: (
+        Estimate | None
+    )  # share of equal verdicts of two annotators; None with one annotator
     kappa: Estimate | None  # Cohen's, over all pairs of annotators
 
 
@@ -164,15 +206,23 @@ def read_forms(folder: Path, saved: Sequence[Path], *, seed: int = 0) -> list[Fi
     first = forms[0]
     for path, saved_form in zip(saved, forms, strict=True):
         if saved_form.sample != first.sample:
-            raise UserError(f"{path} is of another sample than {saved[0]}; read those of one form together")
+            raise UserError(
+                f"{path} is of another sample than {saved[0]}; read those of one form together"
+            )
     answers = sampled(folder, first.count, seed=first.seed, only=first.only)
     if digest(answers) != first.sample:
-        raise UserError(f"{saved[0]} was made for another run than {folder}, or the run has changed since")
+        raise UserError(
+            f"{saved[0]} was made for another run than {folder}, or the run has changed since"
+        )
     said = [_verdicts(answers, saved_form.verdicts) for saved_form in forms]
     members: dict[str, list[int]] = {}
     for number, answer in enumerate(answers):
         members.setdefault(answer.file, []).append(number)
-    figures = [_figure(file, name, numbers, said, seed) for file, numbers in members.items() for name in FIGURES]
+    figures = [
+        _figure(file, name, numbers, said, seed)
+        for file, numbers in members.items()
+        for name in FIGURES
+    ]
     if all(figure.share.n == 0 for figure in figures):
         raise UserError(f"{saved[0]}: nothing was answered")
     return figures
@@ -198,21 +248,28 @@ def _saved(path: Path) -> SavedForm:
     try:
         return validate(SavedForm, read_json(path), others="ignore")
     except UserError as error:
-        raise UserError(f"{path} is no file that the form of selfrag eval annotate saved: {error}") from error
+        raise UserError(
+            f"{path} is no file that the form of selfrag eval annotate saved: {error}"
+        ) from error
 
 
 PersonVerdicts: TypeAlias = dict[int, dict[str, bool]]
 """Number of the answer -> place in it -> what one person said."""
 
 
-def _verdicts(answers: Sequence[Sampled], verdicts: Mapping[str, bool]) -> dict[str, PersonVerdicts]:
+def _verdicts(
+    answers: Sequence[Sampled], verdicts: Mapping[str, bool]
+) -> dict[str, PersonVerdicts]:
     """Return what one person said, by figure."""
     by_figure: dict[str, PersonVerdicts] = {name: {} for name in FIGURES}
     for number, question, name in asked_questions(answers):
         if name in verdicts and question != "supported":
             by_figure[question].setdefault(number, {})[name] = verdicts[name]
     for number, answer in enumerate(answers):
-        plausible, supported = (verdicts.get(f"{number}.{question}") for question in ("plausible", "supported"))
+        plausible, supported = (
+            verdicts.get(f"{number}.{question}")
+            for question in ("plausible", "supported")
+        )
         if answer.considered and plausible is not None and supported is not None:
             by_figure["s&p"][number] = {"": plausible and supported}
     return by_figure
@@ -232,7 +289,12 @@ def _figure(
         known = list(chain.from_iterable(places.values() for places in by_person))
         if known:
             values.append(sum(known) / len(known))
-        both = [(a[place], b[place]) for a, b in combinations(by_person, 2) for place in a if place in b]
+        both = [
+            (a[place], b[place])
+            for a, b in combinations(by_person, 2)
+            for place in a
+            if place in b
+        ]
         if both:
             pairs.append(both)
     share = mean(values, seed=seed)

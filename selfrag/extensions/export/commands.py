@@ -16,21 +16,35 @@ from selfrag.extensions.export.formats import read_source, write_inspect, write_
 def export(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="run folders such as RUNS/selfrag-adaptive, or a folder of them", metavar="RUN..."),
+        typer.Argument(
+            help="run folders such as RUNS/selfrag-adaptive, or a folder of them",
+            metavar="RUN...",
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the exported files")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="folder of the exported files")
+    ],
     to: Annotated[
         Literal["inspect", "lm-eval"],
-        typer.Option(help="inspect for inspect-ai logs, lm-eval for its results and samples"),
+        typer.Option(
+            help="inspect for inspect-ai logs, lm-eval for its results and samples"
+        ),
     ] = "inspect",
-    only: Annotated[list[str] | None, typer.Option(help="export this file only; repeatable")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="export this file only; repeatable")
+    ] = None,
     data: DataFolder = None,
     seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""
     for folder in run_folders(runs):
-        sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]
+        sources = [
+            read_source(folder, name, data, seed=seed)
+            for name in read_run(folder, only).files
+        ]
         written = (
-            [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(source, out) for source in sources]
+            [write_lm_eval(sources, out)]
+            if to == "lm-eval"
+            else [write_inspect(source, out) for source in sources]
         )
         typer.echo(printable("\n".join(map(str, written))))

@@ -41,7 +41,9 @@ class RunFile:
     manifest: Mapping[str, Any]  # of the run
     name: str  # of the file
     items: Mapping[str, Item]  # by id
-    figures: Mapping[str, Draws | None]  # metric to its bootstrap draws, the headline first; None where no item counts
+    figures: Mapping[
+        str, Draws | None
+    ]  # metric to its bootstrap draws, the headline first; None where no item counts
     settings: Mapping[str, Any]  # how the file was read and scored
     result: Mapping[str, Any]  # items, failed items, seconds
     started: datetime
@@ -55,13 +57,17 @@ class RunFile:
 
         def parse(record: dict[str, Any]) -> tuple[Item, Mapping[str, Any]]:
             if record.get("id") not in self.items:
-                raise UserError(f"a record of {record.get('id')!r}, which is no item of the data")
+                raise UserError(
+                    f"a record of {record.get('id')!r}, which is no item of the data"
+                )
             return self.items[record["id"]], record
 
         return read_jsonl(self.folder / f"{self.name}.jsonl", parse)
 
 
-def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int = 0) -> RunFile:
+def read_source(
+    folder: Path, name: str, data: Path | None = None, *, seed: int = 0
+) -> RunFile:
     """Open one file of a run for export.
 
     `data` is the folder of the data file, if it is no longer where the run read it; `seed` is that of the
@@ -70,18 +76,35 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
     run, manifest = read_run(folder, [name]), read_manifest(folder)
     run_scores, entry = run.files[name], manifest["files"][name]
     bounds = [bounds_of(metric) for metric in run_scores.metrics]
-    draws = bootstrap([run_scores.scores[metric] for metric in run_scores.metrics], name=name, seed=seed, bounds=bounds)
+    draws = bootstrap(
+        [run_scores.scores[metric] for metric in run_scores.metrics],
+        name=name,
+        seed=seed,
+        bounds=bounds,
+    )
     figures = dict(zip(run_scores.metrics, draws, strict=True))
     started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
     items = items_of(folder, name, data)
-    return RunFile(run.folder, run.name, manifest, name, items, figures, entry["settings"], entry["result"], started)
+    return RunFile(
+        run.folder,
+        run.name,
+        manifest,
+        name,
+        items,
+        figures,
+        entry["settings"],
+        entry["result"],
+        started,
+    )
 
 
 def write_inspect(source: RunFile, folder: Path) -> Path:
     """Write the log of one file; its name has the form by which inspect-ai finds logs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    names = "-".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in (source.name, source.system))
+    names = "-".join(
+        re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in (source.name, source.system)
+    )
     stamp = source.started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     path = folder / f"{stamp}_{names}_{_key(source)[:22]}.json"
     write_pieces(path, _inspect_log(source))
@@ -90,7 +113,9 @@ def write_inspect(source: RunFile, folder: Path) -> Path:
 
 def _key(source: RunFile) -> str:
     """Tells this file of this run from every other; the same at every export."""
-    stated = json.dumps([source.manifest["identity"], source.name, source.settings], sort_keys=True)
+    stated = json.dumps(
+        [source.manifest["identity"], source.name, source.settings], sort_keys=True
+    )
     return hashlib.sha256(stated.encode()).hexdigest()
 
 
@@ -100,13 +125,25 @@ def _inspect_log(source: RunFile) -> Iterator[str]:
     yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
     for number, (item, record) in enumerate(source.records()):
         sample = _inspect_sample(f"selfrag/{source.system}", item, record)
-        yield ("," if number else "") + "\n" + replace_surrogates(json.dumps(sample, ensure_ascii=False))
+        yield (
+            ("," if number else "")
+            + "\n"
+            + replace_surrogates(json.dumps(sample, ensure_ascii=False))
+        )
     yield "\n ]\n}\n"
 
 
 def _inspect_head(source: RunFile) -> dict[str, Any]:
-    result, settings, key, started = source.result, source.settings, _key(source), source.started
-    about, ended = source.manifest["about"], started + timedelta(seconds=result["seconds"])
+    result, settings, key, started = (
+        source.result,
+        source.settings,
+        _key(source),
+        source.started,
+    )
+    about, ended = (
+        source.manifest["about"],
+        started + timedelta(seconds=result["seconds"]),
+    )
     system = source.manifest["identity"].get("system") or {}
     return {
         "version": INSPECT_VERSION,
@@ -119,19 +156,32 @@ def _inspect_head(source: RunFile) -> dict[str, Any]:
             "task": source.name,
             "task_args": dict(settings["task"]),
             "solver": source.system,
-            "dataset": {"name": source.name, "samples": settings["items"], "shuffled": False},
+            "dataset": {
+                "name": source.name,
+                "samples": settings["items"],
+                "shuffled": False,
+            },
             "model": f"selfrag/{source.system}",
             "config": {"epochs": 1, "limit": settings.get("limit")},
             "packages": dict(about["versions"]),
             "metadata": {"data_sha256": settings["sha256"], "commit": about["commit"]},
         },
-        "plan": {"name": "selfrag", "steps": [{"solver": source.system, "params": system}]},
+        "plan": {
+            "name": "selfrag",
+            "steps": [{"solver": source.system, "params": system}],
+        },
         "results": {
             "total_samples": result["items"],
             "completed_samples": result["items"] - result["failed"],
-            "scores": [_inspect_score(name, draws, result["items"]) for name, draws in source.figures.items()],
+            "scores": [
+                _inspect_score(name, draws, result["items"])
+                for name, draws in source.figures.items()
+            ],
         },
-        "stats": {"started_at": started.isoformat(), "completed_at": ended.isoformat(timespec="seconds")},
+        "stats": {
+            "started_at": started.isoformat(),
+            "completed_at": ended.isoformat(timespec="seconds"),
+        },
     }
 
 
@@ -139,22 +189,35 @@ def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]
     """Return a metric; one that says nothing about any item has no value, which is not 0."""
     values = {} if draws is None else {"value": draws.value}
     if draws is not None and (error := _standard_error(draws)) is not None:
-        values |= {"stderr": error, "ci_low": draws.estimate.low, "ci_high": draws.estimate.high}
+        values |= {
+            "stderr": error,
+            "ci_low": draws.estimate.low,
+            "ci_high": draws.estimate.high,
+        }
     counted = 0 if draws is None else draws.n
     figures = {key: {"name": key, "value": value} for key, value in values.items()}
     counts = {"scored_samples": counted, "unscored_samples": items - counted}
     return {"name": name, "scorer": name, "metrics": figures, **counts}
 
 
-def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[str, Any]:
+def _inspect_sample(
+    model: str, item: Item, record: Mapping[str, Any]
+) -> dict[str, Any]:
     failed = record.get("error") is not None
     text = "" if failed else record["text"]
     prompt = {"role": "user", "content": item.instruction}
     reply = {"role": "assistant", "content": text, "source": "generate", "model": model}
     usage = record.get("usage") or {}
-    tokens = {"input_tokens": usage.get("prompt_tokens", 0), "output_tokens": usage.get("generated_tokens", 0)}
+    tokens = {
+        "input_tokens": usage.get("prompt_tokens", 0),
+        "output_tokens": usage.get("generated_tokens", 0),
+    }
     choices = [] if failed else [{"message": reply, "stop_reason": "stop"}]
-    kept = {key: record[key] for key in ("cited", "read", "retrieved", "segments", "usage") if key in record}
+    kept = {
+        key: record[key]
+        for key in ("cited", "read", "retrieved", "segments", "usage")
+        if key in record
+    }
     sample: dict[str, Any] = {
         "id": item.id,
         "epoch": 1,
@@ -167,13 +230,21 @@ def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[s
             "completion": text,
             "usage": tokens | {"total_tokens": sum(tokens.values())},
         },
-        "scores": {name: {"value": value, "answer": text} for name, value in _scores(record).items()},
-        "metadata": kept | {"passages": [passage.as_dict() for passage in item.passages]},
+        "scores": {
+            name: {"value": value, "answer": text}
+            for name, value in _scores(record).items()
+        },
+        "metadata": kept
+        | {"passages": [passage.as_dict() for passage in item.passages]},
     }
     if item.options:
         sample["choices"] = list(item.options)
     if failed:
-        sample["error"] = {"message": record["error"], "traceback": "", "traceback_ansi": ""}
+        sample["error"] = {
+            "message": record["error"],
+            "traceback": "",
+            "traceback_ansi": "",
+        }
     return sample
 
 
@@ -205,16 +276,22 @@ def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
         "results": {task: _lm_figures(task, source) for task, source in tasks.items()},
         "group_subtasks": {task: [] for task in tasks},
         "configs": {
-            task: {"task": task, "output_type": "generate_until", "metadata": {"data_sha256": settings["sha256"]}}
+            task: {
+                "task": task,
+                "output_type": "generate_until",
+                "metadata": {"data_sha256": settings["sha256"]},
+            }
             for task, settings in read.items()
         },
         "versions": dict.fromkeys(tasks, 0),
         "n-shot": dict.fromkeys(tasks, 0),
         "higher_is_better": {
-            task: {name: higher_is_better(name) for name in source.figures} for task, source in tasks.items()
+            task: {name: higher_is_better(name) for name in source.figures}
+            for task, source in tasks.items()
         },
         "n-samples": {
-            task: {"original": settings["rows"], "effective": settings["items"]} for task, settings in read.items()
+            task: {"original": settings["rows"], "effective": settings["items"]}
+            for task, settings in read.items()
         },
         "config": {
             "model": "selfrag",
@@ -228,7 +305,9 @@ def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
         "model_source": "selfrag",
         "model_name": first.system,
         "model_name_sanitized": model,
-        "total_evaluation_time_seconds": str(sum(source.result["seconds"] for source in tasks.values())),
+        "total_evaluation_time_seconds": str(
+            sum(source.result["seconds"] for source in tasks.values())
+        ),
     }
 
 
@@ -238,7 +317,11 @@ def higher_is_better(name: str) -> bool | None:
 
 
 def _lm_figures(task: str, source: RunFile) -> dict[str, Any]:
-    values: dict[str, Any] = {"alias": source.name, "name": task, "sample_len": source.settings["items"]}
+    values: dict[str, Any] = {
+        "alias": source.name,
+        "name": task,
+        "sample_len": source.settings["items"],
+    }
     for name, draws in source.figures.items():
         if draws is not None:
             error = _standard_error(draws)
@@ -273,7 +356,11 @@ def _lm_samples(source: RunFile) -> Iterator[dict[str, Any]]:
 
 def _target(item: Item) -> list[str]:
     """Return the label of a multiple-choice item, else every reference."""
-    return [item.label] if item.label is not None and item.options else list(item.references)
+    return (
+        [item.label]
+        if item.label is not None and item.options
+        else list(item.references)
+    )
 
 
 def _scores(record: Mapping[str, Any]) -> dict[str, float]:
@@ -285,4 +372,6 @@ def _scores(record: Mapping[str, Any]) -> dict[str, float]:
 def _standard_error(draws: Draws) -> float | None:
     """Return the standard error by bootstrap over items; None with fewer than two items."""
     known = draws.samples[np.isfinite(draws.samples)]
-    return None if np.isnan(draws.estimate.low) or len(known) < 2 else float(np.std(known))
+    return (
+        None if np.isnan(draws.estimate.low) or len(known) < 2 else float(np.std(known))
+    )

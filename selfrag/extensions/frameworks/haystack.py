@@ -32,18 +32,28 @@ class SelfRAGAnswerer:
         engine: str | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.model, self.index, self.engine, self.settings = model, index, engine, settings
+        self.model, self.index, self.engine, self.settings = (
+            model,
+            index,
+            engine,
+            settings,
+        )
         self._rag: SelfRAG | None = None
 
     def warm_up(self) -> SelfRAG:
         """Load the model."""
         if self._rag is None:
-            self._rag = SelfRAG.from_pretrained(self.model, retriever=self.index, engine=self.engine)
+            self._rag = SelfRAG.from_pretrained(
+                self.model, retriever=self.index, engine=self.engine
+            )
         return self._rag
 
     @component.output_types(answers=list[GeneratedAnswer])  # type: ignore[untyped-decorator]
     def run(
-        self, query: str, documents: list[Document] | None = None, settings: dict[str, Any] | None = None
+        self,
+        query: str,
+        documents: list[Document] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> dict[str, list[GeneratedAnswer]]:
         """Answer a query.
 
@@ -54,7 +64,9 @@ class SelfRAGAnswerer:
         """
         rag = self.warm_up()
         evidence = None if documents is None else [_passage(item) for item in documents]
-        answer = rag.generate(query, evidence=evidence, **(self.settings or {}) | (settings or {}))
+        answer = rag.generate(
+            query, evidence=evidence, **(self.settings or {}) | (settings or {})
+        )
         writer = Writer.of(answer)
         answer_data = GeneratedAnswer(
             data=writer.text,
@@ -67,13 +79,25 @@ class SelfRAGAnswerer:
 
 def _passage(document: Document) -> Passage:
     if document.content is None:
-        raise UserError(f"document {document.id[:60]!r} has no text, and this model reads text only; leave it out")
-    metadata = {name: value for name, value in document.meta.items() if isinstance(value, str | int | float)}
+        raise UserError(
+            f"document {document.id[:60]!r} has no text, and this model reads text only; leave it out"
+        )
+    metadata = {
+        name: value
+        for name, value in document.meta.items()
+        if isinstance(value, str | int | float)
+    }
     return Passage(
-        document.id, document.content, str(document.meta.get("title", "")), document.score, metadata=metadata
+        document.id,
+        document.content,
+        str(document.meta.get("title", "")),
+        document.score,
+        metadata=metadata,
     )
 
 
 def _document(passage: Passage) -> Document:
     further = {**passage.metadata, "title": passage.title, "url": url_of(passage)}
-    return Document(id=passage.id, content=passage.text, meta=further, score=passage.score)
+    return Document(
+        id=passage.id, content=passage.text, meta=further, score=passage.score
+    )

@@ -21,8 +21,22 @@ from selfrag.decoding.answer import Answer
 from selfrag.judges.conversation import content_text
 from selfrag.serving.citations import Piece, Writer, selfrag_object, url_of
 
-_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
-WITHOUT_EFFECT = ("temperature", "top_p", "top_k", "seed", "n", "presence_penalty", "frequency_penalty")
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+WITHOUT_EFFECT = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+)
 """Options of chat models that change nothing here: decoding is a search, and it gives one answer."""
 MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Names that chat models have for the most new tokens of an answer."""
@@ -66,14 +80,22 @@ class ChatSelfRAG(BaseChatModel):
                 continue
             check_int(name, most)
             for field in ("answer_tokens", "segment_tokens"):
-                options[field] = min(most, options.get(field, getattr(self.rag.defaults, field)))
+                options[field] = min(
+                    most, options.get(field, getattr(self.rag.defaults, field))
+                )
         return options
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
         return _result(self.rag.generate(_turns(messages), **self._options(kwargs)))
 
-    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        return _result(await self.rag.agenerate(_turns(messages), **self._options(kwargs)))
+    async def _agenerate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        return _result(
+            await self.rag.agenerate(_turns(messages), **self._options(kwargs))
+        )
 
     def _stream(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -105,15 +127,30 @@ def _turns(messages: Sequence[BaseMessage]) -> str | list[dict[str, str]]:
             content = str(message.text)
             if not content:
                 continue
-        turns.append({"role": role, "content": content_text(content, f"message {number} ({message.type})")})
+        turns.append(
+            {
+                "role": role,
+                "content": content_text(content, f"message {number} ({message.type})"),
+            }
+        )
     if not turns:
         raise UserError("the conversation is empty; give at least one message")
-    return turns[0]["content"] if len(turns) == 1 and turns[0]["role"] == "user" else turns
+    return (
+        turns[0]["content"] if len(turns) == 1 and turns[0]["role"] == "user" else turns
+    )
 
 
-def _block(text: str, annotations: Sequence[dict[str, Any]], cited: Sequence[Passage]) -> dict[str, Any]:
-    given = [{name: value for name, value in one.items() if name != "type"} for one in annotations]
-    found = [create_citation(**one, cited_text=passage.text) for one, passage in zip(given, cited, strict=True)]
+def _block(
+    text: str, annotations: Sequence[dict[str, Any]], cited: Sequence[Passage]
+) -> dict[str, Any]:
+    given = [
+        {name: value for name, value in one.items() if name != "type"}
+        for one in annotations
+    ]
+    found = [
+        create_citation(**one, cited_text=passage.text)
+        for one, passage in zip(given, cited, strict=True)
+    ]
     return {"type": "text", "text": text, "annotations": found}
 
 
@@ -139,21 +176,31 @@ def _about(answer: Answer, writer: Writer) -> dict[str, Any]:
 def _result(answer: Answer) -> ChatResult:
     writer = Writer.of(answer)
     content: Any = [_block(writer.text, writer.annotations, writer.cited)]
-    return ChatResult(generations=[ChatGeneration(message=AIMessage(content, **_about(answer, writer)))])
+    return ChatResult(
+        generations=[
+            ChatGeneration(message=AIMessage(content, **_about(answer, writer)))
+        ]
+    )
 
 
 def _chunks(piece: Any, writer: Writer) -> Iterator[ChatGenerationChunk]:
     """Yield the chunks of a segment, or of the end."""
 
     def chunk(written: Piece) -> ChatGenerationChunk:
-        content: Any = [{**_block(written.text, written.annotations, written.cited), "index": 0}]
+        content: Any = [
+            {**_block(written.text, written.annotations, written.cited), "index": 0}
+        ]
         return ChatGenerationChunk(message=AIMessageChunk(content=content))
 
     if not isinstance(piece, Answer):
         yield chunk(writer.add(piece))
         return
     yield from map(chunk, writer.rest(piece))
-    yield ChatGenerationChunk(message=AIMessageChunk(content="", chunk_position="last", **_about(piece, writer)))
+    yield ChatGenerationChunk(
+        message=AIMessageChunk(
+            content="", chunk_position="last", **_about(piece, writer)
+        )
+    )
 
 
 class SelfRAGRetriever(BaseRetriever):
@@ -167,13 +214,20 @@ class SelfRAGRetriever(BaseRetriever):
     rag: Any = Field(exclude=True)
     k: int = 5
 
-    def _get_relevant_documents(self, query: str, *, run_manager: Any, k: int | None = None) -> list[Document]:
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: Any, k: int | None = None
+    ) -> list[Document]:
         found = self.rag.search([query], self.k if k is None else k)[0]
         return [
             Document(
                 one.text,
                 id=one.id,
-                metadata={**one.metadata, "title": one.title, "score": one.score, "url": url_of(one)},
+                metadata={
+                    **one.metadata,
+                    "title": one.title,
+                    "score": one.score,
+                    "url": url_of(one),
+                },
             )
             for one in found
         ]

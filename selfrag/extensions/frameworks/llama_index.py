@@ -58,13 +58,17 @@ class SelfRAGRetriever(BaseRetriever):  # type: ignore[misc]
         super().__init__()
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _nodes(self._rag.search([_text_only(query_bundle).query_str], self._k)[0])
+        return _nodes(
+            self._rag.search([_text_only(query_bundle).query_str], self._k)[0]
+        )
 
 
 def _text_only(query: QueryBundle) -> QueryBundle:
     """Return a query as it is; one with an image raises a `UserError`."""
     if query.image_path:
-        raise UserError("the query has an image, and this model reads text only; leave it out")
+        raise UserError(
+            "the query has an image, and this model reads text only; leave it out"
+        )
     return query
 
 
@@ -83,7 +87,11 @@ def _nodes(passages: Iterable[Passage]) -> list[NodeWithScore]:
             node=TextNode(
                 id_=passage.id,
                 text=passage.text,
-                metadata={**passage.metadata, "title": passage.title, "url": url_of(passage)},
+                metadata={
+                    **passage.metadata,
+                    "title": passage.title,
+                    "url": url_of(passage),
+                },
             ),
             score=passage.score,
         )

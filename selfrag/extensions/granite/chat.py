@@ -18,13 +18,33 @@ from typing import Any
 from retrieval.sentences import SentenceFinder
 from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
-from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, NumberedState, ShownPassage, number_sentences
-from selfrag.extensions.granite.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
+from selfrag.extensions.granite.numbering import (
+    DOCUMENTS,
+    EARLIER,
+    LAST,
+    NumberedState,
+    ShownPassage,
+    number_sentences,
+)
+from selfrag.extensions.granite.replies import (
+    TOP_LOGPROBS,
+    Binding,
+    BoundCodec,
+    with_scores,
+)
 from selfrag.judges.wire import ChatPrompt, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint
 
-_RULES = ("likelihood", "nest", "project", "explode", "drop_duplicates", "decode_sentences", "merge_spans")
+_RULES = (
+    "likelihood",
+    "nest",
+    "project",
+    "explode",
+    "drop_duplicates",
+    "decode_sentences",
+    "merge_spans",
+)
 _TEXT, _MAPPING = {"type": ["string", "null"]}, {"type": ["object", "null"]}
 _SCHEMA = {
     "type": "object",
@@ -34,7 +54,11 @@ _SCHEMA = {
         "response_format": {"type": ["string", "object", "null"]},
         "transformations": {
             "type": ["array", "null"],
-            "items": {"type": "object", "required": ["type"], "properties": {"type": {"enum": _RULES}}},
+            "items": {
+                "type": "object",
+                "required": ["type"],
+                "properties": {"type": {"enum": _RULES}},
+            },
         },
         "instruction": _TEXT,
         "parameters": {**_MAPPING, "properties": {"extra_body": _MAPPING}},
@@ -59,9 +83,15 @@ class Spec:
     schema: Mapping[str, Any] | None = None  # JSON schema of the reply, if there is one
     # the public libraries' way from the model's JSON to their plain results, in order
     rules: tuple[Mapping[str, Any], ...] = ()
-    instruction: str | None = None  # template of the last user turn, with `str.format` fields; None for no such turn
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the request; they win over the caller's
-    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    instruction: str | None = (
+        None  # template of the last user turn, with `str.format` fields; None for no such turn
+    )
+    parameters: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of the request; they win over the caller's
+    tags: Mapping[str, str] = field(
+        default_factory=dict
+    )  # letter of the sentence tags by what carries them
     # None leaves documents to the chat template; `string`, `json` and `roles` make them turns
     documents_as: str | None = None
 
@@ -75,18 +105,30 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     """Return a spec from the content of its file; an unknown field or value is refused in one line."""
     for fault in _validator().iter_errors(dict(raw)):
         where = ".".join(map(str, fault.path))
-        raise UserError(f"adapter {name!r}: {where + ': ' if where else ''}{' '.join(fault.message.split()):.300}")
+        raise UserError(
+            f"adapter {name!r}: {where + ': ' if where else ''}{' '.join(fault.message.split()):.300}"
+        )
     values = {key: value for key, value in raw.items() if value is not None}
     schema = values.get("response_format")
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
-        fields = [one for _, one, _, _ in Formatter().parse(values.get("instruction", "")) if one is not None]
+        fields = [
+            one
+            for _, one, _, _ in Formatter().parse(values.get("instruction", ""))
+            if one is not None
+        ]
     except (ValueError, RecursionError) as error:
-        raise UserError(f"adapter {name!r}: response_format or instruction cannot be read: {error}") from error
+        raise UserError(
+            f"adapter {name!r}: response_format or instruction cannot be read: {error}"
+        ) from error
     if odd := [one for one in fields if not one.isidentifier()]:
-        raise UserError(f"adapter {name!r}: instruction has the field {{{odd[0]}}}; fields must be plain names")
+        raise UserError(
+            f"adapter {name!r}: instruction has the field {{{odd[0]}}}; fields must be plain names"
+        )
     if not (schema is None or isinstance(schema, Mapping)):
-        raise UserError(f"adapter {name!r}: response_format is no JSON schema: {schema!r:.80}")
+        raise UserError(
+            f"adapter {name!r}: response_format is no JSON schema: {schema!r:.80}"
+        )
     return Spec(
         name=name,
         model=values.get("model"),
@@ -115,7 +157,9 @@ def load_spec(path: Path) -> Spec:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: cannot be read as YAML: {reason}") from error
     if not isinstance(raw, Mapping):
-        raise UserError(f"{path}: holds a {type(raw).__name__}, not the configuration of an adapter")
+        raise UserError(
+            f"{path}: holds a {type(raw).__name__}, not the configuration of an adapter"
+        )
     return read_spec(path.resolve().parent.name, raw)
 
 
@@ -123,12 +167,16 @@ ONE_DOCUMENT = "{document_content}"
 _SERVER_DOCUMENTS = "documents"
 
 
-def arguments(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
+def arguments(
+    spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[str, str]
+) -> dict[str, str]:
     """Return the fields of the instruction's template: the caller's arguments over the defaults, the last turn."""
     filled = {**defaults, **state.arguments}
     if asks_of_one(spec, state):
         passage = state.passages[seen.only(spec.name).index]
-        filled["document_content"] = f"{passage.title}\n{passage.text}" if passage.title else passage.text
+        filled["document_content"] = (
+            f"{passage.title}\n{passage.text}" if passage.title else passage.text
+        )
     if seen.messages:
         filled["last_message"] = seen.messages[-1].content
     return filled
@@ -136,7 +184,10 @@ def arguments(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapp
 
 def asks_of_one(spec: Spec, state: JudgeInput) -> bool:
     """Return whether the document is part of the instruction, and to be taken from the passages."""
-    return ONE_DOCUMENT in (spec.instruction or "") and "document_content" not in state.arguments
+    return (
+        ONE_DOCUMENT in (spec.instruction or "")
+        and "document_content" not in state.arguments
+    )
 
 
 def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
@@ -149,7 +200,9 @@ def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
         raise UserError(f"{spec.name} needs the argument {error.args[0]!r}") from error
 
 
-def body(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, Any]:
+def body(
+    spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the request of an OpenAI client: known fields at the top, the server's own under `extra_body`.
 
     Fields of `state.extra` are kept; parameters of the spec win over them.
@@ -171,7 +224,11 @@ def body(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[s
     extra_body |= parameters.pop("extra_body", None) or {}
     if spec.schema is not None:
         extra_body["structured_outputs"] = {"json": copy.deepcopy(dict(spec.schema))}
-    values = {k: copy.deepcopy(v) for k, v in state.extra.items() if k not in ("messages", "extra_body")}
+    values = {
+        k: copy.deepcopy(v)
+        for k, v in state.extra.items()
+        if k not in ("messages", "extra_body")
+    }
     made: dict[str, Any] = {"messages": messages, **values, **parameters}
     if spec.model is not None:
         made["model"] = spec.model
@@ -183,7 +240,10 @@ def body(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[s
 
 
 def _listed(documents: Sequence[ShownPassage]) -> list[dict[str, str]]:
-    return [{"text": d.text, "doc_id": d.id} if d.id else {"text": d.text} for d in documents]
+    return [
+        {"text": d.text, "doc_id": d.id} if d.id else {"text": d.text}
+        for d in documents
+    ]
 
 
 def _turns(form: str, seen: NumberedState) -> list[dict[str, str]]:
@@ -191,14 +251,30 @@ def _turns(form: str, seen: NumberedState) -> list[dict[str, str]]:
     if form == "json":
         return [{"content": json.dumps(_listed(seen.documents)), "role": "user"}]
     if form == "roles":
-        return [{"content": document.text, "role": f"document {document.id or None}"} for document in seen.documents]
-    texts = "\n\n".join(f"[Document {document.id or None}]\n{document.text}" for document in seen.documents)
-    return [{"content": f"You have access to the following documents:\n\n{texts}", "role": "user"}]
+        return [
+            {"content": document.text, "role": f"document {document.id or None}"}
+            for document in seen.documents
+        ]
+    texts = "\n\n".join(
+        f"[Document {document.id or None}]\n{document.text}"
+        for document in seen.documents
+    )
+    return [
+        {
+            "content": f"You have access to the following documents:\n\n{texts}",
+            "role": "user",
+        }
+    ]
 
 
 _DEFAULT_TOKENS = 1024
 _LIMITS = ("max_completion_tokens", "max_tokens")
-_OWN = frozenset(_LIMITS) | {"messages", "documents", "structured_outputs", "extra_body"}
+_OWN = frozenset(_LIMITS) | {
+    "messages",
+    "documents",
+    "structured_outputs",
+    "extra_body",
+}
 _OWN |= {"model", "temperature", "logprobs", "top_logprobs"}
 """Fields of the body that a `ModelRequest` has a place for."""
 
@@ -214,8 +290,12 @@ class ChatCodec(BoundCodec):
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
     exact: bool = True
-    adapter: str | None = None  # name of the adapter on the server; None for the base model
-    embedded: str | None = None  # name of the judge: an adapter inside a Granite Switch checkpoint
+    adapter: str | None = (
+        None  # name of the adapter on the server; None for the base model
+    )
+    embedded: str | None = (
+        None  # name of the judge: an adapter inside a Granite Switch checkpoint
+    )
 
     def wire(self, state: JudgeInput) -> dict[str, Any]:
         """Return the published request of an OpenAI client: the server's own fields are under `extra_body`."""
@@ -229,7 +309,11 @@ class ChatCodec(BoundCodec):
         prompt = ChatPrompt(
             tuple(Message(turn["role"], turn["content"]) for turn in made["messages"]),
             tuple(extra_body.get("documents", ())),
-            {key: value for key, value in {**made, **extra_body}.items() if key not in _OWN},
+            {
+                key: value
+                for key, value in {**made, **extra_body}.items()
+                if key not in _OWN
+            },
             self.spec.instruction or "",
         )
         request = ModelRequest(
@@ -243,11 +327,17 @@ class ChatCodec(BoundCodec):
             top_logprobs=made.get("top_logprobs", 0),
             adapter=self.adapter or self.spec.model,
         )
-        return with_scores(self.binding, self.spec.schema, request) if self.exact else request
+        return (
+            with_scores(self.binding, self.spec.schema, request)
+            if self.exact
+            else request
+        )
 
     def _seen(self, state: JudgeInput) -> tuple[dict[str, Any], NumberedState]:
         if not state.messages:
-            raise UserError(f"{self.spec.name}: the conversation is empty; give at least one turn")
+            raise UserError(
+                f"{self.spec.name}: the conversation is empty; give at least one turn"
+            )
         seen = number_sentences(self.spec.tags, state, self.find)
         return body(self.spec, state, seen, self.binding.defaults), seen
 

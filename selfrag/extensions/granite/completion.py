@@ -14,7 +14,11 @@ from typing import Any
 
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
-from selfrag.extensions.granite.numbering import NumberedState, ShownPassage, number_sentences
+from selfrag.extensions.granite.numbering import (
+    NumberedState,
+    ShownPassage,
+    number_sentences,
+)
 from selfrag.extensions.granite.replies import Binding, BoundCodec, with_scores
 from selfrag.judges.wire import ModelRequest, PromptPiece, TextPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -48,15 +52,23 @@ class CompletionSpec:
     documents: bool  # whether the passages are shown in front of the conversation
     turns: tuple[PromptTurn, ...]  # behind the conversation
     max_tokens: int  # most new tokens
-    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    tags: Mapping[str, str] = field(
+        default_factory=dict
+    )  # letter of the sentence tags by what carries them
     constraint: Constraint | None = None  # form of the reply; None for free text
 
 
 @cache
 def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
     """Read the intrinsics of `granite-3.2` or `granite-3.3`, by name."""
-    text = files(__package__).joinpath("data", f"{dialect}.json").read_text(encoding="utf-8")
-    return MappingProxyType({name: _spec(raw) for name, raw in json.loads(text)["intrinsics"].items()})
+    text = (
+        files(__package__)
+        .joinpath("data", f"{dialect}.json")
+        .read_text(encoding="utf-8")
+    )
+    return MappingProxyType(
+        {name: _spec(raw) for name, raw in json.loads(text)["intrinsics"].items()}
+    )
 
 
 def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
@@ -66,7 +78,13 @@ def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
         turns=tuple(PromptTurn(**turn) for turn in raw["turns"]),
         max_tokens=raw["max_tokens"],
         tags=MappingProxyType(dict(raw.get("tags", {}))),
-        constraint=next((getattr(Constraint, form)(value) for form, value in raw.get("constraint", {}).items()), None),
+        constraint=next(
+            (
+                getattr(Constraint, form)(value)
+                for form, value in raw.get("constraint", {}).items()
+            ),
+            None,
+        ),
     )
 
 
@@ -104,11 +122,17 @@ def opened(role: str) -> Iterator[PromptPiece]:
     yield PromptPiece(CLOSE, control=True)
 
 
-def head(date: str, system: SystemTurn, grounded: bool, joined: bool) -> Iterator[PromptPiece]:
+def head(
+    date: str, system: SystemTurn, grounded: bool, joined: bool
+) -> Iterator[PromptPiece]:
     """Yield the system turn, whose date is given. Granite 3.2 (`joined`) has no space before the text on documents."""
     if system is SystemTurn.NONE:
         return
-    about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
+    about = (
+        f"{'' if joined else ' '}{_GROUNDED}"
+        if grounded
+        else " You are a helpful AI assistant."
+    )
     text = f"Knowledge Cutoff Date: April 2024.\nToday's Date: {date}.\nYou are Granite, developed by IBM.{about}"
     yield from closed_turn("system", text if system is SystemTurn.DEFAULT else "")
 
@@ -116,7 +140,9 @@ def head(date: str, system: SystemTurn, grounded: bool, joined: bool) -> Iterato
 def documents(shown: Sequence[ShownPassage], joined: bool) -> Iterator[PromptPiece]:
     """Yield the documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
     if joined and shown:
-        yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
+        yield from closed_turn(
+            "documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown)
+        )
     for document in () if joined else shown:
         name = json.dumps({"document_id": document.id}, ensure_ascii=False)
         yield from closed_turn(f"document {name}", f"\n{document.text}")
@@ -144,7 +170,9 @@ class CompletionCodec(BoundCodec):
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
     exact: bool = True
-    adapter: str | None = None  # name of the adapter on the server; None for the base model
+    adapter: str | None = (
+        None  # name of the adapter on the server; None for the base model
+    )
     date: str = DATE  # what the system turn calls today
     system: SystemTurn = (
         SystemTurn.DEFAULT
@@ -153,12 +181,15 @@ class CompletionCodec(BoundCodec):
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request; see `exact`. Several documents where one is asked about are refused."""
         if not state.messages:
-            raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
+            raise UserError(
+                f"{self.intrinsic}: the conversation is empty; give at least one turn"
+            )
         seen = number_sentences(self.spec.tags, state, self.find)
         request = ModelRequest(
             state,
             TextPrompt(
-                tuple(self._pieces(state, seen)), "\n".join(f"{turn.role} {turn.text}" for turn in self.spec.turns)
+                tuple(self._pieces(state, seen)),
+                "\n".join(f"{turn.role} {turn.text}" for turn in self.spec.turns),
             ),
             max_tokens=self.spec.max_tokens,
             temperature=state.extra.get("temperature", 0.0),
@@ -170,7 +201,10 @@ class CompletionCodec(BoundCodec):
         return with_scores(self.binding, None, request) if self.exact else request
 
     def _pieces(self, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
-        messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
+        messages, shown = (
+            list(seen.messages),
+            seen.documents if self.spec.documents else (),
+        )
         if messages[0].role == "system":
             yield from conversation(messages[:1])
             messages = messages[1:]
@@ -181,13 +215,19 @@ class CompletionCodec(BoundCodec):
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: PromptTurn, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
+    def _turn(
+        self, behind: PromptTurn, state: JudgeInput, seen: NumberedState
+    ) -> Iterator[PromptPiece]:
         if behind.role == "{document}":
             yield from documents((seen.only(self.intrinsic),), joined=False)
         elif behind.end == "open":
             yield from opened(behind.role)
         else:
-            yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
+            yield from closed_turn(
+                behind.role,
+                behind.filled(self._values(behind, state)),
+                behind.end == "turn",
+            )
 
     def _values(self, behind: PromptTurn, state: JudgeInput) -> dict[str, str]:
         values = {"query": state.query or state.messages[-1].content, **state.arguments}

@@ -16,19 +16,31 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 
 
 def tag(
-    text: str, letter: str, first: int, find: SentenceFinder, *, letters: Collection[str], title: str = ""
+    text: str,
+    letter: str,
+    first: int,
+    find: SentenceFinder,
+    *,
+    letters: Collection[str],
+    title: str = "",
 ) -> tuple[str, list[Span]]:
     r"""Return a text with a tag in front of each sentence, and the sentences' offsets in the original.
 
     Tags count from `first`; a title goes in front of the first sentence as `{title}\n`, behind its tag, and is no part
     of any span. `letters` are all that are tags somewhere in the request.
     """
-    found = [(begin, end) for begin, end in (find(text) if text.strip() else ()) if text[begin:end].strip()]
+    found = [
+        (begin, end)
+        for begin, end in (find(text) if text.strip() else ())
+        if text[begin:end].strip()
+    ]
     # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
     sentences = [plain(text[begin:end].rstrip(), letters) for begin, end in found]
     if title and sentences:
         sentences[0] = f"{plain(title, letters)}\n{sentences[0]}"
-    tagged = " ".join(f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences))
+    tagged = " ".join(
+        f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences)
+    )
     return tagged, [_trimmed(text, begin, end) for begin, end in found]
 
 
@@ -48,7 +60,11 @@ def number_of(name: object) -> int | None:
     """Return the number of a tag that a model wrote as `<c7>`, `c7`, `"7"` or 7; None for anything else."""
     if isinstance(name, int) and not isinstance(name, bool):
         return name
-    match = re.fullmatch(r"\s*<?[a-z]?(-?\d{1,9})>?\s*", name) if isinstance(name, str) else None
+    match = (
+        re.fullmatch(r"\s*<?[a-z]?(-?\d{1,9})>?\s*", name)
+        if isinstance(name, str)
+        else None
+    )
     return int(match.group(1)) if match else None
 
 
@@ -71,40 +87,74 @@ class NumberedState:
 
     messages: tuple[Message, ...]  # turns of the caller
     documents: tuple[ShownPassage, ...]  # every passage, blank ones too
-    sites: tuple[Site, ...]  # sentences that the model calls by number, of the last turn
+    sites: tuple[
+        Site, ...
+    ]  # sentences that the model calls by number, of the last turn
     sources: tuple[Site, ...]  # sentences that it may cite by number
 
     def only(self, name: str) -> ShownPassage:
         """Return the only document that is not blank; `name` is the intrinsic or adapter that needs exactly one."""
         given = [document for document in self.documents if document.text.strip()]
         if len(given) != 1:
-            raise UserError(f"{name} asks about one passage at a time, not {len(given)}; give it one")
+            raise UserError(
+                f"{name} asks about one passage at a time, not {len(given)}; give it one"
+            )
         return given[0]
 
 
-def number_sentences(tags: Mapping[str, str], state: JudgeInput, find: SentenceFinder) -> NumberedState:
+def number_sentences(
+    tags: Mapping[str, str], state: JudgeInput, find: SentenceFinder
+) -> NumberedState:
     """Count the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
     letters = frozenset(tags.values())
     sources: list[Site] = []
     documents: list[ShownPassage] = []
     for index, passage in enumerate(state.passages):
         if DOCUMENTS in tags:
-            shown, spans = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
-            sources += [state.in_passage(SiteKind.SOURCE, index, *span) for span in spans]
+            shown, spans = tag(
+                passage.text,
+                tags[DOCUMENTS],
+                len(sources),
+                find,
+                letters=letters,
+                title=passage.title,
+            )
+            sources += [
+                state.in_passage(SiteKind.SOURCE, index, *span) for span in spans
+            ]
             documents.append(ShownPassage(index, passage.id, shown))
         else:
-            whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
+            whole = (
+                f"{passage.title}\n{passage.text}"
+                if passage.title and passage.text.strip()
+                else passage.text
+            )
             documents.append(ShownPassage(index, passage.id, plain(whole, letters)))
-    messages = [replace(message, content=plain(message.content, letters)) for message in state.messages]
+    messages = [
+        replace(message, content=plain(message.content, letters))
+        for message in state.messages
+    ]
     last = len(messages) - 1
     if EARLIER in tags:
         for index in range(last):
-            shown, spans = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
-            sources += [state.in_message(SiteKind.SOURCE, index, *span) for span in spans]
+            shown, spans = tag(
+                state.messages[index].content,
+                tags[EARLIER],
+                len(sources),
+                find,
+                letters=letters,
+            )
+            sources += [
+                state.in_message(SiteKind.SOURCE, index, *span) for span in spans
+            ]
             messages[index] = replace(messages[index], content=shown)
     sites: tuple[Site, ...] = ()
     if LAST in tags and messages:
-        shown, spans = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
-        sites = tuple(state.in_message(SiteKind.SENTENCE, last, *span) for span in spans)
+        shown, spans = tag(
+            state.messages[last].content, tags[LAST], 0, find, letters=letters
+        )
+        sites = tuple(
+            state.in_message(SiteKind.SENTENCE, last, *span) for span in spans
+        )
         messages[last] = replace(messages[last], content=shown)
     return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

@@ -18,8 +18,12 @@ class Repository:
     name: str  # `owner/name`
     dialect: str  # wire format of its adapters; those that bring an `io.yaml` say it themselves
     bases: tuple[str, ...]  # base models, without their owner `ibm-granite`
-    adapters: Mapping[str, str]  # what the adapter of an intrinsic is called there, by the intrinsic's name
-    folder: str = "{adapter}/{base}/{kind}"  # of an adapter; empty for the repository itself
+    adapters: Mapping[
+        str, str
+    ]  # what the adapter of an intrinsic is called there, by the intrinsic's name
+    folder: str = (
+        "{adapter}/{base}/{kind}"  # of an adapter; empty for the repository itself
+    )
     revision: str | None = None  # commit; None where no source names one
     licence: str | None = None  # of the weights; None where it was not seen
     embedded: bool = False  # whether Granite Switch checkpoints hold its adapters, too
@@ -32,11 +36,15 @@ class Repository:
     def adapter(self, intrinsic: str, base: str, *, activated: bool = False) -> str:
         """Return where an adapter is, for `adapters=` of `Library.from_pretrained`; not each has an activated one."""
         kind = "alora" if activated else "lora"
-        folder = self.folder.format(adapter=self.adapters[intrinsic], base=base, kind=kind)
+        folder = self.folder.format(
+            adapter=self.adapters[intrinsic], base=base, kind=kind
+        )
         return f"{self.pinned}/{folder}" if folder else self.pinned
 
 
-_DATA = json.loads(files(__package__).joinpath("data", "published.json").read_text(encoding="utf-8"))
+_DATA = json.loads(
+    files(__package__).joinpath("data", "published.json").read_text(encoding="utf-8")
+)
 
 REPOSITORIES: tuple[Repository, ...] = tuple(
     Repository(**{**row, "bases": tuple(row["bases"])}) for row in _DATA["repositories"]
@@ -60,7 +68,11 @@ EMBEDDED: Mapping[str, str] = MappingProxyType(
 def listed() -> Iterator[str]:
     """Yield a line for each repository and checkpoint."""
     for repository in REPOSITORIES:
-        pin = "not pinned" if repository.revision is None else f"commit {repository.revision[:8]}"
+        pin = (
+            "not pinned"
+            if repository.revision is None
+            else f"commit {repository.revision[:8]}"
+        )
         content = f"{', '.join(repository.adapters)} for {', '.join(repository.bases)}"
         yield f"{repository.name} ({pin}; {repository.licence or 'licence on its card'}): {content}"
     for name in SWITCHES:
@@ -73,5 +85,10 @@ def published(intrinsic: str) -> dict[str, PublishedAdapter]:
     for repository in REPOSITORIES:
         if intrinsic in repository.adapters:
             for base in repository.bases:
-                adapters.setdefault(base, PublishedAdapter(repository.adapter(intrinsic, base), repository.dialect))
+                adapters.setdefault(
+                    base,
+                    PublishedAdapter(
+                        repository.adapter(intrinsic, base), repository.dialect
+                    ),
+                )
     return adapters

@@ -42,7 +42,14 @@ from selfrag.reflection.labels import LabelSet, Role
 SWITCH = "granite-switch"
 """Dialect of the adapters inside Granite Switch checkpoints."""
 DIALECTS = (
-    *("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss"),
+    *(
+        "granite-3.2",
+        "granite-3.3",
+        "granite-common",
+        "granite-common-gpt-oss",
+        "mellea",
+        "mellea-gpt-oss",
+    ),
     SWITCH,
 )
 """What `codec` speaks; each is an entry point of `selfrag.dialects`."""
@@ -71,16 +78,45 @@ BINDINGS = _by_name(
         scope=SiteKind.TURN,
         note="answer_relevance_analysis",
     ),
-    Binding("guardian", Shape.LABEL, RISK, scope=SiteKind.TURN, defaults=guardian_arguments("harm", "user_prompt")),
+    Binding(
+        "guardian",
+        Shape.LABEL,
+        RISK,
+        scope=SiteKind.TURN,
+        defaults=guardian_arguments("harm", "user_prompt"),
+    ),
     Binding("factuality_detection", Shape.LABEL, RISK, scope=SiteKind.TURN),
-    Binding("policy_guardrails", Shape.LABEL, POLICY, scope=SiteKind.TURN, defaults=_STATED),
-    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS, number="r", value="f", note="e"),
+    Binding(
+        "policy_guardrails", Shape.LABEL, POLICY, scope=SiteKind.TURN, defaults=_STATED
+    ),
+    Binding(
+        "hallucination_detection",
+        Shape.SENTENCES,
+        FAITHFULNESS,
+        number="r",
+        value="f",
+        note="e",
+    ),
     Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
     Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
     Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
-    Binding("query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"),
-    Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=SiteKind.TURN),
-    Binding("factuality_correction", Shape.TEXT, CORRECTED, path=("correction",), scope=SiteKind.TURN, quiet="none"),
+    Binding(
+        "query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"
+    ),
+    Binding(
+        "answer_relevance_rewriter",
+        Shape.TEXT,
+        path=("answer_relevance_rewrite",),
+        scope=SiteKind.TURN,
+    ),
+    Binding(
+        "factuality_correction",
+        Shape.TEXT,
+        CORRECTED,
+        path=("correction",),
+        scope=SiteKind.TURN,
+        quiet="none",
+    ),
 )
 """What the replies of the chat dialects mean."""
 
@@ -93,7 +129,9 @@ _WORDS = (
 GRANITE_3_2 = _by_name(
     *_WORDS,
     BINDINGS["query_rewrite"],
-    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, doubled=True),
+    Binding(
+        "hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, doubled=True
+    ),
     Binding("citation_generation", Shape.CITATIONS),
 )
 """What the replies of the paper's adapters mean."""
@@ -118,9 +156,15 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
     Raises a `UserError` for what the chat dialects do not have, and for a schema with other labels.
     """
     if intrinsic not in BINDINGS:
-        raise UserError(f"no meaning known for {intrinsic!r}; known: {', '.join(sorted(BINDINGS))}")
+        raise UserError(
+            f"no meaning known for {intrinsic!r}; known: {', '.join(sorted(BINDINGS))}"
+        )
     binding = BINDINGS[intrinsic]
-    if schema is None or binding.labels is None or binding.shape not in (Shape.LABEL, Shape.SENTENCES):
+    if (
+        schema is None
+        or binding.labels is None
+        or binding.shape not in (Shape.LABEL, Shape.SENTENCES)
+    ):
         return binding
     if binding.shape is Shape.SENTENCES:
         enum = _enum(_record(schema).get(binding.value, {}))
@@ -130,17 +174,29 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
     if schema.get("type") != "object":
         return replace(binding, path=(), written=_written(binding, _enum(schema)))
     properties = schema.get("properties", {})
-    names = [binding.path[0]] if binding.path else [name for name in properties if _enum(properties[name]) is not None]
+    names = (
+        [binding.path[0]]
+        if binding.path
+        else [name for name in properties if _enum(properties[name]) is not None]
+    )
     if len(names) != 1:
-        raise UserError(f"{intrinsic}: the schema has {len(names)} fields with labels, not one")
-    return replace(binding, path=(names[0],), written=_written(binding, _enum(properties.get(names[0], {}))))
+        raise UserError(
+            f"{intrinsic}: the schema has {len(names)} fields with labels, not one"
+        )
+    return replace(
+        binding,
+        path=(names[0],),
+        written=_written(binding, _enum(properties.get(names[0], {}))),
+    )
 
 
 def _record(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the properties of the objects of an array."""
     items = schema.get("items", {})
     name = str(items.get("$ref", "")).rsplit("/", 1)[-1]
-    codecs: Mapping[str, Any] = schema.get("$defs", {}).get(name, items).get("properties", {})
+    codecs: Mapping[str, Any] = (
+        schema.get("$defs", {}).get(name, items).get("properties", {})
+    )
     return codecs
 
 
@@ -158,11 +214,21 @@ def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
     forms: list[Any] = []
     for form in binding.written:
         spoken = _SPOKEN.get(str(form).casefold())
-        same = [e for e in enum if (e is spoken if isinstance(e, bool) else str(e).casefold() == str(form).casefold())]
+        same = [
+            e
+            for e in enum
+            if (
+                e is spoken
+                if isinstance(e, bool)
+                else str(e).casefold() == str(form).casefold()
+            )
+        ]
         if isinstance(form, bool):
             same = [e for e in enum if e is form]
         if len(same) != 1:
-            raise UserError(f"{binding.intrinsic}: the schema has no label {form!r} among {list(enum)}")
+            raise UserError(
+                f"{binding.intrinsic}: the schema has no label {form!r} among {list(enum)}"
+            )
         forms += same
     return tuple(forms)
 
@@ -212,31 +278,55 @@ def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
     if intrinsic not in known:
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
     if dialect in _COMPLETION:
-        spec, binding = completion_specs(dialect)[intrinsic], _COMPLETION[dialect][intrinsic]
+        spec, binding = (
+            completion_specs(dialect)[intrinsic],
+            _COMPLETION[dialect][intrinsic],
+        )
         joined = dialect == "granite-3.2"
-        return replace(CompletionCodec(dialect, spec, binding, joined, punkt, adapter=spec.adapter), **changes)
+        return replace(
+            CompletionCodec(
+                dialect, spec, binding, joined, punkt, adapter=spec.adapter
+            ),
+            **changes,
+        )
     newest = EMBEDDED if dialect in ("mellea", SWITCH) else {}
     published = newest.get(intrinsic) or _PUBLISHED.get(intrinsic, intrinsic)
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
-    made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), punkt, adapter=published)
+    made = ChatCodec(
+        dialect, chat, bind(intrinsic, chat.schema), punkt, adapter=published
+    )
     if dialect == SWITCH:
         # As published: a server that begins the reply with a label's prefill has the control token behind it.
-        made = replace(embedded(made, published, activated=intrinsic not in _PLAIN), exact=False)
+        made = replace(
+            embedded(made, published, activated=intrinsic not in _PLAIN), exact=False
+        )
     return replace(made, **changes)
 
 
-def codec_of_file(path: Path, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
+def codec_of_file(
+    path: Path, intrinsic: str | None = None, **changes: Any
+) -> ChatCodec:
     """Return the codec of an adapter by its own `io.yaml`; without an intrinsic, the reply is free text."""
     return codec_of_spec(load_spec(path), intrinsic, **changes)
 
 
-def codec_of_spec(spec: Spec, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
+def codec_of_spec(
+    spec: Spec, intrinsic: str | None = None, **changes: Any
+) -> ChatCodec:
     """Return the codec of a configuration that was read already; see `codec_of_file`."""
-    binding = Binding(spec.name, Shape.FREE) if intrinsic is None else bind(intrinsic, spec.schema)
-    return replace(ChatCodec("io.yaml", spec, binding, punkt, adapter=spec.name), **changes)
+    binding = (
+        Binding(spec.name, Shape.FREE)
+        if intrinsic is None
+        else bind(intrinsic, spec.schema)
+    )
+    return replace(
+        ChatCodec("io.yaml", spec, binding, punkt, adapter=spec.name), **changes
+    )
 
 
-_PLAIN = frozenset({"citation_generation", "hallucination_detection", "context_attribution"})
+_PLAIN = frozenset(
+    {"citation_generation", "hallucination_detection", "context_attribution"}
+)
 """Adapters that are published as plain LoRA only."""
 
 
@@ -245,8 +335,16 @@ def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
 
     Its requests name the adapter to the model's chat template, which writes the adapter's control token.
     """
-    extra = {**(made.spec.parameters.get("extra_body") or {}), "chat_template_kwargs": {"adapter_name": name}}
-    spec = replace(made.spec, name=name, model=None, parameters={**made.spec.parameters, "extra_body": extra})
+    extra = {
+        **(made.spec.parameters.get("extra_body") or {}),
+        "chat_template_kwargs": {"adapter_name": name},
+    }
+    spec = replace(
+        made.spec,
+        name=name,
+        model=None,
+        parameters={**made.spec.parameters, "extra_body": extra},
+    )
     kind = "activated adapter" if activated else "adapter"
     return replace(made, dialect=SWITCH, spec=spec, adapter=None, embedded=kind)
 
@@ -266,14 +364,23 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
         case {"adapters": list(entries)}:
             pass
         case _:
-            raise UserError(f"{path} lists no adapters; give a checkpoint as granite-switch composes it")
+            raise UserError(
+                f"{path} lists no adapters; give a checkpoint as granite-switch composes it"
+            )
     for entry in entries:
         match entry:
             case {"adapter_name": str(name), "io_config": str(file)} if name in known:
-                if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
-                    raise UserError(f"{path}: io_config={file!r:.80} of {name} leaves the checkpoint")
+                if (
+                    PurePosixPath(file).is_absolute()
+                    or ".." in PurePosixPath(file).parts
+                ):
+                    raise UserError(
+                        f"{path}: io_config={file!r:.80} of {name} leaves the checkpoint"
+                    )
                 made = codec_of_file(folder / file, known[name])
-                codecs[known[name]] = embedded(made, name, activated=entry.get("technology") == "alora")
+                codecs[known[name]] = embedded(
+                    made, name, activated=entry.get("technology") == "alora"
+                )
     return codecs
 
 
@@ -285,7 +392,9 @@ def chat_specs(dialect: str) -> Mapping[str, Spec]:
     shared = "mellea" if dialect == SWITCH else dialect.removesuffix(_GPT_OSS)
     file = files(__package__).joinpath("data", f"{shared}.json")
     contracts = json.loads(file.read_text("utf-8"))["contracts"]
-    return MappingProxyType({name: read_spec(name, raw) for name, raw in contracts.items()})
+    return MappingProxyType(
+        {name: read_spec(name, raw) for name, raw in contracts.items()}
+    )
 
 
 def _file(dialect: str, intrinsic: str) -> str:

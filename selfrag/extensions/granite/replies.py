@@ -10,7 +10,11 @@ from typing import Any
 
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.numbering import number_of
-from selfrag.extensions.granite.written_labels import bare, distribution, word_distribution
+from selfrag.extensions.granite.written_labels import (
+    bare,
+    distribution,
+    word_distribution,
+)
 from selfrag.judges.lenient_json import JsonNode, JsonPath
 from selfrag.judges.output import (
     LabelLikelihood,
@@ -52,10 +56,14 @@ class Binding:
     shape: Shape  # what the reply looks like
     # the labels; for texts, whether something was written (see `quiet`); None where nothing is judged
     labels: LabelSet | None = None
-    written: tuple[Any, ...] = ()  # each label as a JSON value, in label order; its token by default
+    written: tuple[
+        Any, ...
+    ] = ()  # each label as a JSON value, in label order; its token by default
     path: JsonPath = ()  # to the label or the text
     scope: SiteKind = SiteKind.QUERY  # what is judged
-    number: str | None = None  # field of the sentence's number; None if records are `{"<r0>": ...}`
+    number: str | None = (
+        None  # field of the sentence's number; None if records are `{"<r0>": ...}`
+    )
     value: str = ""  # field of the label or the sources in a record
     note: str | None = None  # field of the model's explanation
     note_first: bool = False  # whether the explanation comes before the label
@@ -63,15 +71,23 @@ class Binding:
     fenced: bool = False  # the JSON stands in a code fence
     doubled: bool = False  # the JSON stands in a JSON string
     ranked: bool = False  # sources come in order of importance and are not merged
-    defaults: Mapping[str, str] = field(default_factory=dict)  # arguments of the template that a caller may leave out
+    defaults: Mapping[str, str] = field(
+        default_factory=dict
+    )  # arguments of the template that a caller may leave out
 
     def __post_init__(self) -> None:
-        if self.labels is None or self.shape not in (Shape.WORD, Shape.LABEL, Shape.SENTENCES):
+        if self.labels is None or self.shape not in (
+            Shape.WORD,
+            Shape.LABEL,
+            Shape.SENTENCES,
+        ):
             return
         if not self.written:
             object.__setattr__(self, "written", self.labels.tokens)
         if len(self.written) != len(self.labels):
-            raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels")
+            raise ValueError(
+                f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels"
+            )
 
 
 class BoundCodec(Teachable):
@@ -86,65 +102,102 @@ class BoundCodec(Teachable):
     def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return the scores of the request's slot where it has one, else what was written."""
         binding = self.binding
-        output = (bare if binding.shape in (Shape.WORD, Shape.FREE) else understand)(request, completion)
+        output = (bare if binding.shape in (Shape.WORD, Shape.FREE) else understand)(
+            request, completion
+        )
         if request.slots and binding.labels is not None:
             (asked,), (scores,) = request.slots, slot_scores(request, completion)
             found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
-            return Reflection(request.state, (Finding(asked.site, found),), None, completion.text, notes)
+            return Reflection(
+                request.state,
+                (Finding(asked.site, found),),
+                None,
+                completion.text,
+                notes,
+            )
         findings, text = _READ[binding.shape](binding, output)
-        return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
+        return Reflection(
+            request.state, findings, text, completion.text, tuple(output.diagnostics)
+        )
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return what a perfect model replies; gold that does not fit is refused."""
         return targets(self.binding, request, gold)
 
 
-def _word(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
+def _word(
+    binding: Binding, output: ModelOutput
+) -> tuple[tuple[Finding, ...], str | None]:
     site = judged_site(binding.scope, output.request.state)
     found = word_distribution(output, binding.written)
     return (_finding(binding, output, found, site),), None
 
 
 def _finding(
-    binding: Binding, output: ModelOutput, found: LabelLikelihood | None, site: Site, note: str | None = None
+    binding: Binding,
+    output: ModelOutput,
+    found: LabelLikelihood | None,
+    site: Site,
+    note: str | None = None,
 ) -> Finding:
     if found is None or binding.labels is None:
         return Finding(site, None, explanation=note)
-    return Finding(site, judgment(output, binding.labels, found, site), explanation=note)
+    return Finding(
+        site, judgment(output, binding.labels, found, site), explanation=note
+    )
 
 
-def _label(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
+def _label(
+    binding: Binding, output: ModelOutput
+) -> tuple[tuple[Finding, ...], str | None]:
     site = judged_site(binding.scope, output.request.state)
     root = output.json.root
     for path, node in root.at(binding.path) if root is not None else ():
         found = distribution(output, node, binding.written, None)
-        note = _text_of(root, (*path[:-1], binding.note)) if binding.note and path else None
+        note = (
+            _text_of(root, (*path[:-1], binding.note))
+            if binding.note and path
+            else None
+        )
         return (_finding(binding, output, found, site, note),), None
     say_missing(output, binding.path)
     return (Finding(site, None),), None
 
 
-def _records(binding: Binding, output: ModelOutput) -> Iterator[tuple[int, JsonNode | None, str | None]]:
+def _records(
+    binding: Binding, output: ModelOutput
+) -> Iterator[tuple[int, JsonNode | None, str | None]]:
     """Yield number, value and note of each known sentence; of several records the first."""
     seen: set[int] = set()
     for raw, value, note in _raw_records(binding, output):
         number = number_of(raw)
         if number is None or not 0 <= number < len(output.request.sites):
-            output.say(Code.OUT_OF_RANGE, f"{shown(raw)} names no sentence of {len(output.request.sites)}")
+            output.say(
+                Code.OUT_OF_RANGE,
+                f"{shown(raw)} names no sentence of {len(output.request.sites)}",
+            )
         elif number in seen:
-            output.say(Code.DUPLICATE, f"sentence {number} came twice; the first counts", number)
+            output.say(
+                Code.DUPLICATE,
+                f"sentence {number} came twice; the first counts",
+                number,
+            )
         else:
             seen.add(number)
             yield number, value, note
 
 
-def _raw_records(binding: Binding, output: ModelOutput) -> Iterator[tuple[Any, JsonNode | None, str | None]]:
+def _raw_records(
+    binding: Binding, output: ModelOutput
+) -> Iterator[tuple[Any, JsonNode | None, str | None]]:
     root = output.json.root
     if root is None:
         return
     if binding.number is None:
         if root.members is None:
-            output.say(Code.INVALID, f"an object was asked for, not {shown(root.value)}")
+            output.say(
+                Code.INVALID, f"an object was asked for, not {shown(root.value)}"
+            )
         yield from ((key, node, None) for key, node in (root.members or {}).items())
         return
     if root.items is None:
@@ -155,7 +208,9 @@ def _raw_records(binding: Binding, output: ModelOutput) -> Iterator[tuple[Any, J
             note = _text_of(item, (binding.note,)) if binding.note else None
             yield members[binding.number].value, members.get(binding.value), note
         elif item.complete:
-            output.say(Code.INVALID, f"{shown(item.value)} has no field {binding.number!r}")
+            output.say(
+                Code.INVALID, f"{shown(item.value)} has no field {binding.number!r}"
+            )
 
 
 def _text_of(node: JsonNode | None, path: tuple[Any, ...]) -> str | None:
@@ -164,7 +219,9 @@ def _text_of(node: JsonNode | None, path: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _sentences(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
+def _sentences(
+    binding: Binding, output: ModelOutput
+) -> tuple[tuple[Finding, ...], str | None]:
     findings: dict[int, Finding] = {}
     for number, value, note in _records(binding, output):
         found = None
@@ -172,7 +229,9 @@ def _sentences(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ..
             found = distribution(output, value, binding.written, number)
         else:
             output.say(Code.INVALID, f"sentence {number} has no label", number)
-        findings[number] = _finding(binding, output, found, output.request.sites[number], note)
+        findings[number] = _finding(
+            binding, output, found, output.request.sites[number], note
+        )
     return _in_order(output, findings), None
 
 
@@ -180,15 +239,22 @@ def _in_order(output: ModelOutput, findings: dict[int, Finding]) -> tuple[Findin
     for number in range(len(output.request.sites)):
         if number not in findings:
             output.say(Code.MISSING, f"sentence {number} was left out", number)
-    return tuple(findings.get(i) or Finding(site, None) for i, site in enumerate(output.request.sites))
+    return tuple(
+        findings.get(i) or Finding(site, None)
+        for i, site in enumerate(output.request.sites)
+    )
 
 
-def _citations(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
+def _citations(
+    binding: Binding, output: ModelOutput
+) -> tuple[tuple[Finding, ...], str | None]:
     findings: dict[int, Finding] = {}
     for number, value, _ in _records(binding, output):
         site = output.request.sites[number]
         if value is None or value.items is None:
-            output.say(Code.INVALID, f"sentence {number} has no list of sources", number)
+            output.say(
+                Code.INVALID, f"sentence {number} has no list of sources", number
+            )
             continue
         cited = _sources(output, value.value, number)
         if not cited and value.value:
@@ -197,7 +263,9 @@ def _citations(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ..
         if not binding.ranked:
             cited = list(merged(output.request.state, cited))
         found = judgment(output, CITED, certain(0 if cited else 1, len(CITED)), site)
-        findings[number] = Finding(site, found, tuple(Citation(source) for source in cited))
+        findings[number] = Finding(
+            site, found, tuple(Citation(source) for source in cited)
+        )
     return _in_order(output, findings), None
 
 
@@ -209,7 +277,11 @@ def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list
         number = number_of(raw)
         if number is None or not 0 <= number < len(places):
             there = f"there are {len(places)}" if places else "there are none"
-            output.say(Code.OUT_OF_RANGE, f"source {shown(raw)} does not exist; {there}", sentence)
+            output.say(
+                Code.OUT_OF_RANGE,
+                f"source {shown(raw)} does not exist; {there}",
+                sentence,
+            )
         elif number in found:
             output.say(Code.DUPLICATE, f"source {number} came twice", sentence)
         else:
@@ -217,7 +289,9 @@ def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list
     return list(found.values())
 
 
-def _text(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
+def _text(
+    binding: Binding, output: ModelOutput
+) -> tuple[tuple[Finding, ...], str | None]:
     text = read_text(output, binding.path)
     if binding.labels is None:
         return (), text
@@ -225,7 +299,9 @@ def _text(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], s
     return (text_finding(output, text, binding.labels, site, binding.quiet),), text
 
 
-def _free(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
+def _free(
+    binding: Binding, output: ModelOutput
+) -> tuple[tuple[Finding, ...], str | None]:
     return (), output.completion.text
 
 
@@ -243,7 +319,9 @@ TOP_LOGPROBS = 10
 """Alternatives asked for where a label stands in the middle of generated text."""
 
 
-def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: ModelRequest) -> ModelRequest:
+def with_scores(
+    binding: Binding, schema: Mapping[str, Any] | None, request: ModelRequest
+) -> ModelRequest:
     """Return the request with its label as a slot, or else with log-probabilities of what is generated."""
     if binding.labels is None or not binding.written:
         return request
@@ -251,18 +329,31 @@ def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Mod
     found = slot(binding, schema, site)
     if found is None:
         return replace(request, top_logprobs=TOP_LOGPROBS)
-    return replace(request, slots=(found,), sites=(site,), max_tokens=0, constraint=None, top_logprobs=0)
+    return replace(
+        request,
+        slots=(found,),
+        sites=(site,),
+        max_tokens=0,
+        constraint=None,
+        top_logprobs=0,
+    )
 
 
 def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot | None:
     """Return the slot of a reply whose first free choice is the label; None if something else is written before it."""
     if binding.shape is Shape.WORD:
         return Slot(tuple(map(str, binding.written)), site)
-    if binding.shape is not Shape.LABEL or len(binding.path) > 1 or binding.note is not None:
+    if (
+        binding.shape is not Shape.LABEL
+        or len(binding.path) > 1
+        or binding.note is not None
+    ):
         return None
     prefill = ""
     if binding.path:
-        if schema is not None and list(schema.get("properties", {})) != [binding.path[0]]:
+        if schema is not None and list(schema.get("properties", {})) != [
+            binding.path[0]
+        ]:
             return None
         prefill = f"{{{json.dumps(binding.path[0])}: "
         if binding.fenced:
@@ -276,7 +367,11 @@ def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot
 def reply(binding: Binding, index: int) -> str:
     """Return what a model that writes label `index` replies."""
     form = binding.written[index]
-    return str(form) if binding.shape is Shape.WORD else json.dumps(_nested(binding, form), ensure_ascii=False)
+    return (
+        str(form)
+        if binding.shape is Shape.WORD
+        else json.dumps(_nested(binding, form), ensure_ascii=False)
+    )
 
 
 def targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
@@ -310,9 +405,13 @@ def _json(binding: Binding, value: Any) -> str:
     return json.dumps(text, ensure_ascii=False) if binding.doubled else text
 
 
-def _label_targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
+def _label_targets(
+    binding: Binding, request: ModelRequest, gold: Gold
+) -> tuple[Target, ...]:
     if len(gold.labels) != 1 or binding.labels is None:
-        raise UserError(f"{binding.intrinsic}: {len(gold.labels)} gold labels where one is needed")
+        raise UserError(
+            f"{binding.intrinsic}: {len(gold.labels)} gold labels where one is needed"
+        )
     if gold.labels[0] is None:
         return ()
     index = binding.labels.index(gold.labels[0])
@@ -320,33 +419,64 @@ def _label_targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple
         (slot,) = request.slots
         return (Target(slot.prefill, slot.surfaces[index]),)
     if binding.note is not None:
-        raise UserError(f"{binding.intrinsic}: its reply explains itself first, and the gold has no explanation")
+        raise UserError(
+            f"{binding.intrinsic}: its reply explains itself first, and the gold has no explanation"
+        )
     return (Target("", reply(binding, index)),)
 
 
-def _sentence_targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
+def _sentence_targets(
+    binding: Binding, request: ModelRequest, gold: Gold
+) -> tuple[Target, ...]:
     """Return one reply about all numbered sentences: the label of each, or the numbers of its sources."""
     citing = binding.shape is Shape.CITATIONS
     known: Sequence[Any] = gold.sources if citing else gold.labels
     if len(known) != len(request.sites) or (binding.labels is None and not citing):
         what = "lists" if citing else "labels"
-        raise UserError(f"{binding.intrinsic}: {len(known)} gold {what} for {len(request.sites)} sentences")
+        raise UserError(
+            f"{binding.intrinsic}: {len(known)} gold {what} for {len(request.sites)} sentences"
+        )
     if binding.labels is not None and not citing:
-        known = [None if label is None else in_set(binding.labels, str(label)) for label in known]
+        known = [
+            None if label is None else in_set(binding.labels, str(label))
+            for label in known
+        ]
     if not known or any(one is None for one in known):
         return ()
     for cited in known if citing else ():
         if any(not 0 <= index < len(request.sources) for index in cited):
-            raise UserError(f"{binding.intrinsic}: gold {list(cited)} outside of {len(request.sources)} sources")
+            raise UserError(
+                f"{binding.intrinsic}: gold {list(cited)} outside of {len(request.sources)} sources"
+            )
     if binding.labels is not None and not citing:
         known = [binding.written[binding.labels.index(str(label))] for label in known]
     if binding.number is None:
         named = [[f"<c{index}>" for index in one] if citing else one for one in known]
-        return (Target("", _json(binding, {f"<r{number}>": form for number, form in enumerate(named)})),)
-    return (Target("", _json(binding, [_record(binding, number, form) for number, form in enumerate(known)])),)
+        return (
+            Target(
+                "",
+                _json(
+                    binding, {f"<r{number}>": form for number, form in enumerate(named)}
+                ),
+            ),
+        )
+    return (
+        Target(
+            "",
+            _json(
+                binding,
+                [_record(binding, number, form) for number, form in enumerate(known)],
+            ),
+        ),
+    )
 
 
 def _record(binding: Binding, number: int, form: Any) -> dict[str, Any]:
     note = {} if binding.note is None else {binding.note: ""}
     label = {binding.value: form}
-    return {str(binding.number): number, **(note if binding.note_first else {}), **label, **note}
+    return {
+        str(binding.number): number,
+        **(note if binding.note_first else {}),
+        **label,
+        **note,
+    }

@@ -17,7 +17,9 @@ def register(name: str) -> None:
     try:
         importlib.import_module("granite_switch.hf")
     except ImportError as error:
-        raise EngineError(f"model {name!r} is a Granite Switch; run: pip install 'granite-switch[hf]'") from error
+        raise EngineError(
+            f"model {name!r} is a Granite Switch; run: pip install 'granite-switch[hf]'"
+        ) from error
 
 
 GRANITE_SWITCH = Architecture(register, alone=True)

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from selfrag.judges.lenient_json import JsonNode, JsonReading
-from selfrag.judges.output import LITTLE, LabelLikelihood, ModelOutput, certain, likelihood, shown
+from selfrag.judges.output import (
+    LITTLE,
+    LabelLikelihood,
+    ModelOutput,
+    certain,
+    likelihood,
+    shown,
+)
 from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.findings import Code
 
@@ -30,12 +37,20 @@ def position(written: Any, labels: Sequence[Any]) -> tuple[int | None, bool]:
     for index, label in enumerate(labels):
         if same(written, label):
             return index, True
-    loose = [index for index, label in enumerate(labels) if _folded(label) == _folded(written)]
+    loose = [
+        index
+        for index, label in enumerate(labels)
+        if _folded(label) == _folded(written)
+    ]
     return (loose[0], False) if len(loose) == 1 else (None, False)
 
 
 def _folded(value: Any) -> str:
-    return (value if isinstance(value, str) else json.dumps(value, default=str)).strip().casefold()
+    return (
+        (value if isinstance(value, str) else json.dumps(value, default=str))
+        .strip()
+        .casefold()
+    )
 
 
 def distribution(
@@ -48,12 +63,18 @@ def distribution(
     return _distribution(output, written, labels, surfaces, span, site)
 
 
-def word_distribution(output: ModelOutput, labels: Sequence[str]) -> LabelLikelihood | None:
+def word_distribution(
+    output: ModelOutput, labels: Sequence[str]
+) -> LabelLikelihood | None:
     """Return the same for a completion that is a label without JSON; what a model writes after it is ignored."""
     text = output.completion.text
     begin = len(text) - len(text.lstrip())
     word = text.strip()
-    matching = [x for x in labels if word.startswith(x) and (x.isalpha() or word[len(x) : len(x) + 1].isspace())]
+    matching = [
+        x
+        for x in labels
+        if word.startswith(x) and (x.isalpha() or word[len(x) : len(x) + 1].isspace())
+    ]
     if word not in labels and len(matching) == 1:
         output.say(Code.RECOVERED, f"{shown(word)} taken as {matching[0]!r}")
         word = matching[0]
@@ -71,20 +92,34 @@ def _distribution(
     index, exact = position(written, labels)
     if index is None:
         code = Code.EMPTY if written == "" else Code.UNKNOWN_LABEL
-        output.say(code, f"{shown(written)} is none of {', '.join(map(shown, labels))}", site)
+        output.say(
+            code, f"{shown(written)} is none of {', '.join(map(shown, labels))}", site
+        )
         return None
     if not exact:
-        output.say(Code.RECOVERED, f"{shown(written)} taken as {shown(labels[index])}", site)
+        output.say(
+            Code.RECOVERED, f"{shown(written)} taken as {shown(labels[index])}", site
+        )
     tokens = output.completion.tokens
     if tokens and exact and span is not None and any(token.top for token in tokens):
         label_likelihood = likelihood(tokens, output.json.text, span, surfaces)
         if label_likelihood is not None:
             if label_likelihood.coverage < LITTLE:
                 output.say(
-                    Code.LOW_COVERAGE, f"only {label_likelihood.coverage:.2f} of the probability is on the labels", site
+                    Code.LOW_COVERAGE,
+                    f"only {label_likelihood.coverage:.2f} of the probability is on the labels",
+                    site,
                 )
             return label_likelihood
-        output.say(Code.UNMATCHED, "the log-probabilities do not fit the text; the label is taken as certain", site)
+        output.say(
+            Code.UNMATCHED,
+            "the log-probabilities do not fit the text; the label is taken as certain",
+            site,
+        )
     elif output.request.top_logprobs:
-        output.say(Code.NO_LOGPROBS, "a label without log-probabilities is taken as certain", site)
+        output.say(
+            Code.NO_LOGPROBS,
+            "a label without log-probabilities is taken as certain",
+            site,
+        )
     return certain(index, len(labels))

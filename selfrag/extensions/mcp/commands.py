@@ -15,20 +15,39 @@ from selfrag.common.errors import require
 
 def mcp(
     *,
-    model: Annotated[str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
+    model: Annotated[
+        str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub")
+    ] = "demo",
     index: Annotated[
-        str | None, typer.Option(help="folder made by `selfrag index build`, or an address; the demo corpus by default")
+        str | None,
+        typer.Option(
+            help="folder made by `selfrag index build`, or an address; the demo corpus by default"
+        ),
     ] = None,
     engine: EngineChoice,
-    http: Annotated[bool, typer.Option("--http", help="serve over HTTP at /mcp, in place of stdin and stdout")] = False,
-    host: Annotated[str, typer.Option(help="with --http: address to listen at")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="with --http: 0 takes a free one")] = 8001,
+    http: Annotated[
+        bool,
+        typer.Option(
+            "--http", help="serve over HTTP at /mcp, in place of stdin and stdout"
+        ),
+    ] = False,
+    host: Annotated[
+        str, typer.Option(help="with --http: address to listen at")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="with --http: 0 takes a free one")
+    ] = 8001,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="with --http: file with the keys that clients may use, one a line")
+        Path | None,
+        typer.Option(
+            help="with --http: file with the keys that clients may use, one a line"
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="with --http: name under which a server without keys answers; repeatable"),
+        typer.Option(
+            help="with --http: name under which a server without keys answers; repeatable"
+        ),
     ] = None,
 ) -> None:
     """Offer ask, search and judge to agents over the Model Context Protocol, with citations."""

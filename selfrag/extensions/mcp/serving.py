@@ -26,7 +26,12 @@ def serve_stdio(rag: Answering) -> None:
 
 def http_app(rag: Answering, access: Access) -> ASGIApp:
     """Return the application that answers at `/mcp`."""
-    counter = Counter("selfrag_mcp_requests", "Requests", ["route", "status"], registry=CollectorRegistry())
+    counter = Counter(
+        "selfrag_mcp_requests",
+        "Requests",
+        ["route", "status"],
+        registry=CollectorRegistry(),
+    )
     # The guard refuses other sites; the check of the package would know only the names of this machine.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = make_server(Service(rag)).streamable_http_app(transport_security=unchecked)

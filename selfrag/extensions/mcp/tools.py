@@ -40,7 +40,9 @@ _NO_QUESTION = "Is this true?"
 """What is judged against where the agent names no question."""
 _MOST_JUDGED = 20
 """Passages that one call of `judge` takes."""
-READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+READS = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, open_world_hint=False
+)
 Mode = Literal["adaptive", "always", "never"]
 ToolResult = TypeVar("ToolResult")
 Wording = Annotated[Text, Field(min_length=1)]
@@ -49,10 +51,14 @@ Wording = Annotated[Text, Field(min_length=1)]
 class CitedSource(BaseModel):
     """A passage and where it stands."""
 
-    number: int | None = Field(default=None, description="the n of its [n] in the answer")
+    number: int | None = Field(
+        default=None, description="the n of its [n] in the answer"
+    )
     id: str
     title: str
-    url: str = Field(description="address of its document, or of its file with the page or the characters")
+    url: str = Field(
+        description="address of its document, or of its file with the page or the characters"
+    )
     file: str | None = None
     page: int | None = None
     heading: str | None = None
@@ -65,7 +71,9 @@ class CitedAnswer(BaseModel):
 
     answer: str = Field(description="the text, with [n] behind what passage n supports")
     citations: list[CitedSource]
-    abstained: bool = Field(description="whether the text only says that there is no answer")
+    abstained: bool = Field(
+        description="whether the text only says that there is no answer"
+    )
     reason: str | None = Field(description="why it abstained, or has no evidence")
     finish: str = Field(description="`length` where the answer was cut, else `stop`")
     note: str | None = Field(description="what a reader should know beside it")
@@ -83,7 +91,9 @@ class PassageJudgment(BaseModel):
     relevance: str | None
     support: str | None
     usefulness: str | None
-    support_probability: float | None = Field(description="that the passage supports the statement fully")
+    support_probability: float | None = Field(
+        description="that the passage supports the statement fully"
+    )
 
 
 class Judgments(BaseModel):
@@ -96,14 +106,19 @@ def make_server(service: Service) -> MCPServer[Any]:
     """Return a server with the tools of a service."""
     tools = Tools(service)
     server: MCPServer[Any] = MCPServer(
-        "selfrag", instructions=INSTRUCTIONS, version=package_version(), log_level="ERROR"
+        "selfrag",
+        instructions=INSTRUCTIONS,
+        version=package_version(),
+        log_level="ERROR",
     )
     for tool in (tools.ask, tools.search, tools.judge):
         server.add_tool(_told(tool), annotations=READS)
     return server
 
 
-def _told(tool: Callable[..., Awaitable[ToolResult]]) -> Callable[..., Awaitable[ToolResult]]:
+def _told(
+    tool: Callable[..., Awaitable[ToolResult]],
+) -> Callable[..., Awaitable[ToolResult]]:
     """Return a tool whose errors are one line for the agent; what is nobody's fault is logged, as on the server."""
 
     @wraps(tool)
@@ -126,15 +141,30 @@ class Tools:
         self,
         question: Annotated[Wording, Field(description="a question that stands alone")],
         passages: Annotated[
-            int | None, Field(ge=1, le=MOST["passages"], description="passages a search; default of the server")
+            int | None,
+            Field(
+                ge=1,
+                le=MOST["passages"],
+                description="passages a search; default of the server",
+            ),
         ] = None,
-        mode: Annotated[Mode, Field(description="when to search: adaptive lets the model decide")] = "adaptive",
+        mode: Annotated[
+            Mode, Field(description="when to search: adaptive lets the model decide")
+        ] = "adaptive",
     ) -> CitedAnswer:
         """Answer a question from the indexed documents, with citations; says so where they hold no answer."""
         service = self._service
         decoding = service.rag.defaults
         decoding = replace(decoding, mode=mode, passages=passages or decoding.passages)
-        asked = Asked(replace_surrogates(question), decoding, None, None, "retrieval", "brackets", False)
+        asked = Asked(
+            replace_surrogates(question),
+            decoding,
+            None,
+            None,
+            "retrieval",
+            "brackets",
+            False,
+        )
         with service.admit() as place:
             async with aclosing(service.begin(asked, place)) as pieces:
                 async for piece in pieces:
@@ -145,7 +175,9 @@ class Tools:
     async def search(
         self,
         query: Annotated[Wording, Field(description="what to search for")],
-        k: Annotated[int, Field(ge=1, le=MOST_FOUND, description="passages at most")] = 5,
+        k: Annotated[
+            int, Field(ge=1, le=MOST_FOUND, description="passages at most")
+        ] = 5,
     ) -> Hits:
         """Find passages of the indexed documents, best first, without writing an answer."""
         [passages] = await self._service.search([replace_surrogates(query)], k)
@@ -155,27 +187,54 @@ class Tools:
         self,
         statement: Annotated[Wording, Field(description="an answer or a claim")],
         passages: Annotated[
-            list[Wording], Field(min_length=1, max_length=_MOST_JUDGED, description="texts that may support it")
+            list[Wording],
+            Field(
+                min_length=1,
+                max_length=_MOST_JUDGED,
+                description="texts that may support it",
+            ),
         ],
-        question: Annotated[Text, Field(description="the question that the statement answers, if any")] = "",
+        question: Annotated[
+            Text, Field(description="the question that the statement answers, if any")
+        ] = "",
     ) -> Judgments:
         """Tell for each passage whether it is relevant to the question and supports the statement."""
         question = replace_surrogates(question) if question.strip() else _NO_QUESTION
-        turns = [{"role": "user", "content": question}, {"role": "assistant", "content": replace_surrogates(statement)}]
-        evidence = [Passage(str(number), replace_surrogates(text)) for number, text in enumerate(passages)]
+        turns = [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": replace_surrogates(statement)},
+        ]
+        evidence = [
+            Passage(str(number), replace_surrogates(text))
+            for number, text in enumerate(passages)
+        ]
         judgments = [self._judged(turns, passage) for passage in evidence]
         return Judgments(judgments=await asyncio.gather(*judgments))
 
-    async def _judged(self, turns: Sequence[Mapping[str, str]], passage: Passage) -> PassageJudgment:
+    async def _judged(
+        self, turns: Sequence[Mapping[str, str]], passage: Passage
+    ) -> PassageJudgment:
         """Return what the model says of the last turn beside a passage, by its reflection tokens or by prompts."""
         rag = self._service.rag
-        is_prompted = isinstance(rag, SelfRAG) and not isinstance(rag.prompting, Prompting)
-        names = [f"{'prompt' if is_prompted else 'token'}_{labels.role}" for labels in CRITIQUES]
+        is_prompted = isinstance(rag, SelfRAG) and not isinstance(
+            rag.prompting, Prompting
+        )
+        names = [
+            f"{'prompt' if is_prompted else 'token'}_{labels.role}"
+            for labels in CRITIQUES
+        ]
         asked = [self._service.judge(name, turns, [passage], {}) for name in names]
         reflections = await asyncio.gather(*asked)
-        found = [reflection.judgments[0] if reflection.judgments else None for reflection in reflections]
+        found = [
+            reflection.judgments[0] if reflection.judgments else None
+            for reflection in reflections
+        ]
         relevance, support, usefulness = found
-        fully = None if support is None else support.distribution[support.labels.index("Fully supported")]
+        fully = (
+            None
+            if support is None
+            else support.distribution[support.labels.index("Fully supported")]
+        )
         return PassageJudgment(
             relevance=_label(relevance),
             support=_label(support),
@@ -186,7 +245,9 @@ class Tools:
 
 def _cited(answer: Answer) -> CitedAnswer:
     writer = Writer.of(answer)
-    citations = [_source(passage, number) for number, passage in enumerate(writer.sources, 1)]
+    citations = [
+        _source(passage, number) for number, passage in enumerate(writer.sources, 1)
+    ]
     reason = None if answer.reason is None else str(answer.reason)
     return CitedAnswer(
         answer=writer.text,

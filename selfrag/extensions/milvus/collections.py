@@ -33,16 +33,24 @@ TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable
 MOST_ROWS = 16_384
 """Rows that Milvus returns at most."""
 _SERVER = re.compile(
-    r"milvus(\+https)?:/{1,2}([\w.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/([A-Za-z_]\w{0,254})", re.ASCII
+    r"milvus(\+https)?:/{1,2}([\w.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/([A-Za-z_]\w{0,254})",
+    re.ASCII,
 )
 _FILE = re.compile(r"milvus:(.+\.db)(?:/([A-Za-z_]\w{0,254}))?", re.ASCII | re.DOTALL)
-_PATH_SLASH = re.compile(r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)")  # a `Path` makes one slash of two
-_NAME = re.compile(r"[\w .:/@+-]+")  # columns that a condition can name: nothing that could end a quoted text
+_PATH_SLASH = re.compile(
+    r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)"
+)  # a `Path` makes one slash of two
+_NAME = re.compile(
+    r"[\w .:/@+-]+"
+)  # columns that a condition can name: nothing that could end a quoted text
 _PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
 KINDS: dict[str, dict[str, Any]] = {
     "auto": {"index_type": "AUTOINDEX"},
     "flat": {"index_type": "FLAT"},
-    "ivf": {"index_type": "IVF_RABITQ", "params": {"nlist": 1024, "refine": True, "refine_type": "SQ8"}},
+    "ivf": {
+        "index_type": "IVF_RABITQ",
+        "params": {"nlist": 1024, "refine": True, "refine_type": "SQ8"},
+    },
 }
 _SEARCHED: dict[str, dict[str, Any]] = {"ivf": {"nprobe": 64, "refine_k": 10}}
 _MOST_BYTES = 65_535  # of a text
@@ -95,11 +103,17 @@ class Collection:
         pymilvus = require("pymilvus", extra="milvus")
         if self.is_file:
             require("milvus_lite", extra="milvus")
-        for library in ("pymilvus", "milvus_lite", "grpc._server"):  # they log what they raise, with the traceback
+        for library in (
+            "pymilvus",
+            "milvus_lite",
+            "grpc._server",
+        ):  # they log what they raise, with the traceback
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._error: type[Exception] = pymilvus.MilvusException
         with self._told():
-            self._client = pymilvus.MilvusClient(uri, token=self._token, timeout=_CONNECTING)
+            self._client = pymilvus.MilvusClient(
+                uri, token=self._token, timeout=_CONNECTING
+            )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -110,16 +124,27 @@ class Collection:
             message = str(getattr(error, "message", error))
             if "Open local milvus failed" in message and "dir:" not in message:
                 message = (
-                    "milvus-lite cannot open the file; another process may hold it, or it is no file of milvus-lite"
+                    "milvus-lite cannot open the file; another process may hold it,"
+                    " or it is no file of milvus-lite"
                 )
             if self._token:
                 message = message.replace(self._token, "***")
-            raise UserError(f"{self.address}: {message:.400}") from None  # its traceback could show the token
+            raise UserError(
+                f"{self.address}: {message:.400}"
+            ) from None  # its traceback could show the token
 
-    def _ask(self, method: str, *arguments: Any, timeout: int | None = _ANSWERING, **settings: Any) -> Any:
+    def _ask(
+        self,
+        method: str,
+        *arguments: Any,
+        timeout: int | None = _ANSWERING,
+        **settings: Any,
+    ) -> Any:
         """Return what a method of the client says of the collection."""
         with self._told():
-            return getattr(self._client, method)(self._name, *arguments, timeout=timeout, **settings)
+            return getattr(self._client, method)(
+                self._name, *arguments, timeout=timeout, **settings
+            )
 
     def exists(self) -> bool:
         """Return whether there is such a collection."""
@@ -145,23 +170,35 @@ class Collection:
         try:
             values = json.loads(properties.get(_PROPERTY, "null"))
             if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
-                raise UserError(f"collection {self._name} was not made by selfrag index push")
-            self.card = validate(CollectionCard, values, f"property {_PROPERTY} of {self._name}")
+                raise UserError(
+                    f"collection {self._name} was not made by selfrag index push"
+                )
+            self.card = validate(
+                CollectionCard, values, f"property {_PROPERTY} of {self._name}"
+            )
         except (ValueError, RecursionError, UserError) as error:
-            raise UserError(f"{self.address}: {error}; choose another collection") from error
+            raise UserError(
+                f"{self.address}: {error}; choose another collection"
+            ) from error
         self._ask("load_collection", timeout=None)
 
-    def create(self, encoder: EncoderCard, template: Template, language: str, kind: str | None) -> None:
+    def create(
+        self, encoder: EncoderCard, template: Template, language: str, kind: str | None
+    ) -> None:
         """Make the collection if it is not there; see `CollectionCard`.
 
         A kind of None will do with any. A new collection then has kind `auto`, in a file of milvus-lite `flat`.
         """
         if self.is_file and kind == "ivf":
-            raise UserError(f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto")
+            raise UserError(
+                f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto"
+            )
         if not self.exists():
             with self._told():
                 new_kind = kind or ("flat" if self.is_file else "auto")
-                self._create(CollectionCard(encoder, template, language, new_kind, ANALYZER))
+                self._create(
+                    CollectionCard(encoder, template, language, new_kind, ANALYZER)
+                )
         self._load()
         card = self.card
         if card.encoder.identity() != encoder.identity() or card.template != template:
@@ -181,20 +218,38 @@ class Collection:
 
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
         indexes = self._client.prepare_index_params()
-        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_MOST_BYTES)
-        for name in ("title", "body", "digest"):  # a body is the title, a space, and the text
+        schema.add_field(
+            "id", DataType.VARCHAR, is_primary=True, max_length=_MOST_BYTES
+        )
+        for name in (
+            "title",
+            "body",
+            "digest",
+        ):  # a body is the title, a space, and the text
             schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES)
         schema.add_field("metadata", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=card.encoder.dim)
         indexes.add_index("vector", metric_type="IP", **KINDS[card.kind])
-        if card.language:  # stems of ours, since the analyzers differ between servers and milvus-lite
-            words: dict[str, Any] = {"enable_analyzer": True, "analyzer_params": {"type": "standard"}}
+        if (
+            card.language
+        ):  # stems of ours, since the analyzers differ between servers and milvus-lite
+            words: dict[str, Any] = {
+                "enable_analyzer": True,
+                "analyzer_params": {"type": "standard"},
+            }
             schema.add_field("words", DataType.VARCHAR, max_length=_MOST_BYTES, **words)
             schema.add_field("bm25", DataType.SPARSE_FLOAT_VECTOR)
-            schema.add_function(Function("bm25", FunctionType.BM25, ["words"], ["bm25"]))
+            schema.add_function(
+                Function("bm25", FunctionType.BM25, ["words"], ["bm25"])
+            )
             # pymilvus sends plain params one by one, which milvus-lite ignores; nested ones reach both as one object.
             bm25 = {"params": {"bm25_k1": 1.2, "bm25_b": 0.75}}
-            indexes.add_index("bm25", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=bm25)
+            indexes.add_index(
+                "bm25",
+                index_type="SPARSE_INVERTED_INDEX",
+                metric_type="BM25",
+                params=bm25,
+            )
         stated = json.dumps({"format": _FORMAT, **asdict(card)})
         self._ask(
             "create_collection",
@@ -206,37 +261,74 @@ class Collection:
         )
 
     def __len__(self) -> int:
-        return int(self._ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
+        return int(
+            self._ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"]
+        )
 
-    def rank(self, field: str, queries: Sequence[Any], k: int, where: str) -> list[Ranking[str]]:
+    def rank(
+        self, field: str, queries: Sequence[Any], k: int, where: str
+    ) -> list[Ranking[str]]:
         """Ids and scores of the k (at most 16,384) best passages of each query, scores falling, equal ones by id.
 
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
-        params = {"params": _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}}
-        results = self._ask("search", list(queries), anns_field=field, limit=k, filter=where, search_params=params)
+        params = {
+            "params": _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}
+        }
+        results = self._ask(
+            "search",
+            list(queries),
+            anns_field=field,
+            limit=k,
+            filter=where,
+            search_params=params,
+        )
         # milvus-lite gives BM25 a minus sign, a server does not.
         scored = [
-            [(hit["id"], abs(hit["distance"]) if field == "bm25" else hit["distance"]) for hit in of] for of in results
+            [
+                (
+                    hit["id"],
+                    abs(hit["distance"]) if field == "bm25" else hit["distance"],
+                )
+                for hit in of
+            ]
+            for of in results
         ]
         return [sorted(hits, key=lambda hit: (-hit[1], hit[0])) for hits in scored]
 
-    def get(self, ids: Iterable[str], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def get(
+        self, ids: Iterable[str], columns: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
         """Return the columns of some passages by id; unknown ids are left out."""
         rows: dict[str, dict[str, Any]] = {}
         for block in in_blocks(ids, BLOCK_ROWS):
-            rows |= {row["id"]: row for row in self.rows_where(in_list("id", block), columns, len(block))}
+            rows |= {
+                row["id"]: row
+                for row in self.rows_where(in_list("id", block), columns, len(block))
+            }
         return rows
 
-    def rows_where(self, where: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
+    def rows_where(
+        self, where: str, columns: Sequence[str], limit: int
+    ) -> list[dict[str, Any]]:
         """Return the columns of some of the passages that meet an expression of Milvus."""
-        return list(self._ask("query", filter=where, output_fields=["id", *columns], limit=limit))
+        return list(
+            self._ask(
+                "query", filter=where, output_fields=["id", *columns], limit=limit
+            )
+        )
 
     def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
         """Passages by id; unknown ids are left out."""
         rows = self.get(ids, ["title", "body", "metadata"])
         return {
-            identifier: Passage(identifier, row["body"][len(row["title"]) + 1 :], row["title"], None, row["metadata"])
+            identifier: Passage(
+                identifier,
+                row["body"][len(row["title"]) + 1 :],
+                row["title"],
+                None,
+                row["metadata"],
+            )
             for identifier, row in rows.items()
         }
 
@@ -245,7 +337,12 @@ class Collection:
         rows = self.rows_where('id != ""', ["metadata"], 100)
         return sorted({name for row in rows for name in row["metadata"]})
 
-    def write(self, blocks: Iterable[tuple[list[Row], Callable[[], Matrix]]], total: int, progress: bool | None) -> int:
+    def write(
+        self,
+        blocks: Iterable[tuple[list[Row], Callable[[], Matrix]]],
+        total: int,
+        progress: bool | None,
+    ) -> int:
         """Write passages; those that are there with the same content are skipped, those with another are replaced.
 
         `blocks` are rows, and a function that gives their vectors. Returns how many were written.
@@ -256,10 +353,18 @@ class Collection:
             for rows, vectors_of in blocks:
                 there = self.get([row.passage.id for row in rows], ["digest"])
                 digests = [_digest(row) for row in rows]
-                new = [n for n, row in enumerate(rows) if there.get(row.passage.id, {}).get("digest") != digests[n]]
+                new = [
+                    n
+                    for n, row in enumerate(rows)
+                    if there.get(row.passage.id, {}).get("digest") != digests[n]
+                ]
                 vectors = vectors_of() if new else np.zeros((0, 0), np.float32)
                 for some in in_blocks(new, _SENT):
-                    entities = [_entity(rows[n], analyze) | {"digest": digests[n], "vector": vectors[n]} for n in some]
+                    entities = [
+                        _entity(rows[n], analyze)
+                        | {"digest": digests[n], "vector": vectors[n]}
+                        for n in some
+                    ]
                     self._ask("upsert", entities)
                 written += len(new)
                 bar.advance(len(rows))
@@ -276,11 +381,16 @@ class Collection:
 def _parsed(address: str) -> tuple[str, str]:
     """Return what pymilvus connects to, and the name of the collection."""
     if "@" in address:
-        raise UserError(f"an address of Milvus holds no user and password; put USER:PASSWORD into {TOKEN}")
+        raise UserError(
+            f"an address of Milvus holds no user and password; put USER:PASSWORD into {TOKEN}"
+        )
     if match := _FILE.fullmatch(address):
         return str(user_path(match[1])), match[2] or "passages"
     if match := _SERVER.fullmatch(address):
-        return f"{'https' if match[1] else 'http'}://{match[2]}:{match[3] or 19530}", match[4]
+        return (
+            f"{'https' if match[1] else 'http'}://{match[2]}:{match[3] or 19530}",
+            match[4],
+        )
     raise UserError(f"{address!r:.120} is no address of a collection; give {FORM}")
 
 
@@ -291,7 +401,11 @@ def literal(value: str | int | float | bool) -> str:
     if not isinstance(value, str):
         return repr(value)
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+    return (
+        '"'
+        + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+        + '"'
+    )
 
 
 def in_list(column: str, values: Iterable[str]) -> str:

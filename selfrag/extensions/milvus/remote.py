@@ -21,12 +21,26 @@ from retrieval.encoders import BLOCK_ROWS, Encoder, checked_encode
 from retrieval.index import MODES, OpenParts, encoder_of, open_parts
 from retrieval.passage import Passage
 from retrieval.remote import RemoteCard
-from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
+from retrieval.search import (
+    FUSED_ROWS,
+    Fusion,
+    IndexRetriever,
+    Query,
+    Ranking,
+    different_texts,
+)
 from retrieval.vectors import Matrix
 from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
-from selfrag.extensions.milvus.collections import _NAME, KINDS, MOST_ROWS, Collection, in_blocks, literal
+from selfrag.extensions.milvus.collections import (
+    _NAME,
+    KINDS,
+    MOST_ROWS,
+    Collection,
+    in_blocks,
+    literal,
+)
 
 
 class MilvusRetriever(IndexRetriever):
@@ -36,12 +50,22 @@ class MilvusRetriever(IndexRetriever):
     """
 
     def __init__(
-        self, collection: Collection, encoder: Encoder | None, mode: str, fusion: Fusion | None = None
+        self,
+        collection: Collection,
+        encoder: Encoder | None,
+        mode: str,
+        fusion: Fusion | None = None,
     ) -> None:
         self.encoder, self._template = encoder, collection.card.template
         self._collection = collection
-        self._fields = {"dense": ["vector"], "words": ["bm25"], "hybrid": ["vector", "bm25"]}[mode]
-        self._analyzer = collection.card.word_analyzer() if "bm25" in self._fields else None
+        self._fields = {
+            "dense": ["vector"],
+            "words": ["bm25"],
+            "hybrid": ["vector", "bm25"],
+        }[mode]
+        self._analyzer = (
+            collection.card.word_analyzer() if "bm25" in self._fields else None
+        )
         self._fusion = fusion or Fusion()
         self._where = ""
 
@@ -53,7 +77,9 @@ class MilvusRetriever(IndexRetriever):
         narrowed = copy(self)
         expressions = [self._where] if self._where else []
         for condition in conditions:
-            parsed = parse_condition(condition) if isinstance(condition, str) else condition
+            parsed = (
+                parse_condition(condition) if isinstance(condition, str) else condition
+            )
             expressions.append(_expression(self._collection, parsed))
         narrowed._where = " and ".join(expressions)
         return narrowed
@@ -65,24 +91,39 @@ class MilvusRetriever(IndexRetriever):
     def _most_rows(self) -> int:
         return MOST_ROWS
 
-    def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+    def _best_passages(
+        self, queries: Sequence[Query], rows: int, k: int
+    ) -> list[tuple[list[Passage], int]]:
         depth = rows if len(self._fields) == 1 else max(rows, FUSED_ROWS)
         ranked = self._ranked(self._fields[0], queries, depth)
         if len(self._fields) == 2:
             by_words = self._ranked(self._fields[1], queries, depth)
-            ranked = [self._fusion(*both, rows) for both in zip(ranked, by_words, strict=True)]
+            ranked = [
+                self._fusion(*both, rows) for both in zip(ranked, by_words, strict=True)
+            ]
         ids = dict.fromkeys(identifier for hits in ranked for identifier, _ in hits)
         passages = self._collection.passages(ids)
         results = []
         for hits in ranked:
-            scored = [passages[identifier].with_score(score) for identifier, score in hits if identifier in passages]
+            scored = [
+                passages[identifier].with_score(score)
+                for identifier, score in hits
+                if identifier in passages
+            ]
             results.append((different_texts(scored, k), len(hits)))
         return results
 
-    def _ranked(self, field: str, queries: Sequence[Query], k: int) -> list[Ranking[str]]:
+    def _ranked(
+        self, field: str, queries: Sequence[Query], k: int
+    ) -> list[Ranking[str]]:
         rankings: list[Ranking[str]] = [[] for _ in queries]
-        values = {number: self._search_value(field, query) for number, query in enumerate(queries)}
-        values = {number: value for number, value in values.items() if value != ""}  # no word of the query counts
+        values = {
+            number: self._search_value(field, query)
+            for number, query in enumerate(queries)
+        }
+        values = {
+            number: value for number, value in values.items() if value != ""
+        }  # no word of the query counts
         if values:
             ranked = self._collection.rank(field, list(values.values()), k, self._where)
             for number, ranking in zip(values, ranked, strict=True):
@@ -103,14 +144,23 @@ def _expression(collection: Collection, condition: Condition) -> str:
     field = column
     if column not in ("id", "title"):
         field = f"metadata[{literal(column)}]"
-        known = _NAME.fullmatch(column) and collection.rows_where(f"exists {field}", ["metadata"], 1)
+        known = _NAME.fullmatch(column) and collection.rows_where(
+            f"exists {field}", ["metadata"], 1
+        )
         if not known:
-            raise UserError(f"where: no passage in {collection.address} has a column {column!r:.80}")
+            raise UserError(
+                f"where: no passage in {collection.address} has a column {column!r:.80}"
+            )
         values = _comparable(known[0]["metadata"][column], condition)
     else:
-        values = [value if isinstance(value, str) else json.dumps(value) for value in values]
+        values = [
+            value if isinstance(value, str) else json.dumps(value) for value in values
+        ]
     if condition.operator == "in":
-        compared = " or ".join(f"{field} == {literal(value)}" for value in values) or 'id == ""'
+        compared = (
+            " or ".join(f"{field} == {literal(value)}" for value in values)
+            or 'id == ""'
+        )
     else:
         operator = "==" if condition.operator == "=" else condition.operator
         compared = f"{field} {operator} {literal(values[0])}"
@@ -121,7 +171,9 @@ def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
     """Return the values of a condition as those of a column, which holds a value such as the example."""
     values = list(condition.values)
     if isinstance(example, str) and condition.operator in ("=", "!=", "in"):
-        return [value if isinstance(value, str) else json.dumps(value) for value in values]
+        return [
+            value if isinstance(value, str) else json.dumps(value) for value in values
+        ]
     content = _kind(example)
     if {_kind(value) for value in values} - {content}:
         raise UserError(
@@ -162,7 +214,9 @@ def open_index(
     if mode in ("words", "hybrid") and not card.language:
         raise UserError(f"{address} has no words; push an index that has")
     mode = mode or ("hybrid" if card.language else "dense")
-    loaded = None if mode == "words" else encoder_of(str(address), card.encoder, encoder)
+    loaded = (
+        None if mode == "words" else encoder_of(str(address), card.encoder, encoder)
+    )
     return MilvusRetriever(collection, loaded, mode, fusion)
 
 
@@ -172,11 +226,23 @@ def read_card(address: str | Path) -> RemoteCard:
     card = collection.card
     passages, columns = len(collection), ["id", "title", *collection.columns()]
     values = {"passages": passages, "columns": columns, **asdict(card)}
-    return RemoteCard(card.encoder, passages, columns, card.language, card.analyzer, f"Milvus, {card.kind}", values)
+    return RemoteCard(
+        card.encoder,
+        passages,
+        columns,
+        card.language,
+        card.analyzer,
+        f"Milvus, {card.kind}",
+        values,
+    )
 
 
 def push_index(
-    directory: str | Path, address: str | Path, *, kind: str | None = None, progress: bool | None = None
+    directory: str | Path,
+    address: str | Path,
+    *,
+    kind: str | None = None,
+    progress: bool | None = None,
 ) -> tuple[int, int]:
     """Copy the passages and vectors of an index into a collection of Milvus, which is made if it is not there.
 
@@ -200,10 +266,17 @@ def push_index(
     manifest, parts = open_parts(user_path(directory))
     collection = Collection(address)
     collection.create(manifest.encoder, manifest.template, manifest.language, kind)
-    written = collection.write(_stored(parts), manifest.rows - manifest.removed, progress)
+    written = collection.write(
+        _stored(parts), manifest.rows - manifest.removed, progress
+    )
     if parts.corpus.kept is not None:
-        removed = {parts.corpus[row].id for row in np.flatnonzero(~parts.corpus.kept).tolist()}
-        again = {parts.corpus[row].id for row in parts.corpus.rows_with(sorted(removed)).tolist()}
+        removed = {
+            parts.corpus[row].id for row in np.flatnonzero(~parts.corpus.kept).tolist()
+        }
+        again = {
+            parts.corpus[row].id
+            for row in parts.corpus.rows_with(sorted(removed)).tolist()
+        }
         collection.delete(sorted(removed - again))
     return written, len(collection)
 
@@ -252,9 +325,14 @@ def add_passages(
         texts = [card.template.of_passage(row.passage) for row in rows]
         return checked_encode(loaded, texts)
 
-    with TemporaryDirectory() as folder:  # a corpus checks every passage before the first is sent
+    with (
+        TemporaryDirectory() as folder
+    ):  # a corpus checks every passage before the first is sent
         corpus = build_corpus(passages, Path(folder) / "corpus")
-        blocks = ((rows, partial(encoded, rows)) for rows in in_blocks(corpus.live(), BLOCK_ROWS))
+        blocks = (
+            (rows, partial(encoded, rows))
+            for rows in in_blocks(corpus.live(), BLOCK_ROWS)
+        )
         return collection.write(blocks, len(corpus), progress)
 
 
@@ -263,7 +341,9 @@ def remove_passages(address: str | Path, ids: Sequence[str]) -> int:
     collection = Collection.open(address)
     distinct = list(dict.fromkeys(ids))
     present = collection.get(distinct, [])
-    missing = next((identifier for identifier in distinct if identifier not in present), None)
+    missing = next(
+        (identifier for identifier in distinct if identifier not in present), None
+    )
     if missing is not None:
         raise UserError(f"no passage {missing!r:.80} in {address}; nothing was removed")
     collection.delete(distinct)

@@ -8,7 +8,9 @@ from pathlib import Path
 from retrieval.documents import Document, DocumentFormat, ReadingOptions
 
 
-def _read(path: Path, name: str, options: ReadingOptions, report_progress: Callable[[], None]) -> Document:
+def _read(
+    path: Path, name: str, options: ReadingOptions, report_progress: Callable[[], None]
+) -> Document:
     from selfrag.extensions.pdf.reader import read_pdf
 
     return read_pdf(path, name, options, report_progress)

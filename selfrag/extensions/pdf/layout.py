@@ -24,12 +24,18 @@ _MIN_GUTTER = 0.6  # width of the gap between columns, in heights of a line
 _MIN_LINES = 3  # on each side of a gap
 _MIN_WORDS = 3  # in the middle fragment on each side; cells of tables have fewer
 _MIN_FILL = 0.55  # width of the middle line of a column, as a share of the column
-_MIN_ALTERNATION = 0.6  # changes of side while drawing, as a share of the most there could be
-_PARAGRAPH_PITCH = 1.4  # distance of two lines that begins a paragraph, in usual distances
+_MIN_ALTERNATION = (
+    0.6  # changes of side while drawing, as a share of the most there could be
+)
+_PARAGRAPH_PITCH = (
+    1.4  # distance of two lines that begins a paragraph, in usual distances
+)
 _MAX_PITCH = 1.6  # usual distance of lines at most, in heights of a line
 _FONT_CHANGE = 1.2  # ratio of heights that begins a paragraph
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-_SENTENCE_END = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff1a\uff1b\u061f][\"'\u201d\u2019\u00bb)\]]*$")
+_SENTENCE_END = re.compile(
+    r"[.!?:;\u2026\u3002\uff01\uff1f\uff1a\uff1b\u061f][\"'\u201d\u2019\u00bb)\]]*$"
+)
 
 
 @dataclass(slots=True)
@@ -60,7 +66,9 @@ class Line:
     text: str
     box: Fragment  # text of its first fragment, and the place of all
     starts_paragraph: bool = False
-    cells: list[Fragment] = field(default_factory=list)  # its fragments in the order of reading
+    cells: list[Fragment] = field(
+        default_factory=list
+    )  # its fragments in the order of reading
 
 
 @dataclass(slots=True)
@@ -89,7 +97,9 @@ def reading_order(fragments: Sequence[Fragment], depth: int = 0) -> list[Fragmen
         return list(fragments)
     left = [fragments[position] for position in gutter.before]
     right = [fragments[position] for position in gutter.after]
-    middle = max(fragment.top for fragment in left + right) + min(fragment.bottom for fragment in left + right)
+    middle = max(fragment.top for fragment in left + right) + min(
+        fragment.bottom for fragment in left + right
+    )
     inside = {*gutter.before, *gutter.after}
     above, below, turned = list[Fragment](), list[Fragment](), list[Fragment]()
     for position, fragment in enumerate(fragments):
@@ -135,13 +145,18 @@ def _find_gutter(fragments: Sequence[Fragment]) -> _Gutter | None:
     followed: list[_Gutter] = []
     for row in range(len(rows)):
         for left, right in _gaps(fragments, rows, row):
-            if any(row <= old.last_row and left < old.right and right > old.left for old in followed):
+            if any(
+                row <= old.last_row and left < old.right and right > old.left
+                for old in followed
+            ):
                 continue
             gutter = _follow(fragments, rows, row, left, right)
             followed.append(gutter)
             if not _separates_columns(fragments, gutter):
                 continue
-            if best is None or len(gutter.before) + len(gutter.after) > len(best.before) + len(best.after):
+            if best is None or len(gutter.before) + len(gutter.after) > len(
+                best.before
+            ) + len(best.after):
                 best = gutter
         followed = [old for old in followed if old.last_row > row]
     return best
@@ -149,7 +164,9 @@ def _find_gutter(fragments: Sequence[Fragment]) -> _Gutter | None:
 
 def _rows(fragments: Sequence[Fragment]) -> list[list[int]]:
     """Return the positions of the upright fragments row by row, from the top."""
-    order = [position for position, fragment in enumerate(fragments) if fragment.upright]
+    order = [
+        position for position, fragment in enumerate(fragments) if fragment.upright
+    ]
     order.sort(key=lambda position: -fragments[position].top)
     rows: list[list[int]] = []
     for position in order:
@@ -160,12 +177,16 @@ def _rows(fragments: Sequence[Fragment]) -> list[list[int]]:
     return rows
 
 
-def _gaps(fragments: Sequence[Fragment], rows: Sequence[Sequence[int]], row: int) -> list[tuple[float, float]]:
+def _gaps(
+    fragments: Sequence[Fragment], rows: Sequence[Sequence[int]], row: int
+) -> list[tuple[float, float]]:
     """Return the gaps in a row; lines of two columns may also stand a little apart, so the next row is looked at."""
     members = list(rows[row])
     if row + 1 < len(rows):
         members += rows[row + 1]
-    boxes = sorted((fragments[position] for position in members), key=lambda box: box.left)
+    boxes = sorted(
+        (fragments[position] for position in members), key=lambda box: box.left
+    )
     gaps: list[tuple[float, float]] = []
     end = boxes[0].right
     for box in boxes[1:]:
@@ -176,7 +197,11 @@ def _gaps(fragments: Sequence[Fragment], rows: Sequence[Sequence[int]], row: int
 
 
 def _follow(
-    fragments: Sequence[Fragment], rows: Sequence[Sequence[int]], row: int, left: float, right: float
+    fragments: Sequence[Fragment],
+    rows: Sequence[Sequence[int]],
+    row: int,
+    left: float,
+    right: float,
 ) -> _Gutter:
     """Follow a gap downwards until a fragment crosses it."""
     gutter = _Gutter(left, right, row, [], [])
@@ -204,7 +229,10 @@ def _follow(
 
 def _drop_tail(fragments: Sequence[Fragment], gutter: _Gutter) -> None:
     """Leave out what stands below both columns after a gap, such as a heading of the text below or a page number."""
-    for side, opposite in ((gutter.before, gutter.after), (gutter.after, gutter.before)):
+    for side, opposite in (
+        (gutter.before, gutter.after),
+        (gutter.after, gutter.before),
+    ):
         if len(side) < _MIN_LINES or not opposite:
             continue
         end = min(fragments[position].bottom for position in opposite)
@@ -221,9 +249,14 @@ def _separates_columns(fragments: Sequence[Fragment], gutter: _Gutter) -> bool:
     for positions in (gutter.before, gutter.after):
         members = [fragments[position] for position in positions]
         lines = _line_widths(members)
-        if len(lines) < _MIN_LINES or median(_count_words(member.text) for member in members) < _MIN_WORDS:
+        if (
+            len(lines) < _MIN_LINES
+            or median(_count_words(member.text) for member in members) < _MIN_WORDS
+        ):
             return False
-        width = max(member.right for member in members) - min(member.left for member in members)
+        width = max(member.right for member in members) - min(
+            member.left for member in members
+        )
         if median(lines) < _MIN_FILL * width:
             return False
         sides.append(len(lines))
@@ -270,8 +303,14 @@ def build_lines(fragments: Sequence[Fragment]) -> list[Line]:
             box = lines[-1].box
             lines[-1].text += f" {fragment.text}"
             lines[-1].cells.append(fragment)
-            box.left, box.right = min(box.left, fragment.left), max(box.right, fragment.right)
-            box.bottom, box.top = min(box.bottom, fragment.bottom), max(box.top, fragment.top)
+            box.left, box.right = (
+                min(box.left, fragment.left),
+                max(box.right, fragment.right),
+            )
+            box.bottom, box.top = (
+                min(box.bottom, fragment.bottom),
+                max(box.top, fragment.top),
+            )
         else:
             lines.append(Line(fragment.text, replace(fragment), cells=[fragment]))
     pitches = [above.box.bottom - line.box.bottom for above, line in pairwise(lines)]
@@ -290,7 +329,9 @@ def _continues_line(line: Fragment, fragment: Fragment) -> bool:
     return beside and share_row(line, fragment)
 
 
-def _starts_paragraph(above: Line, line: Line, pitch: float, usual_pitch: float) -> bool:
+def _starts_paragraph(
+    above: Line, line: Line, pitch: float, usual_pitch: float
+) -> bool:
     if not (line.box.upright and above.box.upright):
         return line.box.upright != above.box.upright
     height, height_above = line.box.height, above.box.height

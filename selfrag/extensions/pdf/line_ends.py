@@ -32,7 +32,23 @@ UNSPACED = re.compile(
 _KEEPS_HYPHEN = frozenset(("well", "self"))
 """First parts that nearly always keep their hyphen."""
 _CONJUNCTIONS = frozenset(
-    ("and", "or", "to", "und", "oder", "bis", "sowie", "et", "ou", "y", "o", "e", "en", "of", "och")
+    (
+        "and",
+        "or",
+        "to",
+        "und",
+        "oder",
+        "bis",
+        "sowie",
+        "et",
+        "ou",
+        "y",
+        "o",
+        "e",
+        "en",
+        "of",
+        "och",
+    )
 )
 """Words after a hyphen that stands for a part left out, as in `pre- and post-war`."""
 
@@ -51,11 +67,15 @@ class LineJoiner:
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._counts: Counter[str] = Counter()  # words that are not cut at the end of a line
+        self._counts: Counter[str] = (
+            Counter()
+        )  # words that are not cut at the end of a line
         after_hyphen = False
         for line in lines:
             for match in _WORD.finditer(line):
-                is_cut = line[match.end() :] in tuple(_HYPHENS) or (after_hyphen and match.start() == 0)
+                is_cut = line[match.end() :] in tuple(_HYPHENS) or (
+                    after_hyphen and match.start() == 0
+                )
                 if not is_cut:
                     self._counts[_folded(match[0])] += 1
             after_hyphen = line.endswith(tuple(_HYPHENS))
@@ -106,7 +126,10 @@ class LineJoiner:
         3. Where the document holds both parts as words, but never joined, it is a compound.
         4. Else the word was cut where the line was full.
         """
-        joined, hyphenated = self._counts[_folded(first + second)], self._counts[_folded(f"{compound}{first}-{second}")]
+        joined, hyphenated = (
+            self._counts[_folded(first + second)],
+            self._counts[_folded(f"{compound}{first}-{second}")],
+        )
         if joined or hyphenated:
             return hyphenated >= joined
         if len(first) == 1 or compound or first.lower() in _KEEPS_HYPHEN:

@@ -23,19 +23,30 @@ _TIMEOUT = 90  # seconds of a page
 def check_languages(languages: str) -> None:
     """Raise UserError where tesseract or one of the languages is not installed."""
     if not _LANGUAGES.fullmatch(languages):
-        raise UserError(f"ocr {languages!r:.80} names no languages of tesseract; give some, such as eng or eng+deu")
+        raise UserError(
+            f"ocr {languages!r:.80} names no languages of tesseract; give some, such as eng or eng+deu"
+        )
     program = shutil.which(_PROGRAM)
     if program is None:
-        raise UserError("ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install tesseract-ocr")
+        raise UserError(
+            "ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install tesseract-ocr"
+        )
     try:
-        listed = subprocess.run([program, "--list-langs"], capture_output=True, timeout=_TIMEOUT, check=False)  # noqa: S603
+        listed = subprocess.run(  # noqa: S603
+            [program, "--list-langs"],
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"{program} cannot be started: {error}") from error
     installed = listed.stdout.decode(errors="replace").split()
     for language in languages.split("+"):
         if language not in installed:
             package = f"tesseract-ocr-{language}"
-            raise UserError(f"ocr: tesseract has no language {language!r}; on Debian or Ubuntu: apt install {package}")
+            raise UserError(
+                f"ocr: tesseract has no language {language!r}; on Debian or Ubuntu: apt install {package}"
+            )
 
 
 def recognise_page(page: Any, languages: str) -> list[Line]:
@@ -55,7 +66,9 @@ def recognise_page(page: Any, languages: str) -> list[Line]:
     starts_paragraph = False
     for text in run.stdout.decode("utf-8", "replace").replace("\f", "\n").splitlines():
         if text.strip():
-            lines.append(Line(text.strip(), Fragment(text, 0, 0, 0, 0), starts_paragraph))
+            lines.append(
+                Line(text.strip(), Fragment(text, 0, 0, 0, 0), starts_paragraph)
+            )
             starts_paragraph = False
         else:
             starts_paragraph = True

@@ -18,7 +18,13 @@ from statistics import median
 from typing import TypeAlias
 
 from retrieval.documents.headers import has_digit, merge_headers, names_columns
-from selfrag.extensions.pdf.layout import MAX_FRAGMENTS, Fragment, Line, build_lines, is_right_to_left
+from selfrag.extensions.pdf.layout import (
+    MAX_FRAGMENTS,
+    Fragment,
+    Line,
+    build_lines,
+    is_right_to_left,
+)
 from selfrag.extensions.pdf.rules import Grid
 
 _MAX_CELLS = 5000  # of a table with strokes; a drawing has more
@@ -40,7 +46,9 @@ _SAME_COLUMN = 12.0  # points between the left edges of a column on two pages; n
 _FULL_LINE = 0.6  # width of a line of a cell that may go on in the next line, as a share of its column
 _MARK = re.compile(r"[\W_]+|\(?\w{1,3}[.)\]:]|\[\w{1,5}\]")
 _LEADER = re.compile(r"(?:\.\s?){4}|\u2026\s?\u2026|(?:\u00b7\s?){4}")
-_YEAR = re.compile(r"\(?(?:(?:FY|Q|H)\s?\d{1,4}|(?:19|20)\d\d)(?:[-/\u2013]\d{2,4})?[EFPA]?\)?")
+_YEAR = re.compile(
+    r"\(?(?:(?:FY|Q|H)\s?\d{1,4}|(?:19|20)\d\d)(?:[-/\u2013]\d{2,4})?[EFPA]?\)?"
+)
 
 CellText: TypeAlias = list[str]
 """The lines of a cell."""
@@ -52,7 +60,9 @@ class PageTable:
 
     rows: list[list[CellText]]
     edges: list[float]  # left edges of the columns
-    header: list[CellText] | None = None  # what names the columns; the other rows are in `rows`
+    header: list[CellText] | None = (
+        None  # what names the columns; the other rows are in `rows`
+    )
 
     @property
     def lines(self) -> list[str]:
@@ -72,7 +82,9 @@ class GridTable:
     table: PageTable
 
 
-def take_grid_tables(fragments: Sequence[Fragment], grids: Sequence[Grid]) -> tuple[list[Fragment], list[GridTable]]:
+def take_grid_tables(
+    fragments: Sequence[Fragment], grids: Sequence[Grid]
+) -> tuple[list[Fragment], list[GridTable]]:
     """Return the fragments of a page with one fragment in the place of each table with strokes, and these tables."""
     if len(fragments) > MAX_FRAGMENTS:
         return list(fragments), []
@@ -80,7 +92,9 @@ def take_grid_tables(fragments: Sequence[Fragment], grids: Sequence[Grid]) -> tu
     remaining = list(fragments)
     for grid in grids:
         inside = [
-            position for position, fragment in enumerate(remaining) if fragment.upright and _is_inside(fragment, grid)
+            position
+            for position, fragment in enumerate(remaining)
+            if fragment.upright and _is_inside(fragment, grid)
         ]
         table = _grid_table([remaining[position] for position in inside], grid)
         if table is None:
@@ -111,7 +125,11 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     if width * len(grid.rows) > _MAX_CELLS:
         return None
     cells = _fill_cells(fragments, grid)
-    columns = [column for column in range(width) if any((row, column) in cells for row in range(len(grid.rows)))]
+    columns = [
+        column
+        for column in range(width)
+        if any((row, column) in cells for row in range(len(grid.rows)))
+    ]
     rows: list[list[CellText]] = []
     bold: list[bool] = []
     for row in range(len(grid.rows) - 1):
@@ -125,22 +143,37 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
             texts.append(lines)
         if any(texts):
             rows.append(texts)
-            bold.append(all(item.bold for column in columns for item in cells.get((row, column), ())))
+            bold.append(
+                all(
+                    item.bold
+                    for column in columns
+                    for item in cells.get((row, column), ())
+                )
+            )
     if sum(sum(map(bool, texts)) > 1 for texts in rows) < 2:
         return None
-    if len(grid.rows) == 3 and _has_aligned_lines(rows[-1]):  # strokes around the header and around all other rows
+    if len(grid.rows) == 3 and _has_aligned_lines(
+        rows[-1]
+    ):  # strokes around the header and around all other rows
         return None
     if is_right_to_left(fragments):
         rows = [texts[::-1] for texts in rows]
     return _with_header(rows, bold, [grid.columns[column] for column in columns])
 
 
-def _fill_cells(fragments: Sequence[Fragment], grid: Grid) -> dict[tuple[int, int], list[Fragment]]:
+def _fill_cells(
+    fragments: Sequence[Fragment], grid: Grid
+) -> dict[tuple[int, int], list[Fragment]]:
     """Return the fragments in each cell that holds some, by row and column."""
     cells: dict[tuple[int, int], list[Fragment]] = {}
     for fragment in fragments:
         row = grid.row_at((fragment.bottom + fragment.top) / 2)
-        column = grid.column_at(min(fragment.left + fragment.height / 2, (fragment.left + fragment.right) / 2))
+        column = grid.column_at(
+            min(
+                fragment.left + fragment.height / 2,
+                (fragment.left + fragment.right) / 2,
+            )
+        )
         while (row, column) in grid.open_above:
             row -= 1
         cells.setdefault((row, column), []).append(fragment)
@@ -149,14 +182,20 @@ def _fill_cells(fragments: Sequence[Fragment], grid: Grid) -> dict[tuple[int, in
     return cells
 
 
-def _merge_across(cells: dict[tuple[int, int], list[Fragment]], grid: Grid, row: int) -> None:
+def _merge_across(
+    cells: dict[tuple[int, int], list[Fragment]], grid: Grid, row: int
+) -> None:
     """Put the text of a cell over several columns into each of them; where it is the whole row, into the first."""
     width, first = len(grid.columns) - 1, 0
     while first < width:
         end = first + 1
         while end < width and (row, end) in grid.open_left:
             end += 1
-        members = [fragment for column in range(first, end) for fragment in cells.get((row, column), ())]
+        members = [
+            fragment
+            for column in range(first, end)
+            for fragment in cells.get((row, column), ())
+        ]
         lines = build_lines(members)
         is_one_cell = bool(lines) and all(len(line.cells) == 1 for line in lines)
         if end - first > 1 and is_one_cell:
@@ -178,18 +217,24 @@ def _has_aligned_lines(row: Sequence[CellText]) -> bool:
     return counts[-2] >= _MIN_ROWS
 
 
-def _with_header(rows: list[list[CellText]], bold: Sequence[bool], edges: list[float]) -> PageTable:
+def _with_header(
+    rows: list[list[CellText]], bold: Sequence[bool], edges: list[float]
+) -> PageTable:
     """Return the table of rows, with those at its head apart that name the columns."""
     heads = 0
     while heads < len(rows) and bold[heads]:
         heads += 1
     if 0 < heads < len(rows) and heads <= _MAX_HEADERS:
-        names = merge_headers([[" ".join(lines) for lines in row] for row in rows[:heads]])
+        names = merge_headers(
+            [[" ".join(lines) for lines in row] for row in rows[:heads]]
+        )
         header = rows[0] if heads == 1 else [[name] if name else [] for name in names]
         return PageTable(rows[heads:], edges, header)
     grid = [[" ".join(lines) for lines in row] for row in rows]
     corner = grid[0][0] or "-"  # the first column may have no name
-    if len(rows) > 1 and (names_columns([[corner, *grid[0][1:]], *grid[1:]]) or _has_years(grid)):
+    if len(rows) > 1 and (
+        names_columns([[corner, *grid[0][1:]], *grid[1:]]) or _has_years(grid)
+    ):
         return PageTable(rows[1:], edges, rows[0])
     return PageTable(rows, edges)
 
@@ -199,12 +244,18 @@ def _has_years(grid: Sequence[Sequence[str]]) -> bool:
     first, below = grid[0], grid[1:]
     if any(has_digit(row[0]) for row in grid) or not all(first[1:]):
         return False
-    return all(not has_digit(text) or _YEAR.fullmatch(text) for text in first[1:]) and any(
-        has_digit(text) and not _YEAR.fullmatch(text) for row in below for text in row[1:]
+    return all(
+        not has_digit(text) or _YEAR.fullmatch(text) for text in first[1:]
+    ) and any(
+        has_digit(text) and not _YEAR.fullmatch(text)
+        for row in below
+        for text in row[1:]
     )
 
 
-def find_tables(lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()) -> list[PageBlock]:
+def find_tables(
+    lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()
+) -> list[PageBlock]:
     """Return the lines of a page in order, with its tables.
 
     Args:
@@ -237,13 +288,26 @@ def repeat_headers(pages: Sequence[Sequence[PageBlock]]) -> None:
     """Give each table that goes on from the page before the header of that page."""
     above: PageTable | None = None
     for blocks in pages:
-        numbers = [number for number, block in enumerate(blocks) if isinstance(block, PageTable)]
+        numbers = [
+            number
+            for number, block in enumerate(blocks)
+            if isinstance(block, PageTable)
+        ]
         if not numbers:
             above = None
             continue
         first, last = blocks[numbers[0]], blocks[numbers[-1]]
-        is_headless = isinstance(first, PageTable) and first.header is None and numbers[0] <= _FURNITURE
-        if above is not None and isinstance(first, PageTable) and is_headless and _has_same_columns(above, first):
+        is_headless = (
+            isinstance(first, PageTable)
+            and first.header is None
+            and numbers[0] <= _FURNITURE
+        )
+        if (
+            above is not None
+            and isinstance(first, PageTable)
+            and is_headless
+            and _has_same_columns(above, first)
+        ):
             first.header = above.header
         above = None
         if len(blocks) - 1 - numbers[-1] <= _FURNITURE and isinstance(last, PageTable):
@@ -265,7 +329,9 @@ class _Column:
 
 @dataclass(slots=True)
 class _Row:
-    cells: dict[int, CellText]  # by the number of the column in the order in which they were met
+    cells: dict[
+        int, CellText
+    ]  # by the number of the column in the order in which they were met
     boxes: dict[int, Fragment]  # first lines of the cells, likewise
     bold: bool
     end: int  # lines of the table up to its end
@@ -285,7 +351,11 @@ class _Rows:
             return False
         places: list[int] = []
         for cell in line.cells:
-            near = [number for number, column in enumerate(self._columns) if _is_near(cell, column)]
+            near = [
+                number
+                for number, column in enumerate(self._columns)
+                if _is_near(cell, column)
+            ]
             if len(near) > 1 or (near and near[0] in places):
                 return False
             places.append(near[0] if near else -1)
@@ -307,12 +377,17 @@ class _Rows:
             self._widen(place, cell)
             cells[place] = [cell.text]
             boxes[place] = cell
-        self._rows.append(_Row(cells, boxes, all(cell.bold for cell in line.cells), self.count))
+        self._rows.append(
+            _Row(cells, boxes, all(cell.bold for cell in line.cells), self.count)
+        )
         return True
 
     def _widen(self, place: int, cell: Fragment) -> None:
         column = self._columns[place]
-        column.left, column.right = min(column.left, cell.left), max(column.right, cell.right)
+        column.left, column.right = (
+            min(column.left, cell.left),
+            max(column.right, cell.right),
+        )
 
     def _continues_cell(self, line: Line, place: int) -> bool:
         """Return whether a line is one more line of a cell that is not the first of its row."""
@@ -339,7 +414,10 @@ class _Rows:
             return False
         if sum(map(len, columns)) < _MIN_FILLED * len(columns) * len(self._rows):
             return False
-        wordy = sum(median(len(cell.text.split()) for cell in cells) > _MAX_WORDS for cells in columns)
+        wordy = sum(
+            median(len(cell.text.split()) for cell in cells) > _MAX_WORDS
+            for cells in columns
+        )
         if wordy > 1 or not all(_is_aligned(cells) for cells in columns):
             return False
         if len(columns) > 2:
@@ -362,7 +440,9 @@ class _Rows:
     def table(self) -> PageTable:
         """Return the table."""
         order = self._order()
-        if is_right_to_left([cell for row in self._rows for cell in row.boxes.values()]):
+        if is_right_to_left(
+            [cell for row in self._rows for cell in row.boxes.values()]
+        ):
             order.reverse()
         rows = [[row.cells.get(number, []) for number in order] for row in self._rows]
         edges = [self._columns[number].left for number in order]
@@ -384,7 +464,9 @@ def _is_aligned(cells: Sequence[Fragment]) -> bool:
     near = _ALIGNED * median(cell.height for cell in cells)
     for places in sides:
         middle = median(places)
-        if sum(abs(place - middle) <= near for place in places) >= _MIN_ALIGNED * len(places):
+        if sum(abs(place - middle) <= near for place in places) >= _MIN_ALIGNED * len(
+            places
+        ):
             return True
     return False
 
@@ -394,7 +476,10 @@ def _are_pairs(columns: Sequence[Sequence[Fragment]]) -> bool:
     for cells in columns:
         if all(_MARK.fullmatch(cell.text) for cell in cells):
             return False
-    return any(sum(has_digit(cell.text) for cell in cells) >= _MIN_NUMBERS * len(cells) for cells in columns)
+    return any(
+        sum(has_digit(cell.text) for cell in cells) >= _MIN_NUMBERS * len(cells)
+        for cells in columns
+    )
 
 
 def _follow_rows(lines: Sequence[Line], first: int) -> _Rows:

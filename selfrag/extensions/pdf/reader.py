@@ -24,24 +24,43 @@ from retrieval.documents.document import (
     lay_out_table,
 )
 from selfrag.common.errors import UserError, require
-from selfrag.extensions.pdf.layout import Fragment, Line, build_lines, insert_fragment, reading_order
+from selfrag.extensions.pdf.layout import (
+    Fragment,
+    Line,
+    build_lines,
+    insert_fragment,
+    reading_order,
+)
 from selfrag.extensions.pdf.line_ends import LineJoiner
 from selfrag.extensions.pdf.ocr import recognise_page
-from selfrag.extensions.pdf.page_tables import PageBlock, PageTable, find_tables, repeat_headers, take_grid_tables
+from selfrag.extensions.pdf.page_tables import (
+    PageBlock,
+    PageTable,
+    find_tables,
+    repeat_headers,
+    take_grid_tables,
+)
 from selfrag.extensions.pdf.rules import find_grids
 from selfrag.extensions.pdf.text import Box, FragmentReader, take_notes, turn_box
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000
-_PAGES, _PAGE_BYTES = 2_000, 16  # a file may have so many pages, and one more for so many bytes: none repeats a page
-_MAX_MISSING = 1000  # pages in a row that are not there; the file only says that it has them
+_PAGES, _PAGE_BYTES = (
+    2_000,
+    16,
+)  # a file may have so many pages, and one more for so many bytes: none repeats a page
+_MAX_MISSING = (
+    1000  # pages in a row that are not there; the file only says that it has them
+)
 _MAX_OBJECTS = 1000  # of a page that are looked at for images
 _MAX_NAMED = 20  # ranges of pages that are named
 _FEW_LETTERS = 40  # letters of a scanned page that may be a stamp or a page number
 _SCAN = 0.5  # of the area of a page that an image covers
 _TAIL = 2048  # bytes in which the mark of the end of a file stands
 _NO_TEXT = "no text; scans need text recognition (--ocr eng)"
-_HARDLY_TEXT = "hardly any text beside a large image; scans need text recognition (--ocr eng)"
+_HARDLY_TEXT = (
+    "hardly any text beside a large image; scans need text recognition (--ocr eng)"
+)
 
 
 @dataclass(slots=True)
@@ -64,7 +83,10 @@ class _Page:
 
 
 def read_pdf(
-    path: Path, name: str, options: ReadingOptions | None = None, report_progress: Callable[[], None] | None = None
+    path: Path,
+    name: str,
+    options: ReadingOptions | None = None,
+    report_progress: Callable[[], None] | None = None,
 ) -> Document:
     """Read the text of the pages, each a section with its number.
 
@@ -79,18 +101,28 @@ def read_pdf(
     with closing(_open(path)) as document:
         try:
             titles = _read_titles(document)
-            reader = _PageReader(document, path, options or ReadingOptions(), report_progress)
+            reader = _PageReader(
+                document, path, options or ReadingOptions(), report_progress
+            )
             pages = reader.read()
             skipped = _skipped_parts(document, path)
         except RuntimeError as error:  # of PDFium
             raise _unreadable(path, error) from error
     repeat_headers([page.blocks for page in pages])
     joiner = LineJoiner(line for page in pages for line in page.lines)
-    parts, sections, tables, title, length = list[str](), list[Section](), list[Table](), "", 0
+    parts, sections, tables, title, length = (
+        list[str](),
+        list[Section](),
+        list[Table](),
+        "",
+        0,
+    )
     for page in pages:
         title = titles.get(page.number, title)
         text, page_tables = _page_text(page, joiner, length)
-        sections.append(Section(title or name, length, length + len(text), {"page": page.number}))
+        sections.append(
+            Section(title or name, length, length + len(text), {"page": page.number})
+        )
         parts.append(text)
         tables += page_tables
         length += len(text)
@@ -98,7 +130,9 @@ def read_pdf(
     skipped = _skipped_pages(pages) + skipped
     if pages and not text.strip():
         reasons = "; ".join(f"{part.what}: {part.why}" for part in skipped)
-        raise UserError(f"{path}: no text in the PDF's {len(pages)} pages ({reasons or 'they are blank'})")
+        raise UserError(
+            f"{path}: no text in the PDF's {len(pages)} pages ({reasons or 'they are blank'})"
+        )
     return Document(text, sections, tables, pages=len(pages), skipped=skipped)
 
 
@@ -159,7 +193,11 @@ class _PageReader:
     """Reads the pages of a document one by one."""
 
     def __init__(
-        self, document: Any, path: Path, options: ReadingOptions, report_progress: Callable[[], None] | None
+        self,
+        document: Any,
+        path: Path,
+        options: ReadingOptions,
+        report_progress: Callable[[], None] | None,
     ) -> None:
         self._document, self._path, self._options = document, path, options
         self._report_progress = report_progress
@@ -171,8 +209,13 @@ class _PageReader:
         pages: list[_Page] = []
         missing = with_text = 0
         count = len(self._document)
-        if self._options.pages is None and count > _PAGES + self._path.stat().st_size // _PAGE_BYTES:
-            raise UserError(f"{self._path}: cannot be read as PDF: it names {count:,} pages, too many for its size")
+        if (
+            self._options.pages is None
+            and count > _PAGES + self._path.stat().st_size // _PAGE_BYTES
+        ):
+            raise UserError(
+                f"{self._path}: cannot be read as PDF: it names {count:,} pages, too many for its size"
+            )
         for number in range(1, count + 1):
             try:
                 page = self._read_page(number)
@@ -181,7 +224,9 @@ class _PageReader:
                 page = _Page(number, is_damaged=True)
                 missing += 1
             if missing > _MAX_MISSING:
-                raise UserError(f"{self._path}: cannot be read as PDF: it names pages that are not there")
+                raise UserError(
+                    f"{self._path}: cannot be read as PDF: it names pages that are not there"
+                )
             pages.append(page)
             with_text += bool(page.blocks)
             if with_text == self._options.pages:
@@ -197,7 +242,9 @@ class _PageReader:
         with closing(self._document[number - 1]) as page:
             return self._read_text(page, number, notes)
 
-    def _read_text(self, page: Any, number: int, notes: Sequence[tuple[str, Box]]) -> _Page:
+    def _read_text(
+        self, page: Any, number: int, notes: Sequence[tuple[str, Box]]
+    ) -> _Page:
         with closing(page.get_textpage()) as textpage:
             reader = FragmentReader(textpage)
             fragments = reader.read()
@@ -237,7 +284,10 @@ def _is_scan(page: Any, letters: int) -> bool:
         if not letters:
             return True
         left, bottom, right, top = item.get_bounds()
-        if item.type == raw.FPDF_PAGEOBJ_IMAGE and (right - left) * (top - bottom) > _SCAN * width * height:
+        if (
+            item.type == raw.FPDF_PAGEOBJ_IMAGE
+            and (right - left) * (top - bottom) > _SCAN * width * height
+        ):
             return True
     return False
 
@@ -281,8 +331,12 @@ def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
         elif page.is_scan:
             reasons.setdefault(_HARDLY_TEXT, []).append(page.number)
         if page.unmapped:
-            reasons.setdefault("characters of a font that does not say which letters they are", []).append(page.number)
-    return [Skipped(_name_pages(numbers), reason) for reason, numbers in reasons.items()]
+            reasons.setdefault(
+                "characters of a font that does not say which letters they are", []
+            ).append(page.number)
+    return [
+        Skipped(_name_pages(numbers), reason) for reason, numbers in reasons.items()
+    ]
 
 
 def _name_pages(numbers: Sequence[int]) -> str:
@@ -293,8 +347,14 @@ def _name_pages(numbers: Sequence[int]) -> str:
             ranges[-1] = [ranges[-1][0], number]
         else:
             ranges.append([number])
-    separators = ["-" if len(bounds) == 2 and bounds[1] - bounds[0] > 1 else ", " for bounds in ranges]
-    names = [separator.join(map(str, bounds)) for separator, bounds in zip(separators, ranges, strict=True)]
+    separators = [
+        "-" if len(bounds) == 2 and bounds[1] - bounds[0] > 1 else ", "
+        for bounds in ranges
+    ]
+    names = [
+        separator.join(map(str, bounds))
+        for separator, bounds in zip(separators, ranges, strict=True)
+    ]
     listed = ", ".join(names[:_MAX_NAMED])
     if len(names) > _MAX_NAMED:
         listed += f" and others, {len(numbers):,} in all"
@@ -308,11 +368,25 @@ def _skipped_parts(document: Any, path: Path) -> list[Skipped]:
     skipped: list[Skipped] = []
     attachments = document.count_attachments()
     if attachments:
-        skipped.append(Skipped(f"{attachments:,} attached files", "not read; save them as files and name those"))
+        skipped.append(
+            Skipped(
+                f"{attachments:,} attached files",
+                "not read; save them as files and name those",
+            )
+        )
     if document.get_formtype() in (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND):
-        skipped.append(Skipped("XFA form", "only what its pages show is read; print it to a new PDF"))
+        skipped.append(
+            Skipped(
+                "XFA form", "only what its pages show is read; print it to a new PDF"
+            )
+        )
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL))
         if b"%%EOF" not in file.read():
-            skipped.append(Skipped("end of the file", "missing; pages may be lost, fetch the file again"))
+            skipped.append(
+                Skipped(
+                    "end of the file",
+                    "missing; pages may be lost, fetch the file again",
+                )
+            )
     return skipped

@@ -39,8 +39,12 @@ class Grid:
 
     columns: list[float]  # edges of the columns from the left
     rows: list[float]  # edges of the rows from the top, falling
-    open_above: set[tuple[int, int]] = field(default_factory=set)  # row and column of cells without a stroke above
-    open_left: set[tuple[int, int]] = field(default_factory=set)  # and of those without a stroke on their left
+    open_above: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # row and column of cells without a stroke above
+    open_left: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # and of those without a stroke on their left
 
     @property
     def box(self) -> Box:
@@ -75,7 +79,11 @@ def find_grids(page: Any, turns: int) -> list[Grid]:
         elif right - left <= _THIN and top - bottom >= _SHORTEST_STROKE:
             vertical.append(Rule((left + right) / 2, bottom, top))
     horizontal, vertical = _join_rules(horizontal), _join_rules(vertical)
-    if len(horizontal) < 2 or not vertical or max(len(horizontal), len(vertical)) > _MAX_RULES:
+    if (
+        len(horizontal) < 2
+        or not vertical
+        or max(len(horizontal), len(vertical)) > _MAX_RULES
+    ):
         return []
     grids: list[Grid] = []
     for rows, columns in _groups(horizontal, vertical):
@@ -171,7 +179,9 @@ def _join_line(line: Sequence[Rule]) -> list[Rule]:
     return joined
 
 
-def _groups(horizontal: Sequence[Rule], vertical: Sequence[Rule]) -> list[tuple[list[Rule], list[Rule]]]:
+def _groups(
+    horizontal: Sequence[Rule], vertical: Sequence[Rule]
+) -> list[tuple[list[Rule], list[Rule]]]:
     """Return the groups of strokes that are connected by crossings."""
     groups: list[tuple[list[Rule], list[Rule]]] = []
     waiting_rows, waiting_columns = list(horizontal), list(vertical)
@@ -179,9 +189,19 @@ def _groups(horizontal: Sequence[Rule], vertical: Sequence[Rule]) -> list[tuple[
         rows, columns = [waiting_rows.pop()], list[Rule]()
         new_rows = list(rows)
         while new_rows:
-            new_columns = [column for column in waiting_columns if any(_cross(row, column) for row in new_rows)]
-            waiting_columns = [column for column in waiting_columns if column not in new_columns]
-            new_rows = [row for row in waiting_rows if any(_cross(row, column) for column in new_columns)]
+            new_columns = [
+                column
+                for column in waiting_columns
+                if any(_cross(row, column) for row in new_rows)
+            ]
+            waiting_columns = [
+                column for column in waiting_columns if column not in new_columns
+            ]
+            new_rows = [
+                row
+                for row in waiting_rows
+                if any(_cross(row, column) for column in new_columns)
+            ]
             waiting_rows = [row for row in waiting_rows if row not in new_rows]
             columns += new_columns
             rows += new_rows
@@ -200,7 +220,10 @@ def _build_grid(rows: Sequence[Rule], columns: Sequence[Rule]) -> Grid:
     column_edges += [min(row.start for row in rows), max(row.end for row in rows)]
     row_edges = [row.position for row in rows]
     if columns:
-        row_edges += [min(column.start for column in columns), max(column.end for column in columns)]
+        row_edges += [
+            min(column.start for column in columns),
+            max(column.end for column in columns),
+        ]
     grid = Grid(_distinct(column_edges), _distinct(row_edges)[::-1])
     for number in range(1, len(grid.rows) - 1):
         above = [row for row in rows if abs(row.position - grid.rows[number]) <= _THIN]
@@ -209,7 +232,11 @@ def _build_grid(rows: Sequence[Rule], columns: Sequence[Rule]) -> Grid:
             if not any(row.start <= middle <= row.end for row in above):
                 grid.open_above.add((number, column))
     for number in range(1, len(grid.columns) - 1):
-        beside = [column for column in columns if abs(column.position - grid.columns[number]) <= _THIN]
+        beside = [
+            column
+            for column in columns
+            if abs(column.position - grid.columns[number]) <= _THIN
+        ]
         for row in range(len(grid.rows) - 1):
             middle = (grid.rows[row] + grid.rows[row + 1]) / 2
             if not any(column.start <= middle <= column.end for column in beside):

@@ -18,9 +18,15 @@ _MAX_NOTES = 2000  # fields and notes of a page
 _MAX_VALUE = 1 << 20  # bytes of a value
 _MAX_OPTIONS = 1000  # of a list box
 _WIDE_GAP = 0.6  # gap that ends a fragment, in heights of a line
-_NO_GAP = 0.15  # gap up to which a raised or lowered letter belongs to the word before it
-_SPACED = 0.08  # gap between the letters of a word that is spaced out, in heights of a line
-_WIDEST_LETTER_GAP = 1.15  # a gap up to this many times the last one is still inside such a word
+_NO_GAP = (
+    0.15  # gap up to which a raised or lowered letter belongs to the word before it
+)
+_SPACED = (
+    0.08  # gap between the letters of a word that is spaced out, in heights of a line
+)
+_WIDEST_LETTER_GAP = (
+    1.15  # a gap up to this many times the last one is still inside such a word
+)
 _SAME_LINE = 0.3  # vertical overlap of letters of one line, as a share of the lower one
 _UPSIDE_DOWN = 2  # quarter turns
 _MAX_FONT_NAME = 128  # bytes; a longer name is left out
@@ -55,9 +61,14 @@ class FragmentReader:
         self._is_bold = False
         self._letter_gap = 0.0  # between the last two letters of a word
         self._font = ctypes.create_string_buffer(_MAX_FONT_NAME)
-        self._upside_down = 0  # position after the last fragment that is not upside down
+        self._upside_down = (
+            0  # position after the last fragment that is not upside down
+        )
         self.unmapped = 0
-        turns = [self._turns(index) for index in range(0, self._count, self._count // _SAMPLES + 1)]
+        turns = [
+            self._turns(index)
+            for index in range(0, self._count, self._count // _SAMPLES + 1)
+        ]
         self.turns = max(range(4), key=turns.count)
 
     def read(self) -> list[Fragment]:
@@ -92,7 +103,12 @@ class FragmentReader:
                 self._letter_gap = box[0] - previous[2]
             self._characters.append("-" if ends_line else chr(code))
             left, bottom, right, top = self._box
-            self._box = (min(left, box[0]), min(bottom, box[1]), max(right, box[2]), max(top, box[3]))
+            self._box = (
+                min(left, box[0]),
+                min(bottom, box[1]),
+                max(right, box[2]),
+                max(top, box[3]),
+            )
             previous, space, newline = box, None, ends_line
         self._end()
         return self._fragments
@@ -102,13 +118,19 @@ class FragmentReader:
         angle = self._raw.FPDFText_GetCharAngle(self._textpage, index)
         return round(angle / (math.pi / 2)) % 4 if angle >= 0 else 0
 
-    def _separate(self, previous: Box, index: int, placed: Box, space: int | None) -> None:
+    def _separate(
+        self, previous: Box, index: int, placed: Box, space: int | None
+    ) -> None:
         """Begin a fragment where a line or a wide gap ends; else note a space, where there is one."""
         box = turn_box(placed, self._turned)
         height = min(previous[3] - previous[1], box[3] - box[1])
         overlap = min(previous[3], box[3]) - max(previous[1], box[1])
         gap = max(box[0] - previous[2], previous[0] - box[2])
-        if overlap < _SAME_LINE * height or gap > _WIDE_GAP * height or self._turns(index) != self._turned:
+        if (
+            overlap < _SAME_LINE * height
+            or gap > _WIDE_GAP * height
+            or self._turns(index) != self._turned
+        ):
             self._end()
             self._begin(index, placed)
         elif space is None:
@@ -120,7 +142,10 @@ class FragmentReader:
 
     def _is_letter_gap(self, gap: float, height: float, space: int) -> bool:
         """Return whether a space that PDFium made of a gap is no wider than the gaps inside the word before it."""
-        if self._letter_gap < _SPACED * height or gap > _WIDEST_LETTER_GAP * self._letter_gap:
+        if (
+            self._letter_gap < _SPACED * height
+            or gap > _WIDEST_LETTER_GAP * self._letter_gap
+        ):
             return False
         return bool(self._raw.FPDFText_IsGenerated(self._textpage, space) == 1)
 
@@ -128,7 +153,9 @@ class FragmentReader:
         self._turned = self._turns(index)
         self._letter_gap = 0.0
         self._font.value = b""
-        self._raw.FPDFText_GetFontInfo(self._textpage, index, self._font, _MAX_FONT_NAME, None)
+        self._raw.FPDFText_GetFontInfo(
+            self._textpage, index, self._font, _MAX_FONT_NAME, None
+        )
         self._is_bold = _BOLD.search(self._font.value) is not None
         self._box = turn_box(placed, self._turned)
 
@@ -139,8 +166,12 @@ class FragmentReader:
             return
         fragment = Fragment(text, *self._box, self._turned == self.turns, self._is_bold)
         place = len(self._fragments)
-        if self._turned == _UPSIDE_DOWN:  # PDFium sorts the pieces of a line from the left of the page
-            while place > self._upside_down and _stands_before(fragment, self._fragments[place - 1]):
+        if (
+            self._turned == _UPSIDE_DOWN
+        ):  # PDFium sorts the pieces of a line from the left of the page
+            while place > self._upside_down and _stands_before(
+                fragment, self._fragments[place - 1]
+            ):
                 place -= 1
         else:
             self._upside_down = len(self._fragments) + 1
@@ -183,16 +214,27 @@ def take_notes(page: Any) -> tuple[list[tuple[str, Box]], bool]:
         if not raw.FPDFAnnot_GetFlags(note) & _HIDDEN:
             text = _note_text(page.formenv, note)
         is_placed = bool(raw.FPDFAnnot_GetRect(note, rectangle))
-        is_plain = raw.FPDFAnnot_GetSubtype(note) in (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP)
+        is_plain = raw.FPDFAnnot_GetSubtype(note) in (
+            raw.FPDF_ANNOT_LINK,
+            raw.FPDF_ANNOT_POPUP,
+        )
         raw.FPDFPage_CloseAnnot(note)
         if text and is_placed:
-            notes.append((text, (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)))
+            notes.append(
+                (
+                    text,
+                    (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top),
+                )
+            )
         if text is None and not is_plain:
             remaining += 1
         else:
             raw.FPDFPage_RemoveAnnot(page, index)
     notes.reverse()
-    drawn = remaining > 0 and raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
+    drawn = (
+        remaining > 0
+        and raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
+    )
     return notes, drawn
 
 
@@ -250,6 +292,9 @@ def _wide_text(read: Callable[..., int], *arguments: Any) -> str:
     if size <= 2:
         return ""
     buffer = ctypes.create_string_buffer(size)
-    if read(*arguments, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), size) > size:
+    if (
+        read(*arguments, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), size)
+        > size
+    ):
         return ""
     return buffer.raw[: size - 2].decode("utf-16-le", "replace")

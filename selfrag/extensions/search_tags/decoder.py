@@ -25,7 +25,14 @@ from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Commit, Decoder, RequestBatch, ask
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.prompting import Chat
-from selfrag.reflection.requests import Failed, Finish, Generate, RequestResult, Retrieve, Retrieved
+from selfrag.reflection.requests import (
+    Failed,
+    Finish,
+    Generate,
+    RequestResult,
+    Retrieve,
+    Retrieved,
+)
 from selfrag.tokenization import HFTextCodec
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
@@ -70,7 +77,11 @@ class Profile:
         inside = inside.partition(closing)[0]
         listed = [inside]
         if self.searching is not None:
-            listed = re.findall(f"{re.escape(self.query[0])}(.*?){re.escape(self.query[1])}", inside, re.DOTALL)
+            listed = re.findall(
+                f"{re.escape(self.query[0])}(.*?){re.escape(self.query[1])}",
+                inside,
+                re.DOTALL,
+            )
         return [query for one in listed if (query := " ".join(one.split()))][:5]
 
     @property
@@ -108,10 +119,14 @@ def _boxed(inside: str) -> str | None:
 
 
 def _profiles() -> dict[str, Profile]:
-    found = tomllib.loads(files(__package__).joinpath("profiles.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads(
+        files(__package__).joinpath("profiles.toml").read_text(encoding="utf-8")
+    )
 
     def profile(name: str, given: dict[str, Any]) -> Profile:
-        pairs = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        pairs = {
+            key: tuple(value) for key, value in given.items() if isinstance(value, list)
+        }
         return Profile(name=name, **given | pairs)
 
     return {name: profile(name, given) for name, given in found.items()}
@@ -152,7 +167,9 @@ class Budget:
             check_int(name, getattr(self, name))
         if self.seconds is not None:
             check_float("seconds", self.seconds, above=True)
-        check_choice("without_evidence", self.without_evidence, get_args(WithoutEvidence))
+        check_choice(
+            "without_evidence", self.without_evidence, get_args(WithoutEvidence)
+        )
 
     def changed(self, **fields_: Any) -> Budget:
         """Return the budget with other values.
@@ -163,7 +180,10 @@ class Budget:
         known = type(self).__dataclass_fields__
         if unknown := next((name for name in fields_ if name not in known), None):
             raise unknown_name(
-                "setting", unknown, known, "`python -m pydoc selfrag.extensions.search_tags.decoder.Budget`"
+                "setting",
+                unknown,
+                known,
+                "`python -m pydoc selfrag.extensions.search_tags.decoder.Budget`",
             )
         return replace(self, **fields_)
 
@@ -177,33 +197,51 @@ class Searcher:
     chat: Chat | None  # its chat template; None where the prompt stands alone
     eos_id: int  # ends a turn and the answer
     budget: Budget = field(default_factory=Budget)  # of each answer
-    clock: Callable[[], float] = time.monotonic  # seconds that pass; only differences count
+    clock: Callable[[], float] = (
+        time.monotonic
+    )  # seconds that pass; only differences count
 
     @classmethod
-    def of(cls, tokenizer: Any, profile: str | Profile = "search-r1", budget: Budget | None = None) -> Searcher:
+    def of(
+        cls,
+        tokenizer: Any,
+        profile: str | Profile = "search-r1",
+        budget: Budget | None = None,
+    ) -> Searcher:
         """Return what a checkpoint with this tokenizer of transformers needs."""
         if not isinstance(profile, Profile):
             check_choice("profile", profile, PROFILES)
             profile = PROFILES[profile]
         if tokenizer.eos_token_id is None:
-            raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+            raise UserError(
+                "the tokenizer has no EOS token; set tokenizer.eos_token first"
+            )
         codec = HFTextCodec(tokenizer)
         templated = profile.chat and getattr(tokenizer, "chat_template", None)
         chat = Chat.of(tokenizer, codec, profile.system) if templated else None
-        return cls(profile, codec, chat, int(tokenizer.eos_token_id), budget or Budget())
+        return cls(
+            profile, codec, chat, int(tokenizer.eos_token_id), budget or Budget()
+        )
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
         """Return where a turn may end: every token with the last character of a tag; most of them do not end one."""
-        return self.codec.ending({self.profile.searched[-1], self.profile.answer[1][-1]})
+        return self.codec.ending(
+            {self.profile.searched[-1], self.profile.answer[1][-1]}
+        )
 
     def prompt(self, question: str) -> tuple[int, ...]:
         """Ids of the prompt; the question stays text."""
         if not question.strip():
             raise UserError("the question is empty")
-        before, _, after = self.profile.user.replace("{searches}", str(self.budget.searches)).partition("{question}")
+        before, _, after = self.profile.user.replace(
+            "{searches}", str(self.budget.searches)
+        ).partition("{question}")
         ids = self.codec.encode_surface(before)
-        ids += [*self.codec.encode(unmarked(question)), *self.codec.encode_surface(after)]
+        ids += [
+            *self.codec.encode(unmarked(question)),
+            *self.codec.encode_surface(after),
+        ]
         if self.chat is None:
             return (*self.codec.bos_ids, *ids)
         return (*self.chat.before, *ids, *self.chat.after)
@@ -211,15 +249,20 @@ class Searcher:
     def documents(self, passages: Sequence[Passage] | None) -> list[int]:
         """Ids of what is put after a search; None where no search is left. No passage can open or close a tag."""
         opening, closing = self.profile.documents
-        before, _, after = self.profile.shown.format(open=opening, close=closing, documents="\0").partition("\0")
+        before, _, after = self.profile.shown.format(
+            open=opening, close=closing, documents="\0"
+        ).partition("\0")
         ids = self.codec.encode_surface(before)
         for rank, passage in enumerate(passages or (), 1):
             title, text = (
-                unmarked(part).replace("\\boxed", "boxed") for part in (passage.title[:_TITLE], passage.text)
+                unmarked(part).replace("\\boxed", "boxed")
+                for part in (passage.title[:_TITLE], passage.text)
             )
             shown = self.profile.document.format(number=rank, title=title, text="\0")
             head, _, tail = shown.partition("\0")
-            body = self.codec.encode(text[: 32 * self.budget.passage_tokens])[: self.budget.passage_tokens]
+            body = self.codec.encode(text[: 32 * self.budget.passage_tokens])[
+                : self.budget.passage_tokens
+            ]
             ids += [*self.codec.encode(head), *body, *self.codec.encode(tail)]
         if passages is None:
             ids += self.codec.encode(NO_MORE)
@@ -255,21 +298,39 @@ class _State:
 
     def record(self, turn: _Turn, said: str = "") -> None:
         """Add a turn, or the answer in it, which cites the first passage that holds it in whole words."""
-        holding = (passage for passage in self.found.values() if said and contains_any(passage.text, [said]))
+        holding = (
+            passage
+            for passage in self.found.values()
+            if said and contains_any(passage.text, [said])
+        )
         cited = next(holding, None)
         node = Node(
-            len(self.nodes), self.last, len(self.nodes) + 1, "none" if cited is None else "passage", cited, said
+            len(self.nodes),
+            self.last,
+            len(self.nodes) + 1,
+            "none" if cited is None else "passage",
+            cited,
+            said,
         )
         node.token_ids = node.text_ids = turn.ids
-        node.finish, node.likelihood, node.score, node.path_score = turn.text, *(turn.likelihood,) * 3
-        node.status, node.ended = (Status.FINISHED, True) if said else (Status.KEPT, False)
+        node.finish, node.likelihood, node.score, node.path_score = (
+            turn.text,
+            *(turn.likelihood,) * 3,
+        )
+        node.status, node.ended = (
+            (Status.FINISHED, True) if said else (Status.KEPT, False)
+        )
         self.nodes.append(node)
 
     def decide(self, action: Action, reason: str, query: str | None = None) -> None:
         """Record what follows a turn. An answer rests on all that was found so far, not on the last search alone."""
         passages = tuple(self.found.values())
-        cause = AnswerReason.NOTHING_FOUND if action != "write" and not passages else None
-        self.decisions.append(Decision(self.last, action, reason, None, query, passages, cause=cause))
+        cause = (
+            AnswerReason.NOTHING_FOUND if action != "write" and not passages else None
+        )
+        self.decisions.append(
+            Decision(self.last, action, reason, None, query, passages, cause=cause)
+        )
 
     def answer(self, error: str | None = None) -> Answer:
         """Return what there is so far, as an answer."""
@@ -280,12 +341,16 @@ class _State:
             without_evidence=self.without_evidence,
         )
         best = None if self.decisions[-1].action == "abstain" else self.last
-        trace = Trace(self.question, policy, tuple(self.nodes), tuple(self.decisions), best)
+        trace = Trace(
+            self.question, policy, tuple(self.nodes), tuple(self.decisions), best
+        )
         text, segments = segments_of(trace, trace.best)
         return Answer(self.question, text, segments, self.usage, trace, error=error)
 
 
-def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] | None = None) -> Decoder:
+def decode_tags(
+    question: str, searcher: Searcher, passages: Sequence[Passage] | None = None
+) -> Decoder:
     """Answer a question by turns and searches; with `passages` these stand for what every search finds.
 
     The model names no source. The answer cites the first passage, of all that were found, in which its text occurs;
@@ -301,7 +366,12 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
         said, queries = profile.answered(turn.text), profile.queries(turn.text)
         if said is None and turn.finish is Finish.EOS and not queries:
             said = turn.text.strip()
-        if said is not None and searches and not state.found and budget.without_evidence == "abstain":
+        if (
+            said is not None
+            and searches
+            and not state.found
+            and budget.without_evidence == "abstain"
+        ):
             state.record(turn)
             state.decide("abstain", "nothing was found")
             return state.answer()
@@ -313,7 +383,9 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
             for segment in answer.segments:
                 yield Commit(segment)
             return answer
-        over = turn.finish in (Finish.EOS, Finish.CONTEXT) or state.tokens >= budget.tokens
+        over = (
+            turn.finish in (Finish.EOS, Finish.CONTEXT) or state.tokens >= budget.tokens
+        )
         if over or not queries or searches > budget.searches:
             return state.answer("the model gave no answer within its budget")
         if until is not None and searcher.clock() >= until:
@@ -332,30 +404,44 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
         state.ids += searcher.documents(found)
 
 
-def _turn(searcher: Searcher, state: _State) -> Generator[RequestBatch | Commit, list[RequestResult], _Turn]:
+def _turn(
+    searcher: Searcher, state: _State
+) -> Generator[RequestBatch | Commit, list[RequestResult], _Turn]:
     """Yield the next turn, read in pieces: a token that may end one ends a piece."""
     ids: list[int] = []
     logprobs: list[float] = []
     budget, profile, stop = searcher.budget, searcher.profile, searcher.stop_ids
     finish = Finish.BUDGET
-    while (room := min(budget.turn_tokens - len(ids), budget.tokens - state.tokens)) > 0:
-        (result,) = yield from ask(state, [Generate(tuple(state.ids), room, stop_ids=stop)])
+    while (
+        room := min(budget.turn_tokens - len(ids), budget.tokens - state.tokens)
+    ) > 0:
+        (result,) = yield from ask(
+            state, [Generate(tuple(state.ids), room, stop_ids=stop)]
+        )
         if isinstance(result, Failed):
             if not state.nodes and not ids:
                 raise generation_error(f"no turn could be generated: {result.reason}")
             finish = Finish.CONTEXT
             break
-        new = list(result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids)
+        new = list(
+            result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids
+        )
         ids += new
         logprobs += result.token_logprobs[: len(new)]
         state.ids += new
         state.tokens += len(result.token_ids)
         text = searcher.codec.surface(ids)
         closed = text.rstrip().endswith(profile.searched) and profile.queries(text)
-        if result.finish is not Finish.STOP or closed or profile.answered(text) is not None:
+        if (
+            result.finish is not Finish.STOP
+            or closed
+            or profile.answered(text) is not None
+        ):
             finish = result.finish
             break
-    return _Turn(searcher.codec.surface(ids), tuple(ids), geometric_mean(tuple(logprobs)), finish)
+    return _Turn(
+        searcher.codec.surface(ids), tuple(ids), geometric_mean(tuple(logprobs)), finish
+    )
 
 
 def _searched(
@@ -367,7 +453,13 @@ def _searched(
     passages: dict[tuple[str, str, str], Passage] = {}
     for result in results:
         if isinstance(result, Retrieved):
-            passages |= {passage.key: passage for passage in result.passages if passage.key not in passages}
+            passages |= {
+                passage.key: passage
+                for passage in result.passages
+                if passage.key not in passages
+            }
         elif not state.found:
-            raise SearchError(f"search failed: {result.reason if isinstance(result, Failed) else result}")
+            raise SearchError(
+                f"search failed: {result.reason if isinstance(result, Failed) else result}"
+            )
     return list(passages.values())

@@ -30,7 +30,10 @@ class TagFormat:
     ) -> ServedSearchTags:
         """Load a model of this format for `ask` and `serve`; refuses settings of models with reflection tokens."""
         given = {name: value for name, value in settings.items() if value is not None}
-        foreign = next((name for name in given if name not in ("passages", "without_evidence")), None)
+        foreign = next(
+            (name for name in given if name not in ("passages", "without_evidence")),
+            None,
+        )
         if foreign is not None:
             raise UserError(
                 f"--policy {self.profile} takes --passages and --without-evidence; "
@@ -38,7 +41,12 @@ class TagFormat:
             )
         budget = Budget(**given)
         loaded = SearchTagModel.from_pretrained(
-            model, profile=self.profile, retriever=index, engine=engine, budget=budget, **engine_options
+            model,
+            profile=self.profile,
+            retriever=index,
+            engine=engine,
+            budget=budget,
+            **engine_options,
         )
         return ServedSearchTags.of(loaded)
 

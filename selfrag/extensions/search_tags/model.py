@@ -11,7 +11,12 @@ from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.engines import ready_engine
 from selfrag.engines.base import Engine
-from selfrag.extensions.search_tags.decoder import Budget, Profile, Searcher, decode_tags
+from selfrag.extensions.search_tags.decoder import (
+    Budget,
+    Profile,
+    Searcher,
+    decode_tags,
+)
 from selfrag.loading import load_checkpoint, load_retriever
 from selfrag.runtime import Call, OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
@@ -66,21 +71,40 @@ class SearchTagModel(OwnsEngine):
             UserError: the model, the index or the profile cannot be used; the message says what to do.
         """
         path, tokenizer = load_checkpoint(
-            name_or_path, trust_remote_code=engine_options.get("trust_remote_code", False)
+            name_or_path,
+            trust_remote_code=engine_options.get("trust_remote_code", False),
         )
         searcher = Searcher.of(tokenizer, profile, budget)
-        return cls(searcher, ready_engine(engine, path, engine_options), load_retriever(retriever, demo=False))
-
-    @overload
-    def generate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer: ...
+        return cls(
+            searcher,
+            ready_engine(engine, path, engine_options),
+            load_retriever(retriever, demo=False),
+        )
 
     @overload
     def generate(
-        self, question: Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
+        self,
+        question: str,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        **options: Any,
+    ) -> Answer: ...
+
+    @overload
+    def generate(
+        self,
+        question: Sequence[str],
+        *,
+        evidence: Sequence[Passage] | None = None,
+        **options: Any,
     ) -> list[Answer]: ...
 
     def generate(
-        self, question: str | Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
+        self,
+        question: str | Sequence[str],
+        *,
+        evidence: Sequence[Passage] | None = None,
+        **options: Any,
     ) -> Answer | list[Answer]:
         """Answer one question, or many in one batch.
 
@@ -98,26 +122,47 @@ class SearchTagModel(OwnsEngine):
         """
         return self._call(question, evidence, options).answers()
 
-    async def agenerate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer:
+    async def agenerate(
+        self,
+        question: str,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        **options: Any,
+    ) -> Answer:
         """`generate` of one question for an event loop, which is free meanwhile."""
-        return cast(Answer, await self._call(question, evidence, options).answers_async())
+        return cast(
+            Answer, await self._call(question, evidence, options).answers_async()
+        )
 
     def stream(
-        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
+        self,
+        question: str,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        **options: Any,
     ) -> Iterator[Segment | Answer]:
         """Return the answer's segment as soon as it is final, then the answer."""
         return self._call(question, evidence, options).pieces()
 
     def astream(
-        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
+        self,
+        question: str,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        **options: Any,
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop. Leaving early aborts what is still running."""
         return self._call(question, evidence, options).pieces_async()
 
     def _call(
-        self, question: str | Sequence[str], evidence: Sequence[Passage] | None, options: Mapping[str, Any]
+        self,
+        question: str | Sequence[str],
+        evidence: Sequence[Passage] | None,
+        options: Mapping[str, Any],
     ) -> Call:
-        searcher = replace(self.searcher, budget=self.searcher.budget.changed(**options))
+        searcher = replace(
+            self.searcher, budget=self.searcher.budget.changed(**options)
+        )
         questions = [question] if isinstance(question, str) else question
         decoders = [decode_tags(one, searcher, evidence) for one in questions]
         listed = None if isinstance(question, str) else questions

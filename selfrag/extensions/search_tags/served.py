@@ -37,7 +37,11 @@ class ServedSearchTags(OwnsEngine):
     def of(cls, model: SearchTagModel) -> ServedSearchTags:
         """Return a model with its own budget as the default."""
         budget = model.searcher.budget
-        return cls(model.engine, model, Decoding(**{name: getattr(budget, own) for name, own in BUDGET.items()}))
+        return cls(
+            model.engine,
+            model,
+            Decoding(**{name: getattr(budget, own) for name, own in BUDGET.items()}),
+        )
 
     @property
     def retriever(self) -> Retriever | None:
@@ -65,14 +69,24 @@ class ServedSearchTags(OwnsEngine):
     ) -> AsyncGenerator[Segment | Answer, None]:
         """Return the pieces of an answer to the last turn; such a model knows no conversations."""
         changed = [
-            name for name in Decoding.__dataclass_fields__ if getattr(decoding, name) != getattr(self.defaults, name)
+            name
+            for name in Decoding.__dataclass_fields__
+            if getattr(decoding, name) != getattr(self.defaults, name)
         ]
-        foreign = "flow" if flow is not None else next((name for name in changed if name not in BUDGET), None)
+        foreign = (
+            "flow"
+            if flow is not None
+            else next((name for name in changed if name not in BUDGET), None)
+        )
         if foreign:
-            raise UserError(f"selfrag.{foreign}: this model searches by tags; it has {', '.join(BUDGET)} and evidence")
+            raise UserError(
+                f"selfrag.{foreign}: this model searches by tags; it has {', '.join(BUDGET)} and evidence"
+            )
         text = question if isinstance(question, str) else question[-1]["content"]
         return self.model.astream(
-            text, evidence=evidence, **{BUDGET[name]: getattr(decoding, name) for name in changed}
+            text,
+            evidence=evidence,
+            **{BUDGET[name]: getattr(decoding, name) for name in changed},
         )
 
     def generate(self, question: str) -> Answer:

@@ -23,9 +23,15 @@ class Searching:
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Take turns and search until it answers the bare question."""
         if item.options and not task.written:
-            raise DecodingError("a model that searches by tags answers in words; it has no multiple choice")
+            raise DecodingError(
+                "a model that searches by tags answers in words; it has no multiple choice"
+            )
         question = item.query or item.instruction
-        return (yield from decode_tags(question, self.searcher, None if self.live else item.passages))
+        return (
+            yield from decode_tags(
+                question, self.searcher, None if self.live else item.passages
+            )
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Format and budget."""

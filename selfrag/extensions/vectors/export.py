@@ -14,7 +14,9 @@ from selfrag.common.atomic import writing
 from selfrag.common.reading import user_path
 
 
-def export_index(directory: str | Path, out: str | Path, *, vectors: bool = False) -> int:
+def export_index(
+    directory: str | Path, out: str | Path, *, vectors: bool = False
+) -> int:
     """Write the passages of an index with their columns to a Parquet file, block by block; returns how many.
 
     `build_index([FILE], .., vectors=[FILE])` makes the same index of it again.
@@ -34,7 +36,9 @@ def export_index(directory: str | Path, out: str | Path, *, vectors: bool = Fals
     _, parts = open_parts(user_path(directory))
     corpus, kept = parts.corpus, parts.corpus.kept
     fields = [(name, pa.string()) for name in ("id", "title", "text")]
-    fields += [(name, _type_of(corpus, name)) for name in corpus.columns() if name != VECTOR]
+    fields += [
+        (name, _type_of(corpus, name)) for name in corpus.columns() if name != VECTOR
+    ]
     if vectors:
         fields.append((VECTOR, pa.list_(pa.float32(), parts.vectors[0].dim)))
     schema, count = pa.schema(fields), 0
@@ -45,12 +49,20 @@ def export_index(directory: str | Path, out: str | Path, *, vectors: bool = Fals
             with parquet.ParquetWriter(partial, schema) as writer:
                 for matrix in live_blocks(parts.vectors, kept):
                     values = [next(rows) for _ in range(len(matrix))]
-                    listed = [{**row.passage.as_dict(), **row.metadata} for row in values]
+                    listed = [
+                        {**row.passage.as_dict(), **row.metadata} for row in values
+                    ]
                     columns = [
-                        pa.array([row.get(name) for row in listed], kind) for name, kind in fields if name != VECTOR
+                        pa.array([row.get(name) for row in listed], kind)
+                        for name, kind in fields
+                        if name != VECTOR
                     ]
                     if vectors:
-                        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1]))
+                        columns.append(
+                            pa.FixedSizeListArray.from_arrays(
+                                pa.array(matrix.ravel()), matrix.shape[1]
+                            )
+                        )
                     writer.write_batch(pa.record_batch(columns, schema=schema))
                     count += len(values)
             partial.replace(target)

@@ -46,9 +46,16 @@ class _Type:
 
     def found(self) -> np.dtype[Any]:
         """Return the format, which is one of floats."""
-        if self.name.lstrip("<>=|") not in ("f2", "f4", "f8") or self.order not in "<>=|":
-            raise pickle.UnpicklingError(f"numbers of the format {self.name[:20]!r}; only floats can be read")
-        return np.dtype(self.name.lstrip("<>=|")).newbyteorder(">" if self.order == ">" or self.name[0] == ">" else "<")
+        if (
+            self.name.lstrip("<>=|") not in ("f2", "f4", "f8")
+            or self.order not in "<>=|"
+        ):
+            raise pickle.UnpicklingError(
+                f"numbers of the format {self.name[:20]!r}; only floats can be read"
+            )
+        return np.dtype(self.name.lstrip("<>=|")).newbyteorder(
+            ">" if self.order == ">" or self.name[0] == ">" else "<"
+        )
 
 
 class _Array:
@@ -92,14 +99,22 @@ class _Reader(_Unpickler):  # type: ignore[misc]
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name stands for; nothing is imported."""
         root, _, last = module.rpartition(".")
-        if (known := _KNOWN.get((last, name))) is not None and (root or module).split(".")[0] == "numpy":
+        if (known := _KNOWN.get((last, name))) is not None and (root or module).split(
+            "."
+        )[0] == "numpy":
             return known
-        raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}, which no array needs")
+        raise pickle.UnpicklingError(
+            f"it names {module[:60]}.{name[:60]}, which no array needs"
+        )
 
     def _bytes(self, width: int) -> None:
         length = int.from_bytes(self.read(width), "little")
-        frame = self._unframer.current_frame  # numbers of a short array are inside a frame
-        if length < BLOCK or (frame is not None and frame.tell() < len(frame.getbuffer())):
+        frame = (
+            self._unframer.current_frame
+        )  # numbers of a short array are inside a frame
+        if length < BLOCK or (
+            frame is not None and frame.tell() < len(frame.getbuffer())
+        ):
             self.append(self.read(length))
             return
         self._unframer.current_frame = None
@@ -132,13 +147,25 @@ def _shard(path: Path) -> _Source:
         try:
             ids, array = _Reader(file).load()
             shape, dtype = tuple(array.shape), array.dtype.found()
-            if not isinstance(ids, list) or array.fortran or len(shape) != 2 or len(ids) != shape[0]:
-                raise pickle.UnpicklingError("it holds no pair of ids and a matrix with a row for each")
+            if (
+                not isinstance(ids, list)
+                or array.fortran
+                or len(shape) != 2
+                or len(ids) != shape[0]
+            ):
+                raise pickle.UnpicklingError(
+                    "it holds no pair of ids and a matrix with a row for each"
+                )
             if isinstance(array.data, _Span):
                 size = array.data.length
-                if size != dtype.itemsize * shape[0] * shape[1] or path.stat().st_size < file.tell():
+                if (
+                    size != dtype.itemsize * shape[0] * shape[1]
+                    or path.stat().st_size < file.tell()
+                ):
                     raise pickle.UnpicklingError("it ends early")
-                matrix: NDArray[Any] = np.memmap(path, dtype, "r", array.data.offset, shape)
+                matrix: NDArray[Any] = np.memmap(
+                    path, dtype, "r", array.data.offset, shape
+                )
             else:
                 matrix = np.frombuffer(array.data, dtype).reshape(shape)
         except Exception as error:  # whatever a damaged file makes of the reader
@@ -148,7 +175,9 @@ def _shard(path: Path) -> _Source:
     return _Source(path, shape[0], shape[1], lambda start: _cut(names, matrix, start))
 
 
-def _cut(ids: PassageIds | None, matrix: NDArray[Any], start: int) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
+def _cut(
+    ids: PassageIds | None, matrix: NDArray[Any], start: int
+) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
     for row in range(start, len(matrix), BLOCK):
         part = slice(row, row + BLOCK)
         yield None if ids is None else ids[part], matrix[part]
@@ -160,8 +189,12 @@ def _npy(path: Path) -> _Source:
     except NPY_ERRORS as error:
         raise UserError(f"{path}: no readable .npy file: {error!s:.200}") from error
     if matrix.ndim != 2 or matrix.dtype.kind != "f":
-        raise UserError(f"{path}: holds {matrix.dtype} {matrix.shape}, not a matrix of floats")
-    return _Source(path, matrix.shape[0], matrix.shape[1], lambda start: _cut(None, matrix, start))
+        raise UserError(
+            f"{path}: holds {matrix.dtype} {matrix.shape}, not a matrix of floats"
+        )
+    return _Source(
+        path, matrix.shape[0], matrix.shape[1], lambda start: _cut(None, matrix, start)
+    )
 
 
 def _parquet(path: Path) -> _Source:
@@ -169,7 +202,9 @@ def _parquet(path: Path) -> _Source:
     return _Source(path, rows, dim, partial(_parquet_blocks, path))
 
 
-def _parquet_blocks(path: Path, start: int) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
+def _parquet_blocks(
+    path: Path, start: int
+) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
     for block in read_vector_blocks(path, start):
         yield block.ids, block.vectors
 
@@ -195,7 +230,9 @@ class PublishedVectors:
         for path in paths:
             source = _opened(path)
             if self.dim not in (0, source.dim):
-                raise UserError(f"{path}: vectors of {source.dim}, those before have {self.dim}")
+                raise UserError(
+                    f"{path}: vectors of {source.dim}, those before have {self.dim}"
+                )
             self.dim = source.dim
             self._sizes.append(source.rows)
 
@@ -205,15 +242,22 @@ class PublishedVectors:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the files by name, size and time of change."""
-        stated = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in self._paths]
+        stated = [
+            (str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)
+            for path in self._paths
+        ]
         return hashlib.blake2b(repr(stated).encode(), digest_size=16).hexdigest()
 
     def check(self, corpus: Corpus, dim: int) -> None:
         """Refuse another number of vectors than of passages, or vectors of another length than the encoder's `dim`."""
         if len(self) != len(corpus):
-            raise UserError(f"{len(self):,} vectors for {len(corpus):,} passages; give the files that belong together")
+            raise UserError(
+                f"{len(self):,} vectors for {len(corpus):,} passages; give the files that belong together"
+            )
         if self.dim != dim:
-            raise UserError(f"the files hold vectors of {self.dim}, the encoder makes {dim}; name their own encoder")
+            raise UserError(
+                f"the files hold vectors of {self.dim}, the encoder makes {dim}; name their own encoder"
+            )
 
     def blocks(self, corpus: Corpus, start: int) -> Iterator[Matrix]:
         """Vectors [n, d] from a row on, in order."""
@@ -225,18 +269,30 @@ class PublishedVectors:
             row = max(start - done, 0)
             for ids, vectors in _blocks(path, row):
                 self._check_ids(path, row, ids, corpus, done)
-                found = as_float32(vectors.astype(vectors.dtype.newbyteorder("="), copy=False))
+                found = as_float32(
+                    vectors.astype(vectors.dtype.newbyteorder("="), copy=False)
+                )
                 if not np.isfinite(found).all():
-                    wrong = row + int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0]) + 1
-                    raise UserError(f"{path}: row {wrong} holds values that are not finite")
+                    wrong = (
+                        row
+                        + int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+                        + 1
+                    )
+                    raise UserError(
+                        f"{path}: row {wrong} holds values that are not finite"
+                    )
                 row += len(found)
                 yield found
             done += size
 
-    def _check_ids(self, path: Path, row: int, ids: PassageIds | None, corpus: Corpus, done: int) -> None:
+    def _check_ids(
+        self, path: Path, row: int, ids: PassageIds | None, corpus: Corpus, done: int
+    ) -> None:
         if ids is None:
             return
-        for offset, (found, passage) in enumerate(zip(ids, corpus[done + row : done + row + len(ids)], strict=True)):
+        for offset, (found, passage) in enumerate(
+            zip(ids, corpus[done + row : done + row + len(ids)], strict=True)
+        ):
             if found != passage.id:
                 raise UserError(
                     f"{path}: row {row + offset + 1} has the id {found!r:.60}, passage {done + row + offset + 1} is "

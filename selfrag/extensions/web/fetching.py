@@ -69,9 +69,14 @@ class _Stream(httpcore.NetworkStream):
         self._stream.close()
 
     def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _left(timeout)))
+        return _Stream(
+            self._stream.start_tls(ssl_context, server_hostname, _left(timeout))
+        )
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
@@ -95,12 +100,20 @@ class _Backend(httpcore.NetworkBackend):
         addresses = [host]
         if self._public:
             addresses = _addresses(host, port)
-            if hidden := [address for address in addresses if not is_public_address(address)]:
-                raise UserError(f"{host[:80]} is {hidden[0]}, which is no public address")
+            if hidden := [
+                address for address in addresses if not is_public_address(address)
+            ]:
+                raise UserError(
+                    f"{host[:80]} is {hidden[0]}, which is no public address"
+                )
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses:
             try:
-                return _Stream(self._sockets.connect_tcp(address, port, _left(timeout), local_address, socket_options))
+                return _Stream(
+                    self._sockets.connect_tcp(
+                        address, port, _left(timeout), local_address, socket_options
+                    )
+                )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise failure
@@ -117,7 +130,9 @@ class BoundedTransport(httpx.BaseTransport):
         address: where the requests go, by which the proxy of the environment is chosen.
     """
 
-    def __init__(self, seconds: float, *, public: bool = False, address: str = "") -> None:
+    def __init__(
+        self, seconds: float, *, public: bool = False, address: str = ""
+    ) -> None:
         self._seconds = seconds
         backend = _Backend(public=public)
         context = httpx.create_ssl_context()
@@ -130,19 +145,34 @@ class BoundedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request of `httpx`."""
-        until = min(time.monotonic() + self._seconds, request.extensions.get("until", float("inf")))
-        moments = {"connect": until, "read": until, "write": until, "pool": self._seconds}
+        until = min(
+            time.monotonic() + self._seconds,
+            request.extensions.get("until", float("inf")),
+        )
+        moments = {
+            "connect": until,
+            "read": until,
+            "write": until,
+            "pool": self._seconds,
+        }
         url = request.url
         sent = httpcore.Request(
             method=request.method,
-            url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            url=httpcore.URL(
+                scheme=url.raw_scheme,
+                host=url.raw_host,
+                port=url.port,
+                target=url.raw_path,
+            ),
             headers=request.headers.raw,
             content=request.stream,
             extensions={"timeout": moments},
         )
         with _errors_of_httpx():
             reply = self._pool.handle_request(sent)
-        return httpx.Response(reply.status, headers=reply.headers, stream=_Body(reply.stream))
+        return httpx.Response(
+            reply.status, headers=reply.headers, stream=_Body(reply.stream)
+        )
 
     def close(self) -> None:
         """Close all connections."""
@@ -174,7 +204,9 @@ def _errors_of_httpx() -> Iterator[None]:
         httpcore.UnsupportedProtocol,
         httpcore.ConnectionNotAvailable,
     ) as error:
-        raise getattr(httpx, type(error).__name__, httpx.TransportError)(str(error)) from error
+        raise getattr(httpx, type(error).__name__, httpx.TransportError)(
+            str(error)
+        ) from error
 
 
 def _left(until: float | None) -> float | None:

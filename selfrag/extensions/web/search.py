@@ -38,7 +38,12 @@ FORMS = "searxng:URL or google:ENGINE"
 _MOST_REPLY, _MOST_PAGE = 64 << 20, 4 << 20  # bytes
 _REDIRECTS = 5
 _AT_ONCE = 8  # pages
-_KINDS = {"text/html": ".html", "application/xhtml+xml": ".html", "text/plain": ".txt", "application/pdf": ".pdf"}
+_KINDS = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "text/plain": ".txt",
+    "application/pdf": ".pdf",
+}
 
 
 def shown(address: str) -> str:
@@ -46,7 +51,9 @@ def shown(address: str) -> str:
     return address.rpartition("@")[2][:120]
 
 
-def answered(client: httpx.Client, method: str, address: str, *, hint: str = "", **request: Any) -> dict[str, Any]:
+def answered(
+    client: httpx.Client, method: str, address: str, *, hint: str = "", **request: Any
+) -> dict[str, Any]:
     """Return the JSON object that a search server answers; whatever else it does is one line.
 
     What `params` of the request adds to `address` is not printed. `hint` says what to do where the answer is no JSON.
@@ -62,7 +69,9 @@ def answered(client: httpx.Client, method: str, address: str, *, hint: str = "",
     if len(content) > _MOST_REPLY:
         raise UserError(f"{name} answered more than {_MOST_REPLY:,} bytes")
     if reply.status_code != 200:
-        raise UserError(f"{name} answered {reply.status_code}: {content[:200].decode(errors='replace')}")
+        raise UserError(
+            f"{name} answered {reply.status_code}: {content[:200].decode(errors='replace')}"
+        )
     try:
         reply = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -72,7 +81,9 @@ def answered(client: httpx.Client, method: str, address: str, *, hint: str = "",
     return reply
 
 
-def _client(address: str, seconds: float, headers: Mapping[str, str]) -> tuple[httpx.Client, str]:
+def _client(
+    address: str, seconds: float, headers: Mapping[str, str]
+) -> tuple[httpx.Client, str]:
     """Return a client for one address, and the address without user and password, which httpx would log."""
     url = httpx.URL(address)
     client = httpx.Client(
@@ -95,12 +106,20 @@ class RemoteRetriever:
         UserError: the address is none of these.
     """
 
-    def __init__(self, url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 60.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         check_url(url, "http://127.0.0.1:8000/retrieve")
         self._url = shown(url)
         self._kind = urlsplit(url).path.rstrip("/").rpartition("/")[2]
         if self._kind not in ("retrieve", "search"):
-            raise UserError(f"url {self._shown!r:.80} ends neither in /retrieve nor in /search; add one of them")
+            raise UserError(
+                f"url {self._shown!r:.80} ends neither in /retrieve nor in /search; add one of them"
+            )
         check_float("timeout", timeout, above=True)
         self._client, self._url = _client(url, timeout, headers or {})
 
@@ -114,14 +133,22 @@ class RemoteRetriever:
         if not queries or k == 0:
             return [[] for _ in queries]
         if self._kind == "retrieve":
-            found = self._asked({"queries": list(queries), "topk": k, "return_scores": True})
+            found = self._asked(
+                {"queries": list(queries), "topk": k, "return_scores": True}
+            )
             lists: Any = found.get("result")
         else:
             found = self._asked({"query": list(queries), "n_docs": k})
             results = found.get("results")
             lists = list(_rows(results)) if isinstance(results, dict) else None
-        if not isinstance(lists, list) or len(lists) != len(queries) or not all(isinstance(one, list) for one in lists):
-            raise UserError(f"{self._shown} did not answer with a list for each of {len(queries)} queries")
+        if (
+            not isinstance(lists, list)
+            or len(lists) != len(queries)
+            or not all(isinstance(one, list) for one in lists)
+        ):
+            raise UserError(
+                f"{self._shown} did not answer with a list for each of {len(queries)} queries"
+            )
         return [[self._passage(one) for one in given[:k]] for given in lists]
 
     @property
@@ -156,7 +183,10 @@ def _rows(results: Mapping[str, Any]) -> Iterator[Any]:
     for found in zip(*columns, strict=False):
         if not all(isinstance(one, list) for one in found):
             return
-        yield [{"document": {"id": i, "contents": text}, "score": s} for i, text, s in zip(*found, strict=False)]
+        yield [
+            {"document": {"id": i, "contents": text}, "score": s}
+            for i, text, s in zip(*found, strict=False)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +236,9 @@ class WebRetriever:
         named = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
         self._pages: httpx.Client | None = None
         if pages:
-            self._pages = httpx.Client(transport=BoundedTransport(timeout, public=not private), headers=named)
+            self._pages = httpx.Client(
+                transport=BoundedTransport(timeout, public=not private), headers=named
+            )
         self._splitting = splitting or Splitting()
         self._reader = IsolatedReader(
             ReadingOptions(self._splitting.ocr, pages=per_page)
@@ -214,14 +246,18 @@ class WebRetriever:
         self._search: Callable[[str, int], list[Hit]]
         if kind == "searxng":
             check_url(rest, "http://127.0.0.1:8888")
-            self._client, address = _client(f"{rest.rstrip('/')}/search", timeout, named)
+            self._client, address = _client(
+                f"{rest.rstrip('/')}/search", timeout, named
+            )
             self._search = lambda query, k: self._searxng(address, query, k)
         else:
             key = os.environ.get(KEY, "").strip()
             if not key:
                 raise UserError(f"{name} needs a key; set {KEY}")
             # As a parameter of the address, the key would be in every log line of httpx.
-            self._client, address = _client(google, timeout, {**named, "X-Goog-Api-Key": key})
+            self._client, address = _client(
+                google, timeout, {**named, "X-Goog-Api-Key": key}
+            )
             self._search = lambda query, k: self._google(address, rest, query, k)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
@@ -246,8 +282,13 @@ class WebRetriever:
             return found
 
     def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
-        asked, hint = {"q": query, "format": "json"}, "; SearXNG needs json among its formats"
-        found = answered(self._client, "GET", address, params=asked, hint=hint).get("results", [])
+        asked, hint = (
+            {"q": query, "format": "json"},
+            "; SearXNG needs json among its formats",
+        )
+        found = answered(self._client, "GET", address, params=asked, hint=hint).get(
+            "results", []
+        )
         return _hits(found, k, url="url", snippet="content")
 
     def _google(self, address: str, engine: str, query: str, k: int) -> list[Hit]:
@@ -258,7 +299,9 @@ class WebRetriever:
 
     def _passages(self, hit: Hit, until: float) -> list[Passage]:
         found = [] if self._pages is None else self._read(hit, self._pages, until)
-        return found or ([Passage(hit.url, hit.snippet, hit.title)] if hit.snippet.strip() else [])
+        return found or (
+            [Passage(hit.url, hit.snippet, hit.title)] if hit.snippet.strip() else []
+        )
 
     def _read(self, hit: Hit, client: httpx.Client, until: float) -> list[Passage]:
         """Return the first passages of a page; none where it cannot be read."""
@@ -268,11 +311,21 @@ class WebRetriever:
                 path = Path(folder) / f"page{kind}"
                 path.write_bytes(content)
                 finder = sentence_finder(self._splitting.sentences)
-                rows = read_document(path, kind, hit.title or hit.url, self._splitting, finder, self._reader)
+                rows = read_document(
+                    path,
+                    kind,
+                    hit.title or hit.url,
+                    self._splitting,
+                    finder,
+                    self._reader,
+                )
                 kept = list(islice(rows, self._per_page))
         except (httpx.HTTPError, OSError, UserError, ValueError):
             return []
-        return [Passage(f"{hit.url}#{place}", row.passage.text, row.passage.title) for place, row in enumerate(kept, 1)]
+        return [
+            Passage(f"{hit.url}#{place}", row.passage.text, row.passage.title)
+            for place, row in enumerate(kept, 1)
+        ]
 
 
 def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
@@ -282,7 +335,9 @@ def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
             if reply.next_request is not None:
                 url = str(reply.next_request.url)
                 continue
-            kind = _KINDS.get(reply.headers.get("content-type", "").partition(";")[0].strip().lower())
+            kind = _KINDS.get(
+                reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+            )
             if reply.status_code != 200 or kind is None:
                 raise UserError(f"{url[:80]} gives no page")
             return kind, _beginning(reply, _MOST_PAGE)
@@ -306,5 +361,10 @@ def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
         address = row.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")):
             texts = (row.get(name) for name in ("title", snippet))
-            kept.setdefault(address, Hit(address, *(text if isinstance(text, str) else "" for text in texts)))
+            kept.setdefault(
+                address,
+                Hit(
+                    address, *(text if isinstance(text, str) else "" for text in texts)
+                ),
+            )
     return list(kept.values())[:k]

@@ -69,7 +69,9 @@ class BlockWriter:
         builder: of the document.
     """
 
-    max_repeats = 1_000_000  # characters that merged cells of a file may add by repeating values
+    max_repeats = (
+        1_000_000  # characters that merged cells of a file may add by repeating values
+    )
 
     def __init__(self, builder: DocumentBuilder) -> None:
         self._builder = builder
@@ -86,7 +88,12 @@ class BlockWriter:
                 else:
                     self._builder.add_heading(current.level, current.text)
             elif _is_layout(current):
-                inner = [inner for row in current.rows for cell in row.cells for inner in cell.blocks]
+                inner = [
+                    inner
+                    for row in current.rows
+                    for cell in row.cells
+                    for inner in cell.blocks
+                ]
                 blocks.extend(reversed(inner))
             else:
                 self._add_table(current)
@@ -152,7 +159,9 @@ def cell_text(cell: TableCell) -> str:
         if isinstance(block, TextBlock):
             texts.append(block.text)
             continue
-        rows = [" | ".join(cell_text(inner) for inner in row.cells) for row in block.rows]
+        rows = [
+            " | ".join(cell_text(inner) for inner in row.cells) for row in block.rows
+        ]
         texts.append(f"({'; '.join(rows)})")
     return " ".join(" ".join(texts).split())
 
@@ -161,7 +170,9 @@ def _is_layout(table: TableBlock) -> bool:
     """Return whether a table only places text on the page: one column, or one row of more than single paragraphs."""
     if all(len(row.cells) <= 1 for row in table.rows):
         return True
-    return len(table.rows) == 1 and any(len(cell.blocks) > 1 for cell in table.rows[0].cells)
+    return len(table.rows) == 1 and any(
+        len(cell.blocks) > 1 for cell in table.rows[0].cells
+    )
 
 
 def _is_caption(row: TableRow, below: TableRow) -> bool:

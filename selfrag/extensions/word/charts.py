@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from selfrag.extensions.word.blocks import TableBlock, TableCell, TableRow, TextBlock, WordBlock
+from selfrag.extensions.word.blocks import (
+    TableBlock,
+    TableCell,
+    TableRow,
+    TextBlock,
+    WordBlock,
+)
 from selfrag.extensions.word.package import Attributes, number
 
 _PLACES = ("c:tx", "c:cat", "c:val", "c:xVal", "c:yVal")
@@ -57,7 +63,9 @@ class ChartReader:
             case "c:tx":
                 series.name += text
             case "c:cat" | "c:xVal":
-                series.categories[self._point] = series.categories.get(self._point, "") + text
+                series.categories[self._point] = (
+                    series.categories.get(self._point, "") + text
+                )
             case "c:val" | "c:yVal":
                 series.values[self._point] = series.values.get(self._point, "") + text
 
@@ -70,8 +78,18 @@ class ChartReader:
         header = TableRow([_cell(""), *(_cell(item.name) for item in series)])
         rows = [header]
         for point in sorted({point for item in series for point in item.values}):
-            category = next((item.categories[point] for item in series if point in item.categories), "")
-            rows.append(TableRow([_cell(category), *(_cell(item.values.get(point, "")) for item in series)]))
+            category = next(
+                (item.categories[point] for item in series if point in item.categories),
+                "",
+            )
+            rows.append(
+                TableRow(
+                    [
+                        _cell(category),
+                        *(_cell(item.values.get(point, "")) for item in series),
+                    ]
+                )
+            )
         return [*blocks, TableBlock(rows)]
 
 

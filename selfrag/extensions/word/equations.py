@@ -6,7 +6,9 @@ from selfrag.extensions.word.package import Attributes
 
 MAX_DEPTH = 50
 """Levels of an equation that are told apart. The text of deeper ones is read without its structure."""
-_ARGUMENTS = frozenset(("m:num", "m:den", "m:e", "m:sup", "m:sub", "m:deg", "m:fName", "m:lim", "m:mr"))
+_ARGUMENTS = frozenset(
+    ("m:num", "m:den", "m:e", "m:sup", "m:sub", "m:deg", "m:fName", "m:lim", "m:mr")
+)
 _CHARACTERS = frozenset(("m:chr", "m:begChr", "m:endChr", "m:sepChr"))
 
 
@@ -63,7 +65,11 @@ class EquationWriter:
 
 
 def _group(text: str) -> str:
-    if len(text) <= 1 or text.isalnum() or (text[0] == "(" and text.find(")") == len(text) - 1):
+    if (
+        len(text) <= 1
+        or text.isalnum()
+        or (text[0] == "(" and text.find(")") == len(text) - 1)
+    ):
         return text
     return f"({text})"
 

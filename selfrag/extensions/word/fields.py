@@ -16,7 +16,9 @@ class OpenField:
     """A field that has not ended."""
 
     in_result: bool = False
-    drops_result: bool = False  # whether its result is left out, since its value stands elsewhere
+    drops_result: bool = (
+        False  # whether its result is left out, since its value stands elsewhere
+    )
     instruction: str = ""
 
 
@@ -31,7 +33,9 @@ class FieldStack:
         self._drop_page_numbers = drop_page_numbers
         self._open: list[OpenField] = []
         self._hiding = 0  # open fields whose text is left out
-        self._withheld: list[str] = []  # text in an instruction; it is text after all where the field never ends
+        self._withheld: list[
+            str
+        ] = []  # text in an instruction; it is text after all where the field never ends
         self.dropped_page_number = False
 
     def __len__(self) -> int:
@@ -56,7 +60,9 @@ class FieldStack:
         """Append to the instruction of the innermost field."""
         if self._open and len(self._open[-1].instruction) < _LONGEST_INSTRUCTION:
             innermost = self._open[-1]
-            innermost.instruction = (innermost.instruction + text)[:_LONGEST_INSTRUCTION]
+            innermost.instruction = (innermost.instruction + text)[
+                :_LONGEST_INSTRUCTION
+            ]
 
     def separate(self) -> None:
         """End the instruction of the innermost field; its result follows."""

@@ -8,7 +8,9 @@ from pathlib import Path
 from retrieval.documents import Document, DocumentFormat, ReadingOptions
 
 
-def _read(path: Path, name: str, options: ReadingOptions, report_progress: Callable[[], None]) -> Document:
+def _read(
+    path: Path, name: str, options: ReadingOptions, report_progress: Callable[[], None]
+) -> Document:
     from selfrag.extensions.word.reader import read_word
 
     return read_word(path, name)

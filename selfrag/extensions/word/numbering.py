@@ -12,7 +12,17 @@ BULLET = "•"
 MAX_LEVEL = 8
 _LONGEST_LABEL = 100  # characters
 _ROMAN = (
-    *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x")),
+    *(
+        (1000, "m"),
+        (900, "cm"),
+        (500, "d"),
+        (400, "cd"),
+        (100, "c"),
+        (90, "xc"),
+        (50, "l"),
+        (40, "xl"),
+        (10, "x"),
+    ),
     *((9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
 )
 _CHINESE = "〇一二三四五六七八九"
@@ -69,7 +79,9 @@ class Numbering:
         match name:
             case "w:abstractNum":
                 self._open_abstract = AbstractList()
-                self._abstract[attributes.get("w:abstractNumId", "")] = self._open_abstract
+                self._abstract[attributes.get("w:abstractNumId", "")] = (
+                    self._open_abstract
+                )
             case "w:num":
                 self._open_list = NumberedList()
                 self._lists[attributes.get("w:numId", "")] = self._open_list
@@ -154,7 +166,9 @@ class Numbering:
                 return self._abstract.get(linked.abstract, abstract)
         return abstract
 
-    def _count(self, numbered: NumberedList, abstract: AbstractList, depth: int, level: Level) -> None:
+    def _count(
+        self, numbered: NumberedList, abstract: AbstractList, depth: int, level: Level
+    ) -> None:
         counters = abstract.counters
         if depth in numbered.starts:
             counters[depth] = numbered.starts.pop(depth)
@@ -176,7 +190,12 @@ def format_number(value: int, kind: str) -> str:
             text = chr(ord("a") + (value - 1) % 26) * ((value - 1) // 26 + 1)
         case "lowerRoman" | "upperRoman" if 1 <= value <= 3999:
             text = _roman(value)
-        case "chineseCounting" | "chineseCountingThousand" | "japaneseCounting" | "ideographDigital" if 0 < value < 100:
+        case (
+            "chineseCounting"
+            | "chineseCountingThousand"
+            | "japaneseCounting"
+            | "ideographDigital"
+        ) if 0 < value < 100:
             text = _chinese(value)
         case "decimalZero":
             text = f"{value:02d}"

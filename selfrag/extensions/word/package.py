@@ -79,7 +79,9 @@ class WordPackage:
         UserError: the file is no zip archive.
     """
 
-    max_ratio = 100  # bytes that a byte of a large part may unpack to; text in XML has 5 to 30
+    max_ratio = (
+        100  # bytes that a byte of a large part may unpack to; text in XML has 5 to 30
+    )
     unchecked_size = 1 << 20  # bytes of a part below which the ratio does not matter
     max_elements = 5_000_000  # of all parts
     max_names = 10_000  # different names of elements and attributes in a part
@@ -98,7 +100,9 @@ class WordPackage:
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise UserError(f"{path}: cannot be read as Word file: {error}") from error
         self._path = path
-        self._parts = {_part_name(info.filename): info for info in self._archive.infolist()}
+        self._parts = {
+            _part_name(info.filename): info for info in self._archive.infolist()
+        }
         self._bytes_left = MAX_BYTES
         self._elements_left = self.max_elements
 
@@ -113,7 +117,11 @@ class WordPackage:
         except DamagedPartError:
             links = {}
         for link in links.values():
-            if link.kind == "officeDocument" and not link.external and _part_name(link.target) in self._parts:
+            if (
+                link.kind == "officeDocument"
+                and not link.external
+                and _part_name(link.target) in self._parts
+            ):
                 return link.target
         if "word/document.xml" in self._parts:
             return "word/document.xml"
@@ -140,9 +148,13 @@ class WordPackage:
             raise DamagedPartError(f"{part} is missing")
         size = info.file_size
         self._bytes_left -= size
-        too_dense = size > self.unchecked_size and size > self.max_ratio * info.compress_size
+        too_dense = (
+            size > self.unchecked_size and size > self.max_ratio * info.compress_size
+        )
         if too_dense or self._bytes_left < 0:
-            raise DamagedPartError(f"{part} unpacks to more than a text would: {size:,} bytes")
+            raise DamagedPartError(
+                f"{part} unpacks to more than a text would: {size:,} bytes"
+            )
         parser = self._parser(part, handler)
         try:
             with self._archive.open(info) as content:
@@ -151,9 +163,17 @@ class WordPackage:
                     parser.Parse(chunk, False)
                     fed += len(chunk)
                     if fed - parser.CurrentByteIndex > self.max_tag:
-                        raise DamagedPartError(f"{part} has a tag of more than {self.max_tag:,} bytes")
+                        raise DamagedPartError(
+                            f"{part} has a tag of more than {self.max_tag:,} bytes"
+                        )
                 parser.Parse(b"", True)
-        except (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            expat.ExpatError,
+            EOFError,
+            OSError,
+        ) as error:
             raise DamagedPartError(f"{part} is damaged: {error}") from error
         except (RuntimeError, NotImplementedError, ValueError, LookupError) as error:
             # a password, a compression or an encoding that Python does not know
@@ -165,7 +185,9 @@ class WordPackage:
 
         def shorten(full: str) -> str:
             if len(names) >= self.max_names:
-                raise DamagedPartError(f"{part} has more than {self.max_names:,} names of elements")
+                raise DamagedPartError(
+                    f"{part} has more than {self.max_names:,} names of elements"
+                )
             namespace, _, name = full.rpartition(" ")
             names[full] = _PREFIXES.get(namespace, "?:" if namespace else "") + name
             return names[full]
@@ -173,16 +195,23 @@ class WordPackage:
         def start_element(full: str, attributes: dict[str, str]) -> None:
             self._elements_left -= 1
             if self._elements_left < 0:
-                raise DamagedPartError(f"{part} has more than {self.max_elements:,} elements")
+                raise DamagedPartError(
+                    f"{part} has more than {self.max_elements:,} elements"
+                )
             if attributes:
-                attributes = {names.get(key) or shorten(key): value for key, value in attributes.items()}
+                attributes = {
+                    names.get(key) or shorten(key): value
+                    for key, value in attributes.items()
+                }
             start(names.get(full) or shorten(full), attributes)
 
         def end_element(full: str) -> None:
             handler.end(names[full])
 
         def refuse_entities(*_: object) -> None:
-            raise DamagedPartError(f"{part} declares a document type, which Word files never do")
+            raise DamagedPartError(
+                f"{part} declares a document type, which Word files never do"
+            )
 
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
@@ -207,7 +236,9 @@ class _RelationshipList:
         target = attributes.get("Target", "")
         external = attributes.get("TargetMode") == "External"
         if not external:
-            target = posixpath.normpath(posixpath.join("/", self._folder, target.replace("\\", "/"))).lstrip("/")
+            target = posixpath.normpath(
+                posixpath.join("/", self._folder, target.replace("\\", "/"))
+            ).lstrip("/")
         self.links[attributes.get("Id", "")] = Relationship(kind, target, external)
 
     def end(self, name: str) -> None:

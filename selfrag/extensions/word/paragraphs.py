@@ -29,7 +29,9 @@ class ParagraphReader:
     def __init__(self, text: StoryText, numbering: Numbering) -> None:
         self._text = text
         self._numbering = numbering
-        self._carried: OpenParagraph | None = None  # one whose mark is deleted, so that the next continues it
+        self._carried: OpenParagraph | None = (
+            None  # one whose mark is deleted, so that the next continues it
+        )
         self.is_in_box = False
         self.starts: Mapping[str, Callable[[Attributes], None]] = {
             "w:p": self._start_paragraph,
@@ -40,11 +42,17 @@ class ParagraphReader:
             "w:numId": self._list_id,
             "w:ilvl": self._list_level,
         }
-        self.ends: Mapping[str, Callable[[], None]] = {"w:p": self._end_paragraph, "a:p": self._end_paragraph}
+        self.ends: Mapping[str, Callable[[], None]] = {
+            "w:p": self._end_paragraph,
+            "a:p": self._end_paragraph,
+        }
 
     def _start_paragraph(self, attributes: Attributes) -> None:
         paragraph = OpenParagraph(sink_depth=len(self._text.sinks))
-        if self._carried is not None and self._carried.sink_depth == paragraph.sink_depth:
+        if (
+            self._carried is not None
+            and self._carried.sink_depth == paragraph.sink_depth
+        ):
             paragraph.texts, paragraph.after = self._carried.texts, self._carried.after
             self._carried = None
         self._text.paragraphs.append(paragraph)
@@ -83,7 +91,11 @@ class ParagraphReader:
             return None
         if paragraph.outline_level is None:
             return self._text.styles.heading_level(paragraph.style)
-        return paragraph.outline_level + 1 if paragraph.outline_level < BODY_LEVEL else None
+        return (
+            paragraph.outline_level + 1
+            if paragraph.outline_level < BODY_LEVEL
+            else None
+        )
 
     def _label(self, paragraph: OpenParagraph) -> str:
         list_id, level = self._text.styles.numbering(paragraph.style)
@@ -99,7 +111,9 @@ class ParagraphReader:
 
     def _outline_level(self, attributes: Attributes) -> None:
         if self._text.paragraphs and self._text.path[-2:-1] == ["w:pPr"]:
-            self._text.paragraphs[-1].outline_level = number(attributes.get("w:val"), BODY_LEVEL)
+            self._text.paragraphs[-1].outline_level = number(
+                attributes.get("w:val"), BODY_LEVEL
+            )
 
     def _frame(self, attributes: Attributes) -> None:
         if self._text.paragraphs and attributes.get("w:dropCap", "none") != "none":

@@ -10,7 +10,8 @@ from selfrag.extensions.word.package import Attributes
 from selfrag.extensions.word.text import StoryText
 
 _NO_DESCRIPTION = re.compile(
-    r"automatically generated|AI-generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg)$", re.IGNORECASE
+    r"automatically generated|AI-generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg)$",
+    re.IGNORECASE,
 )
 """Descriptions of pictures that no person wrote."""
 
@@ -27,7 +28,9 @@ class PictureReader:
         ends: and where it ends.
     """
 
-    def __init__(self, text: StoryText, linked: Callable[[str], Sequence[WordBlock]]) -> None:
+    def __init__(
+        self, text: StoryText, linked: Callable[[str], Sequence[WordBlock]]
+    ) -> None:
         self._text = text
         self._linked = linked
         self._description = ""

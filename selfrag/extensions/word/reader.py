@@ -9,10 +9,22 @@ from pathlib import Path
 
 from retrieval.documents.document import MAX_HEADING, Document, DocumentBuilder
 from selfrag.common.errors import UserError
-from selfrag.extensions.word.blocks import BlockWriter, TableBlock, TableCell, TextBlock, WordBlock, cell_text
+from selfrag.extensions.word.blocks import (
+    BlockWriter,
+    TableBlock,
+    TableCell,
+    TextBlock,
+    WordBlock,
+    cell_text,
+)
 from selfrag.extensions.word.charts import ChartReader
 from selfrag.extensions.word.numbering import Numbering
-from selfrag.extensions.word.package import DamagedPartError, ElementText, WordPackage, XmlHandler
+from selfrag.extensions.word.package import (
+    DamagedPartError,
+    ElementText,
+    WordPackage,
+    XmlHandler,
+)
 from selfrag.extensions.word.story import Story
 from selfrag.extensions.word.styles import Styles
 
@@ -92,7 +104,11 @@ class _WordReader:
         return self._builder.build()
 
     def _story(
-        self, add: Callable[[WordBlock], None], left_out: Counter[str], *, drop_page_numbers: bool = False
+        self,
+        add: Callable[[WordBlock], None],
+        left_out: Counter[str],
+        *,
+        drop_page_numbers: bool = False,
     ) -> Story:
         return Story(
             add,
@@ -120,7 +136,9 @@ class _WordReader:
     def _read_headers(self) -> None:
         """Add the headers and footers, each text once."""
         parts = [
-            link.target for link in self._links.values() if link.kind in ("header", "footer") and not link.external
+            link.target
+            for link in self._links.values()
+            if link.kind in ("header", "footer") and not link.external
         ]
         texts: set[str] = set()
         for part in dict.fromkeys(parts):
@@ -132,7 +150,11 @@ class _WordReader:
                 text = cell_text(TableCell([block]))
                 if text not in texts and re.search(r"\w", text):
                     texts.add(text)
-                    self._writer.add(block if isinstance(block, TableBlock) else TextBlock(block.text))
+                    self._writer.add(
+                        block
+                        if isinstance(block, TableBlock)
+                        else TextBlock(block.text)
+                    )
 
     def _read_drawing(self, relationship: str) -> Sequence[WordBlock]:
         """Return the text of a diagram or a chart, the first time that it is asked for."""

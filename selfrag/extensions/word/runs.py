@@ -103,7 +103,9 @@ class RunReader:
             self._text.write(letter)
 
     def _start_ruby_text(self, attributes: Attributes) -> None:
-        self._rubies.append(len(self._text.paragraphs[-1].texts) if self._text.paragraphs else 0)
+        self._rubies.append(
+            len(self._text.paragraphs[-1].texts) if self._text.paragraphs else 0
+        )
 
     def _end_ruby_text(self) -> None:
         start = self._rubies.pop()

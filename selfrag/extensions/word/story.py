@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from selfrag.extensions.word.blocks import TableBlock, TableCell, TextBlock, WordBlock, cell_text
+from selfrag.extensions.word.blocks import (
+    TableBlock,
+    TableCell,
+    TextBlock,
+    WordBlock,
+    cell_text,
+)
 from selfrag.extensions.word.equations import EquationWriter
 from selfrag.extensions.word.fields import form_value
 from selfrag.extensions.word.numbering import Numbering
@@ -25,8 +31,23 @@ from selfrag.extensions.word.text import MAX_NESTING, StoryText
 
 _LEFT_OUT = frozenset(
     (
-        *("w:del", "w:moveFrom", "w:delText", "w:delInstrText", "w:sdtPr", "w:sectPrChange", "w:pPrChange"),
-        *("w:rPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:tblGridChange", "w:numberingChange"),
+        *(
+            "w:del",
+            "w:moveFrom",
+            "w:delText",
+            "w:delInstrText",
+            "w:sdtPr",
+            "w:sectPrChange",
+            "w:pPrChange",
+        ),
+        *(
+            "w:rPrChange",
+            "w:tblPrChange",
+            "w:trPrChange",
+            "w:tcPrChange",
+            "w:tblGridChange",
+            "w:numberingChange",
+        ),
         *("w:rubyPr", "w:tblPrExChange"),
     )
 )
@@ -67,7 +88,11 @@ class Story:
         self._boxes: list[list[WordBlock] | None] = []
         self._choices: list[Choice] = []
         self._form: dict[str, list[str]] = {}
-        readers = (self._paragraphs, RunReader(self._text), PictureReader(self._text, linked))
+        readers = (
+            self._paragraphs,
+            RunReader(self._text),
+            PictureReader(self._text, linked),
+        )
         self._starts: dict[str, Callable[[Attributes], None]] = {
             "w:tbl": self._start_table,
             "w:tc": self._start_cell,
@@ -158,7 +183,11 @@ class Story:
 
     def _note_deletion(self, parent: str) -> None:
         """Handle a deletion that marks what it stands in: a paragraph mark or a row."""
-        if parent == "w:rPr" and self._path[-2:-1] == ["w:pPr"] and self._text.paragraphs:
+        if (
+            parent == "w:rPr"
+            and self._path[-2:-1] == ["w:pPr"]
+            and self._text.paragraphs
+        ):
             self._text.paragraphs[-1].joins_next = True
         else:
             if parent == "w:trPr":

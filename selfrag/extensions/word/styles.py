@@ -49,7 +49,9 @@ class Styles:
             self._open = Style()
             style_id = attributes.get("w:styleId", "")
             self._styles[style_id] = self._open
-            if attributes.get("w:type") == "paragraph" and attributes.get("w:default") in ("1", "true", "on"):
+            if attributes.get("w:type") == "paragraph" and attributes.get(
+                "w:default"
+            ) in ("1", "true", "on"):
                 self._default_paragraph = style_id
         style = self._open
         if style is None:
@@ -95,7 +97,11 @@ class Styles:
     def is_hidden(self, style_id: str) -> bool:
         """Return whether a style hides its text."""
         if style_id not in self._hidden:
-            stated = [style.hidden for style in self._chain(style_id) if style.hidden is not None]
+            stated = [
+                style.hidden
+                for style in self._chain(style_id)
+                if style.hidden is not None
+            ]
             self._hidden[style_id] = bool(stated) and stated[0]
         return self._hidden[style_id]
 
@@ -104,7 +110,11 @@ class Styles:
             return _level_in_name(style_id)  # the styles part is missing or damaged
         for style in self._chain(style_id):
             if style.outline_level is not None:
-                return style.outline_level + 1 if style.outline_level < BODY_LEVEL else None
+                return (
+                    style.outline_level + 1
+                    if style.outline_level < BODY_LEVEL
+                    else None
+                )
             level = _level_in_name(style.name)
             if level is not None:
                 return level

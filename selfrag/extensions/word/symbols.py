@@ -46,7 +46,11 @@ def _letters(starts: dict[int, str]) -> dict[int, str]:
     return letters
 
 
-_FONTS = {"symbol": _letters(_SYMBOL), "wingdings": _WINGDINGS, "wingdings 2": _WINGDINGS_2}
+_FONTS = {
+    "symbol": _letters(_SYMBOL),
+    "wingdings": _WINGDINGS,
+    "wingdings 2": _WINGDINGS_2,
+}
 
 
 def symbol_text(font: str, code: int) -> str | None:
@@ -72,7 +76,9 @@ def read_private_use(font: str, text: str) -> str:
         return text
     letters: list[str] = []
     for letter in text:
-        replaced = symbol_text(font, ord(letter)) if "\uf000" <= letter <= "\uf0ff" else letter
+        replaced = (
+            symbol_text(font, ord(letter)) if "\uf000" <= letter <= "\uf0ff" else letter
+        )
         letters.append(replaced or letter)
     return "".join(letters)
 
@@ -80,5 +86,8 @@ def read_private_use(font: str, text: str) -> str:
 def superscript(text: str) -> str:
     """Return digits and signs as superscripts, so that ten to the fifth does not become 105; other text as it is."""
     raised = text.translate(_SUPERSCRIPTS)
-    changed = all(before != after for before, after in zip(text.strip(), raised.strip(), strict=True))
+    changed = all(
+        before != after
+        for before, after in zip(text.strip(), raised.strip(), strict=True)
+    )
     return raised if changed else text

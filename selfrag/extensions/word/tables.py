@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from selfrag.extensions.word.blocks import BLANK, BLANK_ROW, MAX_SPAN, TableCell, TableRow, WordBlock
+from selfrag.extensions.word.blocks import (
+    BLANK,
+    BLANK_ROW,
+    MAX_SPAN,
+    TableCell,
+    TableRow,
+    WordBlock,
+)
 from selfrag.extensions.word.package import Attributes, is_on, number
 
 TABLE_PROPERTIES = frozenset(
-    ("w:tr", "w:gridSpan", "w:vMerge", "w:hMerge", "w:cellDel", "w:gridBefore", "w:tblHeader", "w:hidden")
+    (
+        "w:tr",
+        "w:gridSpan",
+        "w:vMerge",
+        "w:hMerge",
+        "w:cellDel",
+        "w:gridBefore",
+        "w:tblHeader",
+        "w:hidden",
+    )
 )
 """Elements that begin a row, or tell something about a row or a cell."""
 
@@ -113,10 +129,14 @@ class TableStack:
             self._set_cell(cell, name, attributes)
 
     @staticmethod
-    def _set_row(table: OpenTable, row: TableRow, name: str, attributes: Attributes) -> None:
+    def _set_row(
+        table: OpenTable, row: TableRow, name: str, attributes: Attributes
+    ) -> None:
         match name:
             case "w:gridBefore":
-                row.skipped_before = max(0, number(attributes.get("w:val"), 0, MAX_SPAN))
+                row.skipped_before = max(
+                    0, number(attributes.get("w:val"), 0, MAX_SPAN)
+                )
             case "w:tblHeader":
                 row.is_header = is_on(attributes)
             case "w:hidden":

@@ -36,7 +36,11 @@ class StoryText:
     """
 
     def __init__(
-        self, add: Callable[[WordBlock], None], styles: Styles, left_out: Counter[str], drop_page_numbers: bool
+        self,
+        add: Callable[[WordBlock], None],
+        styles: Styles,
+        left_out: Counter[str],
+        drop_page_numbers: bool,
     ) -> None:
         self.styles = styles
         self.left_out = left_out
@@ -79,12 +83,18 @@ class StoryText:
             return run.hidden
         if run.style and self.styles.is_hidden(run.style):
             return True
-        return bool(self.paragraphs) and self.styles.is_hidden(self.paragraphs[-1].style)
+        return bool(self.paragraphs) and self.styles.is_hidden(
+            self.paragraphs[-1].style
+        )
 
     def emit(self, block: WordBlock) -> None:
         """Hand on a block, after the paragraph that it stands in."""
         outer = self.paragraphs[-1] if self.paragraphs else None
-        nested = outer is not None and outer.sink_depth == len(self.sinks) and len(self.paragraphs) <= MAX_NESTING
+        nested = (
+            outer is not None
+            and outer.sink_depth == len(self.sinks)
+            and len(self.paragraphs) <= MAX_NESTING
+        )
         if outer is not None and nested:
             outer.after.append(block)
         else:

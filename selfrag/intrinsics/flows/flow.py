@@ -29,7 +29,12 @@ from selfrag.intrinsics.flows.progress import (
     first_score,
     taken,
 )
-from selfrag.judges.conversation import Conversation, read_input, same_question, search_query
+from selfrag.judges.conversation import (
+    Conversation,
+    read_input,
+    same_question,
+    search_query,
+)
 from selfrag.judges.sentences import response_sites
 from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -57,20 +62,30 @@ class Rewrite(JudgeStage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
+        check_choice(
+            "rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone")
+        )
         check_choice("query", self.query, ("rewrite", "both"))
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
-        (reflection,) = yield from run.ask(self.judge, [JudgeInput(progress.seen.messages)])
+        (reflection,) = yield from run.ask(
+            self.judge, [JudgeInput(progress.seen.messages)]
+        )
         text = reflection.text
         if text is None or not text.strip():
-            why = reflection.diagnostics[0].message if reflection.diagnostics else "nothing was written"
+            why = (
+                reflection.diagnostics[0].message
+                if reflection.diagnostics
+                else "nothing was written"
+            )
             return progress.noted("rewrite", f"kept as asked: {why}")
         changed = "unchanged" if same_question(progress.query, text) else text
         seen = self._seen(progress.seen, text)
         query = search_query(progress.query, text) if self.query == "both" else text
-        return progress.noted("rewrite", changed, reflection.judgments, query=query, seen=seen)
+        return progress.noted(
+            "rewrite", changed, reflection.judgments, query=query, seen=seen
+        )
 
     def _seen(self, seen: JudgeInput, text: str) -> JudgeInput:
         index = seen.last("user")
@@ -101,8 +116,12 @@ class Search(Stage):
         A search that fails after an answer was written finds nothing, and the answer stays.
         """
         if progress.evidence_given or progress.seen.passages:
-            passages = progress.evidence if progress.evidence_given else progress.seen.passages
-            return progress.noted("search", f"{len(passages or ())} given", passages=passages)
+            passages = (
+                progress.evidence if progress.evidence_given else progress.seen.passages
+            )
+            return progress.noted(
+                "search", f"{len(passages or ())} given", passages=passages
+            )
         queries = list(dict.fromkeys(self._queries(progress)))
         results = yield [Retrieve(query, self.k) for query in queries]
         run.usage = replace(run.usage, searches=run.usage.searches + len(queries))
@@ -123,7 +142,9 @@ class Search(Stage):
         if self.by == "question" or not progress.answers:
             return [progress.query]
         state = JudgeInput((Message("assistant", progress.answers[0].text),))
-        return [f"{progress.query} {site.text}" for site in response_sites(state, 0)] or [progress.query]
+        return [
+            f"{progress.query} {site.text}" for site in response_sites(state, 0)
+        ] or [progress.query]
 
 
 @dataclass(frozen=True)
@@ -136,14 +157,21 @@ class RelevanceFilter(JudgeStage):
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Shorten the passages."""
         passages = progress.evidence or ()
-        states = [JudgeInput(progress.seen.messages, (passage,)) for passage in passages]
+        states = [
+            JudgeInput(progress.seen.messages, (passage,)) for passage in passages
+        ]
         reflections = (yield from run.ask(self.judge, states)) if states else []
         judgments = list(map(first_score, reflections))
         kept = []
         for passage, judgment in zip(passages, judgments, strict=True):
             if judgment is None or judgment.score >= self.threshold:
                 kept.append(passage)
-        return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", judgments, passages=tuple(kept))
+        return progress.noted(
+            "relevance",
+            f"{len(kept)} of {len(passages)} kept",
+            judgments,
+            passages=tuple(kept),
+        )
 
 
 @dataclass(frozen=True)
@@ -165,7 +193,11 @@ class AnswerabilityGate(JudgeStage):
         if judgment is None:
             return progress.noted("answerability", "undefined")
         outcome = f"answerable {judgment.score:.2f}"
-        over = abstention(progress, self.text, outcome) if judgment.score < self.threshold else None
+        over = (
+            abstention(progress, self.text, outcome)
+            if judgment.score < self.threshold
+            else None
+        )
         return progress.noted("answerability", outcome, [judgment], over=over)
 
 
@@ -186,13 +218,19 @@ class SearchAgain(JudgeStage):
         super().__post_init__()
         check_int("k", self.k)
         if self.rewrite is not None and self.rewrite.role != Role.REWRITE:
-            raise UserError(f"SearchAgain rewrites with a task that writes a rewrite, not {self.rewrite.name}")
+            raise UserError(
+                f"SearchAgain rewrites with a task that writes a rewrite, not {self.rewrite.name}"
+            )
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Keep the passages, or replace them."""
         best, judgments = yield from self._answerable(progress, run)
         if best >= self.threshold or progress.evidence_given:
-            outcome = "not needed" if best >= self.threshold else "not done: the evidence was given"
+            outcome = (
+                "not needed"
+                if best >= self.threshold
+                else "not done: the evidence was given"
+            )
             return progress.noted("search again", outcome, judgments)
         kept, queries = progress, list[str]()
         for query in (yield from self._other_words(progress, run)):
@@ -211,7 +249,9 @@ class SearchAgain(JudgeStage):
         outcome = f"answerable {best:.2f} after {len(queries)} more for {'; '.join(queries) or 'nothing'}"
         return kept.noted("search again", outcome, judgments)
 
-    def _answerable(self, progress: FlowProgress, run: FlowRun) -> Staging[tuple[float, list[Judgment]]]:
+    def _answerable(
+        self, progress: FlowProgress, run: FlowRun
+    ) -> Staging[tuple[float, list[Judgment]]]:
         """Return the probability that the passages answer the question, 0 without any, and the judgment."""
         if not progress.evidence:
             return 0.0, []
@@ -225,7 +265,11 @@ class SearchAgain(JudgeStage):
         if self.rewrite is not None:
             (reflection,) = yield from run.ask(self.rewrite, [JudgeInput(turns)])
             texts.insert(0, reflection.text or "")
-        return [text for text in dict.fromkeys(texts) if text.strip() and not same_question(text, progress.query)]
+        return [
+            text
+            for text in dict.fromkeys(texts)
+            if text.strip() and not same_question(text, progress.query)
+        ]
 
 
 @dataclass(frozen=True)
@@ -241,11 +285,19 @@ class Write(Stage):
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the answers; refuses a conversation that does not end with a question."""
         if progress.seen.messages[-1].role != "user":
-            raise UserError("the conversation must end with the user's turn; the last one is of another role")
+            raise UserError(
+                "the conversation must end with the user's turn; the last one is of another role"
+            )
         answers = yield from self.writer.write(progress, run, self.samples)
-        if answers[0].abstained:  # there is nothing for later stages to judge or to cite
-            return progress.noted("write", f"abstained: {answers[0].reason}", over=answers[0])
-        return progress.noted("write", f"{len(answers)} written", answers=tuple(answers))
+        if answers[
+            0
+        ].abstained:  # there is nothing for later stages to judge or to cite
+            return progress.noted(
+                "write", f"abstained: {answers[0].reason}", over=answers[0]
+            )
+        return progress.noted(
+            "write", f"{len(answers)} written", answers=tuple(answers)
+        )
 
 
 @dataclass(frozen=True)
@@ -256,7 +308,9 @@ class Take(Stage):
         """Set the answer; refuses a conversation that does not end with one."""
         last = progress.original.messages[-1]
         if last.role != "assistant" or not last.content.strip():
-            raise UserError("the conversation must end with the assistant turn that is to be looked at")
+            raise UserError(
+                "the conversation must end with the assistant turn that is to be looked at"
+            )
         seen = replace(progress.seen, messages=progress.seen.messages[:-1])
         answer = taken(progress.question, last.content, seen.passages)
         return progress.noted("take", "the answer given", seen=seen, answers=(answer,))
@@ -278,7 +332,9 @@ def parts_of(name: str) -> tuple[str, ...]:
         return ()
     parts = set(key.split("+"))
     if not parts.issubset(PARTS):
-        raise UserError(f"unknown flow {name!r:.60}; known: none, and {', '.join(PARTS)} joined by +, such as qr+ad")
+        raise UserError(
+            f"unknown flow {name!r:.60}; known: none, and {', '.join(PARTS)} joined by +, such as qr+ad"
+        )
     return tuple(part for part in PARTS if part in parts)
 
 
@@ -286,7 +342,9 @@ def parts_of(name: str) -> tuple[str, ...]:
 class Flow:
     """Runs its stages in order until one ends the flow."""
 
-    stages: tuple[Stage, ...]  # in order; somewhere there must be one that writes or takes an answer
+    stages: tuple[
+        Stage, ...
+    ]  # in order; somewhere there must be one that writes or takes an answer
     name: str = ""  # for reports
 
     def then(self, *stages: Stage) -> Flow:
@@ -297,7 +355,9 @@ class Flow:
         name = "+".join(filter(None, (self.name, following.name)))
         return Flow((*self.stages, *following.stages), name)
 
-    def decoder(self, state: JudgeInput, engine: Any, evidence: Sequence[Passage] | None = None) -> Decoder:
+    def decoder(
+        self, state: JudgeInput, engine: Any, evidence: Sequence[Passage] | None = None
+    ) -> Decoder:
         """Return the flow on one conversation, for a driver of `engine`; `evidence` stands in place of searches.
 
         Raises:
@@ -310,8 +370,12 @@ class Flow:
                 break
         answer = progress.over or next(iter(progress.answers), None)
         if answer is None:
-            raise UserError(f"the flow {self.name or '(without a name)'} writes no answer; add Write(..) or Take()")
-        return replace(answer, question=progress.question, usage=run.usage, steps=progress.steps)
+            raise UserError(
+                f"the flow {self.name or '(without a name)'} writes no answer; add Write(..) or Take()"
+            )
+        return replace(
+            answer, question=progress.question, usage=run.usage, steps=progress.steps
+        )
 
 
 def named(
@@ -346,15 +410,23 @@ def named(
     stages: list[Stage] = []
     if {"qr", BOTH} & set(parts):
         if rewrite is None:
-            raise UserError(f"the flow {flow_name} needs rewrite=.., such as QueryRewrite.on(executor)")
-        stages.append(Rewrite(rewrite, rewrite_scope, "both" if BOTH in parts else "rewrite"))
+            raise UserError(
+                f"the flow {flow_name} needs rewrite=.., such as QueryRewrite.on(executor)"
+            )
+        stages.append(
+            Rewrite(rewrite, rewrite_scope, "both" if BOTH in parts else "rewrite")
+        )
     if k is not None:
         stages.append(Search(k))
     if {"again", "ad"} & set(parts):
         if answerability is None:
-            raise UserError(f"the flow {flow_name} needs answerability=.., such as Answerability.on(executor)")
+            raise UserError(
+                f"the flow {flow_name} needs answerability=.., such as Answerability.on(executor)"
+            )
         if k is None:
-            raise UserError(f"the flow {flow_name} judges what was found; give k=5, say")
+            raise UserError(
+                f"the flow {flow_name} judges what was found; give k=5, say"
+            )
         if "again" in parts:
             stages.append(SearchAgain(answerability, rewrite, k, threshold))
         if "ad" in parts:
@@ -363,7 +435,10 @@ def named(
 
 
 def run(
-    flow: Flow, conversations: Iterable[Conversation], engine: Serving, retriever: Retriever | None = None
+    flow: Flow,
+    conversations: Iterable[Conversation],
+    engine: Serving,
+    retriever: Retriever | None = None,
 ) -> list[Answer | UserError]:
     """Run a flow over conversations that share the engine's batches.
 
@@ -411,12 +486,23 @@ class CertaintyFilter(JudgeStage):
             if judgment is not None:
                 certain.append((self._certainty(judgment), answer))
         certain.sort(key=lambda pair: -pair[0])
-        kept = tuple([answer for certainty, answer in certain if certainty >= self.threshold - 1e-9])
+        kept = tuple(
+            [
+                answer
+                for certainty, answer in certain
+                if certainty >= self.threshold - 1e-9
+            ]
+        )
         outcome = f"{len(kept)} of {len(judgments)} at least {self.threshold:g}"
         if certain:
             outcome += f", best {certain[0][0]:.2f}"
         if not kept:
-            return progress.noted("certainty", outcome, judgments, over=abstention(progress, self.text, outcome))
+            return progress.noted(
+                "certainty",
+                outcome,
+                judgments,
+                over=abstention(progress, self.text, outcome),
+            )
         return progress.noted("certainty", outcome, judgments, answers=kept)
 
     def _certainty(self, judgment: Judgment) -> float:
@@ -437,16 +523,32 @@ class HallucinationFilter(JudgeStage):
             return progress.noted("faithfulness", "no passages to compare with")
         kept, worst = [], []
         judgments: list[Judgment] = []
-        reflections = yield from run.ask(self.judge, list(map(progress.state, progress.answers)))
+        reflections = yield from run.ask(
+            self.judge, list(map(progress.state, progress.answers))
+        )
         for answer, reflection in zip(progress.answers, reflections, strict=True):
             judgments += reflection.judgments
-            lowest = min((judgment.score for judgment in reflection.judgments if judgment.defined), default=None)
+            lowest = min(
+                (
+                    judgment.score
+                    for judgment in reflection.judgments
+                    if judgment.defined
+                ),
+                default=None,
+            )
             worst.append("undefined" if lowest is None else f"{lowest:.2f}")
             if lowest is None or lowest >= self.threshold:
                 kept.append(answer)
-        outcome = f"{len(kept)} of {len(worst)} kept, worst sentences {', '.join(worst)}"
+        outcome = (
+            f"{len(kept)} of {len(worst)} kept, worst sentences {', '.join(worst)}"
+        )
         if not kept:
-            return progress.noted("faithfulness", outcome, judgments, over=abstention(progress, self.text, outcome))
+            return progress.noted(
+                "faithfulness",
+                outcome,
+                judgments,
+                over=abstention(progress, self.text, outcome),
+            )
         return progress.noted("faithfulness", outcome, judgments, answers=tuple(kept))
 
 
@@ -462,30 +564,61 @@ class Cite(JudgeStage):
             return progress.noted("cite", "no passages to cite")
         answers, spans = [], 0
         judgments: list[Judgment] = []
-        reflections = yield from run.ask(self.judge, list(map(progress.state, progress.answers)))
+        reflections = yield from run.ask(
+            self.judge, list(map(progress.state, progress.answers))
+        )
         for answer, reflection in zip(progress.answers, reflections, strict=True):
             answers.append(cited(answer, reflection))
             judgments += reflection.judgments
             spans += sum(len(finding.citations) for finding in reflection.findings)
-        return progress.noted("cite", f"{spans} spans cited", judgments, answers=tuple(answers))
+        return progress.noted(
+            "cite", f"{spans} spans cited", judgments, answers=tuple(answers)
+        )
 
 
 def cited(answer: Answer, reflection: Reflection) -> Answer:
     """Return the answer with a segment for each sentence and its most probable passage as citation."""
-    segments = tuple(_segment(answer, reflection.state, finding) for finding in reflection.findings)
-    return replace(answer, segments=segments) if segments and reflection.judgments else answer
+    segments = tuple(
+        _segment(answer, reflection.state, finding) for finding in reflection.findings
+    )
+    return (
+        replace(answer, segments=segments)
+        if segments and reflection.judgments
+        else answer
+    )
 
 
 def _segment(answer: Answer, state: JudgeInput, finding: Finding) -> Segment:
     site = finding.site
-    inside = [segment for segment in answer.segments if segment.start <= site.begin < segment.end]
+    inside = [
+        segment
+        for segment in answer.segments
+        if segment.start <= site.begin < segment.end
+    ]
     owner = (inside or answer.segments[-1:])[0]
-    ranked = sorted(finding.citations, key=lambda citation: -(citation.probability or 0.0))
-    indices = [citation.site.passage for citation in ranked if citation.site.passage is not None]
-    citation = state.passages[indices[0]] if indices and not refuses(site.text) else None
+    ranked = sorted(
+        finding.citations, key=lambda citation: -(citation.probability or 0.0)
+    )
+    indices = [
+        citation.site.passage
+        for citation in ranked
+        if citation.site.passage is not None
+    ]
+    citation = (
+        state.passages[indices[0]] if indices and not refuses(site.text) else None
+    )
     judgments = {**owner.judgments, Role.CITATION: finding.judgment}
     finish: FinishReason = owner.finish if site.end >= owner.end else "stop"
-    return Segment(site.text, site.begin, site.end, citation, judgments, owner.score, owner.node, finish=finish)
+    return Segment(
+        site.text,
+        site.begin,
+        site.end,
+        citation,
+        judgments,
+        owner.score,
+        owner.node,
+        finish=finish,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,18 +634,24 @@ class ConversationDecoders:
     judges: tuple[Judge, ...]  # at hand, by their roles and names
     # a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite
     flow: Flow | str | None
-    rewrite_scope: Sees  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
+    rewrite_scope: (
+        Sees  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
+    )
 
     def __post_init__(self) -> None:
         names = [judge.name for judge in self.judges]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UserError(f"two judges are called {twice!r}; give one of them another name")
+            raise UserError(
+                f"two judges are called {twice!r}; give one of them another name"
+            )
 
     def decoder(self, conversation: Any, passages: Sequence[Passage] | None) -> Decoder:
         """Return the decoder of one conversation; refuse one that does not end with the user's turn."""
         state = read_input(conversation)
         if state.messages[-1].role != "user":
-            raise UserError("the conversation must end with the user's turn, which is the question")
+            raise UserError(
+                "the conversation must end with the user's turn, which is the question"
+            )
         flow = self._flow(state, given_passages=passages is not None)
         if passages is not None:
             state = read_input(state, list(passages))
@@ -527,13 +666,17 @@ class ConversationDecoders:
             follows = sum(turn.role == "user" for turn in state.messages) > 1
             if not follows or rewrite is None or given_passages:
                 return Flow((Write(writer),))
-            return named(BOTH, writer, rewrite=rewrite, k=None, rewrite_scope=self.rewrite_scope)
+            return named(
+                BOTH, writer, rewrite=rewrite, k=None, rewrite_scope=self.rewrite_scope
+            )
         return named(
             self.flow,
             writer,
             rewrite=rewrite,
             answerability=answerability,
-            k=self.policy.passages if {"again", "ad"} & set(parts_of(self.flow)) else None,
+            k=self.policy.passages
+            if {"again", "ad"} & set(parts_of(self.flow))
+            else None,
             rewrite_scope=self.rewrite_scope,
             text=self.policy.abstention,
         )

@@ -26,7 +26,14 @@ from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import External, Failed, RequestResult, Steps, external_value, gather
+from selfrag.reflection.requests import (
+    External,
+    Failed,
+    RequestResult,
+    Steps,
+    external_value,
+    gather,
+)
 
 T = TypeVar("T")
 Staging: TypeAlias = Generator[Yielded, list[RequestResult], T]
@@ -49,7 +56,13 @@ class FlowProgress:
     steps: tuple[FlowStep, ...] = ()  # what was done
     over: Answer | None = None  # the answer that ends the flow before its last stage
 
-    def noted(self, name: str, outcome: str, judgments: Sequence[Judgment | None] = (), **changes: Any) -> FlowProgress:
+    def noted(
+        self,
+        name: str,
+        outcome: str,
+        judgments: Sequence[Judgment | None] = (),
+        **changes: Any,
+    ) -> FlowProgress:
         """Return the progress after a stage: what changed, a line about it, and the judgments that are defined."""
         defined = tuple([judgment for judgment in judgments if judgment is not None])
         step = FlowStep(name, outcome, defined, after=bool(self.answers))
@@ -63,7 +76,9 @@ class FlowProgress:
     @property
     def evidence(self) -> tuple[Passage, ...] | None:
         """Return the passages searched for, or else those of the conversation; None where nobody has searched yet."""
-        return self.passages if self.passages is not None else self.seen.passages or None
+        return (
+            self.passages if self.passages is not None else self.seen.passages or None
+        )
 
     def state(self, answer: Answer | None = None) -> JudgeInput:
         """Return what a judge looks at: the conversation as seen, the passages, and an answer where there is one."""
@@ -81,10 +96,14 @@ class FlowRun:
     engine: Any  # the driver's; a judge on another one is asked beside it
     usage: Usage = field(default_factory=Usage)  # what has been spent
 
-    def ask(self, judge: Judge, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+    def ask(
+        self, judge: Judge, inputs: Sequence[JudgeInput]
+    ) -> Steps[list[Reflection]]:
         """Return one reflection an input; its requests are counted."""
         (placed,) = beside([judge], self.engine)
-        (reflections,) = yield from gather([placed.judge(inputs)], partial(counted, self))
+        (reflections,) = yield from gather(
+            [placed.judge(inputs)], partial(counted, self)
+        )
         return reflections
 
 
@@ -114,7 +133,9 @@ def begin(state: JudgeInput, evidence: Sequence[Passage] | None = None) -> FlowP
     """Return the start of a flow, `evidence` in place of searches. Refuse a conversation without a question."""
     index = state.last("user")
     if index is None or not state.messages[index].content.strip():
-        raise UserError("the conversation has no question; its last user turn must have text")
+        raise UserError(
+            "the conversation has no question; its last user turn must have text"
+        )
     progress = FlowProgress(state, state, state.messages[index].content)
     if evidence is None:
         return progress
@@ -133,7 +154,9 @@ GROUNDED = f"{TASK} Use only what the documents say. If they do not hold the ans
 class AnswerWriter(Protocol):
     """Writes answers to the conversation as seen, with the passages of the progress where it has some."""
 
-    def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
+    def write(
+        self, progress: FlowProgress, run: FlowRun, samples: int
+    ) -> Staging[list[Answer]]:
         """Return at least one answer, best first; at most `samples`."""
 
 
@@ -145,7 +168,9 @@ class SelfRAGWriter:
     decoding: Decoding = field(default_factory=Decoding)  # the policy
     judges: tuple[Judge, ...] = ()  # that the policy names
 
-    def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
+    def write(
+        self, progress: FlowProgress, run: FlowRun, samples: int
+    ) -> Staging[list[Answer]]:
         """Return the best finished hypotheses; several samples cost no more than one."""
         *history, question = _turns(progress)
         answer = yield from decode(
@@ -170,18 +195,26 @@ class ChatWriter:
     temperature: float = 0.0  # for several samples above 0, which engines of this library refuse and servers take
     adapter: str | None = None  # LoRA adapter, if any
     name: str = "writer"  # for messages, where it runs beside the engine
-    without_evidence: WithoutEvidence = "abstain"  # as in `Decoding`, where the flow searched and found nothing
+    without_evidence: WithoutEvidence = (
+        "abstain"  # as in `Decoding`, where the flow searched and found nothing
+    )
 
-    def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
+    def write(
+        self, progress: FlowProgress, run: FlowRun, samples: int
+    ) -> Staging[list[Answer]]:
         """Return distinct answers, in the order written."""
         if progress.passages == () and self.without_evidence == "abstain":
             cause = AnswerReason.NOTHING_FOUND
             return [abstention(progress, ABSTENTION, str(cause), cause)]
         if samples > 1 and not self.temperature:
-            raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
+            raise UserError(
+                f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say"
+            )
         steps = self._results([self.request(progress)] * samples, run.engine)
         (results,) = yield from gather([steps], partial(counted, run))
-        if self.executor.engine is not None and self.executor.engine is not run.engine:  # others are counted as they go
+        if (
+            self.executor.engine is not None and self.executor.engine is not run.engine
+        ):  # others are counted as they go
             run.usage = run.usage + _spent(results)
         texts: dict[str, None] = {}
         reason = ""
@@ -191,7 +224,9 @@ class ChatWriter:
             elif result.text.strip():
                 texts[result.text.strip()] = None
         if not texts:
-            raise DecodingError(f"no answer could be written: {printable(reason) or 'the model wrote nothing'}")
+            raise DecodingError(
+                f"no answer could be written: {printable(reason) or 'the model wrote nothing'}"
+            )
         passages = progress.state().passages
         return [taken(progress.question, text, passages) for text in texts]
 
@@ -202,12 +237,22 @@ class ChatWriter:
         task = f"Task: {GROUNDED if documents else TASK}"
         prompt = layout.turn(*documents, layout.conversation(state.messages), task)
         turns = (Message("user", prompt),)
-        return ModelRequest(state, ChatPrompt(turns), self.max_tokens, self.temperature, adapter=self.adapter)
+        return ModelRequest(
+            state,
+            ChatPrompt(turns),
+            self.max_tokens,
+            self.temperature,
+            adapter=self.adapter,
+        )
 
-    def _results(self, requests: Sequence[ModelRequest], engine: Any) -> Steps[list[Completion | Failed]]:
+    def _results(
+        self, requests: Sequence[ModelRequest], engine: Any
+    ) -> Steps[list[Completion | Failed]]:
         if self.executor.engine is None or self.executor.engine is engine:
             return (yield from self.executor.steps(requests))
-        results = yield [External(self.executor.run, request, self.name) for request in requests]
+        results = yield [
+            External(self.executor.run, request, self.name) for request in requests
+        ]
         return [external_value(result) for result in results]
 
 
@@ -216,28 +261,51 @@ def finished(answer: Answer, most: int) -> list[Answer]:
     trace = answer.trace
     if most == 1 or trace.best is None:
         return [answer]
-    ends = [node for node in trace.nodes if node.status is Status.FINISHED and node.id != trace.best]
+    ends = [
+        node
+        for node in trace.nodes
+        if node.status is Status.FINISHED and node.id != trace.best
+    ]
     answers = {answer.text: answer}
     for node in sorted(ends, key=lambda node: (-node.path_score, node.id)):
         alternative = replace(trace, best=node.id)
         text, segments = segments_of(alternative, node.id)
-        answers.setdefault(text, replace(answer, text=text, segments=segments, trace=alternative))
+        answers.setdefault(
+            text, replace(answer, text=text, segments=segments, trace=alternative)
+        )
     return list(answers.values())[:most]
 
 
 def taken(question: str, text: str, passages: Sequence[Passage]) -> Answer:
     """Return a text as an `Answer` of one segment without citation; its trace holds the passages of the writer."""
     action: Action = "retrieve" if passages else "write"
-    node = Node(0, ROOT, 1, "none", None, text, finish="given", ended=True, status=Status.FINISHED)
+    node = Node(
+        0,
+        ROOT,
+        1,
+        "none",
+        None,
+        text,
+        finish="given",
+        ended=True,
+        status=Status.FINISHED,
+    )
     decision = Decision(ROOT, action, "given", passages=tuple(passages))
     trace = Trace(question, Decoding(), (node,), (decision,), 0)
     return Answer(question, *segments_of(trace, 0), Usage(), trace)
 
 
-def abstention(progress: FlowProgress, text: str, reason: str, cause: AnswerReason = AnswerReason.GUARDRAIL) -> Answer:
+def abstention(
+    progress: FlowProgress,
+    text: str,
+    reason: str,
+    cause: AnswerReason = AnswerReason.GUARDRAIL,
+) -> Answer:
     """Return a fixed text in place of an answer."""
     passages = progress.evidence or ()
-    decision = Decision(ROOT, "abstain", reason, query=progress.query, passages=passages, cause=cause)
+    decision = Decision(
+        ROOT, "abstain", reason, query=progress.query, passages=passages, cause=cause
+    )
     trace = Trace(progress.question, Decoding(abstention=text), (), (decision,), None)
     return Answer(progress.question, text, (), Usage(), trace)
 
@@ -247,12 +315,16 @@ def _turns(progress: FlowProgress) -> list[Turn]:
     last = progress.seen.last("user")
     if last is None:
         return []
-    return [Turn(turn.role, turn.content) for turn in progress.seen.messages[: last + 1]]
+    return [
+        Turn(turn.role, turn.content) for turn in progress.seen.messages[: last + 1]
+    ]
 
 
 def _spent(results: Sequence[Completion | Failed]) -> Usage:
     usage = Usage(len(results))
     for result in results:
         if isinstance(result, Completion):
-            usage = usage + Usage(0, result.prompt_tokens, result.cached_tokens, result.generated_tokens)
+            usage = usage + Usage(
+                0, result.prompt_tokens, result.cached_tokens, result.generated_tokens
+            )
     return usage

@@ -28,7 +28,12 @@ from selfrag.common.validation import validate
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import ChatPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.training.intrinsics.rows import CERTAINTIES, ConversationRecord, IntrinsicRow, state_of
+from selfrag.training.intrinsics.rows import (
+    CERTAINTIES,
+    ConversationRecord,
+    IntrinsicRow,
+    state_of,
+)
 from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
 
 if TYPE_CHECKING:
@@ -62,8 +67,13 @@ class ChoiceQuestion:
     @property
     def prompt(self) -> str:
         """Return what the model reads: the question, its options by letters, and what to reply."""
-        options = [f"{letter}. {option}" for letter, option in zip(self.letters, self.options, strict=True)]
-        return "\n".join([self.question, *options, "Reply with the letter of the right answer."])
+        options = [
+            f"{letter}. {option}"
+            for letter, option in zip(self.letters, self.options, strict=True)
+        ]
+        return "\n".join(
+            [self.question, *options, "Reply with the letter of the right answer."]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,14 @@ def parse_row(record: dict[str, Any]) -> ChoiceQuestion | WrittenAnswer:
     if "answer" not in record:
         return parse_question(record)
     row = validate(WrittenRecord, record, others="ignore", mended=True)
-    return WrittenAnswer(row["id"], row["dataset"], state_of(row, "user"), row["answer"], row["score"], row["right"])
+    return WrittenAnswer(
+        row["id"],
+        row["dataset"],
+        state_of(row, "user"),
+        row["answer"],
+        row["score"],
+        row["right"],
+    )
 
 
 def unseen(
@@ -133,7 +150,9 @@ def unseen(
 ) -> list[ChoiceQuestion | WrittenAnswer]:
     """Questions none of `seen` contains; a model is too sure of what it was trained on."""
     joined = "\n".join(_words(text) for text in seen)
-    return [question for question in questions if _words(question.question) not in joined]
+    return [
+        question for question in questions if _words(question.question) not in joined
+    ]
 
 
 def _words(text: str) -> str:
@@ -153,7 +172,9 @@ def parse_question(record: Mapping[str, Any]) -> ChoiceQuestion:
         raise UserError("'options' must be at least two different texts")
     letters = ascii_uppercase[: len(stripped)]
     if row["label"] not in letters:
-        raise UserError(f"label {row['label']!r} names none of the {len(stripped)} options; write A, B, ...")
+        raise UserError(
+            f"label {row['label']!r} names none of the {len(stripped)} options; write A, B, ..."
+        )
     right = distinct.index(stripped[letters.index(row["label"])])
     return ChoiceQuestion(row["id"], row["dataset"], row["question"], distinct, right)
 
@@ -188,7 +209,9 @@ class ChoiceAnswer:
 
     def state(self, *, after: bool) -> JudgeInput:
         """Return the question, and the model's answer to it where the certainty is asked for afterwards."""
-        answer = (Message("assistant", self.question.letters[self.chosen]),) if after else ()
+        answer = (
+            (Message("assistant", self.question.letters[self.chosen]),) if after else ()
+        )
         return JudgeInput((Message("user", self.question.prompt), *answer))
 
 
@@ -201,13 +224,19 @@ class Calibrator:
     """A fitted calibrator."""
 
     temperature: float  # the options' log-probabilities are divided by it
-    confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
+    confidence: tuple[
+        float, ...
+    ] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
     accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
 
     def __call__(self, answers: Sequence[OwnAnswer]) -> Floats:
         """Certainty that each answer is right [n]."""
         values = confidences(answers, self.temperature)
-        return np.interp(values, self.confidence, self.accuracy) if self.confidence else values
+        return (
+            np.interp(values, self.confidence, self.accuracy)
+            if self.confidence
+            else values
+        )
 
 
 def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
@@ -219,18 +248,26 @@ def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
         UserError: too few answers, or of both kinds; or scikit-learn or scipy is not installed.
     """
     if len(answers) < FOLDS:
-        raise UserError(f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}")
+        raise UserError(
+            f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}"
+        )
     choices = [answer for answer in answers if isinstance(answer, ChoiceAnswer)]
     if choices and len(choices) < len(answers):
-        raise UserError("a data set holds options and written answers; give each kind a name of its own")
+        raise UserError(
+            "a data set holds options and written answers; give each kind a name of its own"
+        )
     temperature = _temperature(choices) if choices else 1.0
     if choices and not isotonic:
         return Calibrator(temperature)
     correct = [answer.is_right for answer in answers]
-    return Calibrator(temperature, *isotonic_steps(confidences(answers, temperature), correct))
+    return Calibrator(
+        temperature, *isotonic_steps(confidences(answers, temperature), correct)
+    )
 
 
-def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def isotonic_steps(
+    values: Floats, correct: Sequence[float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Borders of the steps of isotonic regression, rising [n], and the share of right answers there [n].
 
     Raises:
@@ -239,11 +276,15 @@ def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[floa
     require("sklearn", extra="eval")
     from sklearn.isotonic import IsotonicRegression
 
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(values, correct)
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
+        values, correct
+    )
     return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
 
 
-def out_of_fold(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0) -> Floats:
+def out_of_fold(
+    answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0
+) -> Floats:
     """Certainty of each answer [n] by a calibrator of its data set that has not seen it.
 
     `seed` draws the `FOLDS` parts. Each data set has its own calibrator, because models err differently on each; one
@@ -252,10 +293,15 @@ def out_of_fold(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: in
     result = np.zeros(len(answers))
     for name, members in _by_data_set(answers).items():
         if len(members) < FOLDS**2:
-            raise UserError(f"{name}: {len(members)} questions are too few for {FOLDS} folds; give {FOLDS**2}")
+            raise UserError(
+                f"{name}: {len(members)} questions are too few for {FOLDS} folds; give {FOLDS**2}"
+            )
         order = np.random.default_rng(seed).permutation(members)
         for part in np.array_split(order, FOLDS):
-            fitted = fit([answers[place] for place in members if place not in part], isotonic=isotonic)
+            fitted = fit(
+                [answers[place] for place in members if place not in part],
+                isotonic=isotonic,
+            )
             result[part] = fitted([answers[place] for place in part])
     return result
 
@@ -268,7 +314,11 @@ def of_other_data_sets(answers: Sequence[OwnAnswer]) -> list[float | None]:
     result: list[float | None] = [None] * len(answers)
     for name, members in _by_data_set(answers).items():
         kind = type(answers[members[0]])
-        elsewhere = [answer for answer in answers if answer.dataset != name and type(answer) is kind]
+        elsewhere = [
+            answer
+            for answer in answers
+            if answer.dataset != name and type(answer) is kind
+        ]
         if len(elsewhere) >= FOLDS:
             values = fit(elsewhere)([answers[place] for place in members])
             for place, value in zip(members, values.tolist(), strict=True):
@@ -287,7 +337,12 @@ def _by_data_set(answers: Sequence[OwnAnswer]) -> dict[str, list[int]]:
 def confidences(answers: Sequence[OwnAnswer], temperature: float = 1.0) -> Floats:
     """Return what is calibrated [n]: the best option's probability at `temperature`, or a written answer's score."""
     return np.array(
-        [_softmax(a.logprobs, temperature).max() if isinstance(a, ChoiceAnswer) else a.score for a in answers]
+        [
+            _softmax(a.logprobs, temperature).max()
+            if isinstance(a, ChoiceAnswer)
+            else a.score
+            for a in answers
+        ]
     )
 
 
@@ -298,7 +353,10 @@ def _temperature(answers: Sequence[ChoiceAnswer]) -> float:
 
     def loss(log_temperature: float) -> float:
         temperature = np.exp(log_temperature)
-        chances = [_softmax(answer.logprobs, temperature)[answer.question.right] for answer in answers]
+        chances = [
+            _softmax(answer.logprobs, temperature)[answer.question.right]
+            for answer in answers
+        ]
         return -float(np.mean(np.log(np.maximum(chances, 1e-12))))
 
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
@@ -311,7 +369,11 @@ def _softmax(row: Sequence[float], temperature: float) -> Floats:
 
 
 def own_answers(
-    rows: Sequence[ChoiceQuestion | WrittenAnswer], base_dir: Path, kept: Path, *, device: str = "cpu"
+    rows: Sequence[ChoiceQuestion | WrittenAnswer],
+    base_dir: Path,
+    kept: Path,
+    *,
+    device: str = "cpu",
 ) -> list[OwnAnswer]:
     """Return the model's answers: from the file `kept` if they are of this model and these questions, else new ones.
 
@@ -332,31 +394,55 @@ def own_answers(
     key = hashlib.sha256(text.encode()).hexdigest()
     if kept.exists():
         before = {answer.id: answer for answer in read_identified(kept, _parse_kept)}
-        if {answer.key for answer in before.values()} == {key} and len(before) == len(questions):
-            return [*(ChoiceAnswer(q.id, q, before[q.id].logprobs) for q in questions), *written]
+        if {answer.key for answer in before.values()} == {key} and len(before) == len(
+            questions
+        ):
+            return [
+                *(ChoiceAnswer(q.id, q, before[q.id].logprobs) for q in questions),
+                *written,
+            ]
     answers = _ask(questions, base_dir, device)
-    write_jsonl(kept, ({"id": answer.id, "key": key, "logprobs": answer.logprobs} for answer in answers))
+    write_jsonl(
+        kept,
+        (
+            {"id": answer.id, "key": key, "logprobs": answer.logprobs}
+            for answer in answers
+        ),
+    )
     return [*answers, *written]
 
 
-def option_examples(question: ChoiceQuestion, renderer: Renderer) -> list[TrainingExample]:
+def option_examples(
+    question: ChoiceQuestion, renderer: Renderer
+) -> list[TrainingExample]:
     """Return one example an option: the question with all options is read, the letter is measured."""
     prompt = renderer.prompt(ChatPrompt((Message("user", question.prompt),)))
     examples = []
     for letter in question.letters:
         ids = tuple(renderer.text.encode(letter))
         labels = (*[MASKED] * len(prompt), *ids)
-        examples.append(TrainingExample((*prompt, *ids), labels, (int(TargetGroup.TEXT),) * len(labels)))
+        examples.append(
+            TrainingExample(
+                (*prompt, *ids), labels, (int(TargetGroup.TEXT),) * len(labels)
+            )
+        )
     return examples
 
 
-def _ask(questions: Sequence[ChoiceQuestion], base_dir: Path, device: str) -> list[ChoiceAnswer]:
+def _ask(
+    questions: Sequence[ChoiceQuestion], base_dir: Path, device: str
+) -> list[ChoiceAnswer]:
     from selfrag.training.model import load_trainee
     from selfrag.training.packing import filled
     from selfrag.training.settings import Lora, Reach
 
     # A new adapter adds nothing, so this is the base model.
-    trainee = load_trainee(base_dir, lora=Lora(rank=1), reach=Reach(token_rows=False, last_layers=1), device=device)
+    trainee = load_trainee(
+        base_dir,
+        lora=Lora(rank=1),
+        reach=Reach(token_rows=False, last_layers=1),
+        device=device,
+    )
     renderer = Renderer.of(trainee.tokenizer)
     examples: list[TrainingExample] = []
     places: list[int] = []  # number of the question of each example
@@ -366,11 +452,18 @@ def _ask(questions: Sequence[ChoiceQuestion], base_dir: Path, device: str) -> li
         places += [number] * len(options)
     values: list[list[float]] = [[] for _ in questions]
     with Progress("own answers", "option", len(examples)) as progress:
-        for load in filled(range(len(examples)), [len(example) for example in examples], LOAD_TOKENS):
-            for at, value in zip(load, _means(trainee, [examples[at] for at in load]), strict=True):
+        for load in filled(
+            range(len(examples)), [len(example) for example in examples], LOAD_TOKENS
+        ):
+            for at, value in zip(
+                load, _means(trainee, [examples[at] for at in load]), strict=True
+            ):
                 values[places[at]].append(value)
             progress.advance(len(load))
-    return [ChoiceAnswer(q.id, q, tuple(logprobs)) for q, logprobs in zip(questions, values, strict=True)]
+    return [
+        ChoiceAnswer(q.id, q, tuple(logprobs))
+        for q, logprobs in zip(questions, values, strict=True)
+    ]
 
 
 def _means(trainee: Trainee, examples: Sequence[TrainingExample]) -> list[float]:
@@ -396,10 +489,14 @@ def _parse_kept(record: dict[str, Any]) -> _KeptAnswer:
     try:
         return validate(_KeptAnswer, record)
     except UserError as error:
-        raise UserError(f"no answer of a model: {error}; delete the file and start again") from error
+        raise UserError(
+            f"no answer of a model: {error}; delete the file and start again"
+        ) from error
 
 
-def certainty_rows(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0) -> list[IntrinsicRow]:
+def certainty_rows(
+    answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0
+) -> list[IntrinsicRow]:
     """Rows after and before the answer, with calibrated deciles; each is judged by a calibrator that has not seen it.
 
     The arguments and errors are those of `out_of_fold`.
@@ -411,16 +508,32 @@ def certainty_rows(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed:
         for moment in ("after", "before"):
             state = answer.state(after=moment == "after")
             group = answer.state(after=False).query or ""
-            rows.append(IntrinsicRow(f"{answer.id}/{moment}", f"{moment}/{label}", group, state, label=label))
+            rows.append(
+                IntrinsicRow(
+                    f"{answer.id}/{moment}",
+                    f"{moment}/{label}",
+                    group,
+                    state,
+                    label=label,
+                )
+            )
     return rows
 
 
-def facts(answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow], *, isotonic: bool = True) -> dict[str, Any]:
+def facts(
+    answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow], *, isotonic: bool = True
+) -> dict[str, Any]:
     """Return how often the model was right and what calibrates it, by data set, and how often each decile was given."""
-    record: dict[str, dict[str, Any]] = {"own_accuracy": {}, "questions": {}, "calibrators": {}}
+    record: dict[str, dict[str, Any]] = {
+        "own_accuracy": {},
+        "questions": {},
+        "calibrators": {},
+    }
     for name, places in _by_data_set(answers).items():
         of_set = [answers[place] for place in places]
-        record["own_accuracy"][name] = sum(answer.is_right for answer in of_set) / len(of_set)
+        record["own_accuracy"][name] = sum(answer.is_right for answer in of_set) / len(
+            of_set
+        )
         record["questions"][name] = len(of_set)
         record["calibrators"][name] = asdict(fit(of_set, isotonic=isotonic))
     deciles = Counter(row.label for row in rows)

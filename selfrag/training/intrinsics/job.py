@@ -23,7 +23,13 @@ from selfrag.common.errors import UserError, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import DIALECT, ModelRequest, Target, Teachable
-from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
+from selfrag.training.intrinsics.certainty import (
+    certainty_rows,
+    facts,
+    own_answers,
+    read_questions,
+    unseen,
+)
 from selfrag.training.intrinsics.rows import (
     IntrinsicRow,
     asked_alone,
@@ -78,7 +84,9 @@ def make_examples(
     return made, skipped
 
 
-def example(request: ModelRequest, target: Target, renderer: Renderer) -> TrainingExample:
+def example(
+    request: ModelRequest, target: Target, renderer: Renderer
+) -> TrainingExample:
     """Return a target as an example: prompt and prefill are read, the rest and the end of turn are learned."""
     prompt = renderer.prompt(request.prompt)
     before, learned = renderer.reply(target.prefill, target.text)
@@ -87,12 +95,17 @@ def example(request: ModelRequest, target: Target, renderer: Renderer) -> Traini
     return TrainingExample(
         ids=(*read, *learned, end),
         labels=(*[MASKED] * len(read), *learned, end),
-        groups=(*[int(TargetGroup.TEXT)] * (len(read) + len(learned)), int(TargetGroup.EOS)),
+        groups=(
+            *[int(TargetGroup.TEXT)] * (len(read) + len(learned)),
+            int(TargetGroup.EOS),
+        ),
         weight=target.weight,
     )
 
 
-def _drawn(targets: tuple[Target, ...], most: int | None, seed: Any) -> tuple[Target, ...]:
+def _drawn(
+    targets: tuple[Target, ...], most: int | None, seed: Any
+) -> tuple[Target, ...]:
     if most is None or len(targets) <= most:
         return targets
     chosen = sorted(random.Random(seed).sample(range(len(targets)), most))  # noqa: S311 - no cryptography
@@ -106,16 +119,22 @@ def invocation_of(renderer: Renderer) -> tuple[int, ...]:
         UserError: the template has none, or no control token in it, so that a text could switch the adapter on.
     """
     if not getattr(renderer.tokenizer, "chat_template", None):
-        raise UserError("the tokenizer has no chat template, so nothing marks where the assistant begins")
+        raise UserError(
+            "the tokenizer has no chat template, so nothing marks where the assistant begins"
+        )
     turns = [{"role": "user", "content": "x"}]
     closed = render_chat(renderer.tokenizer, turns, add_generation_prompt=False)
     opened = render_chat(renderer.tokenizer, turns)
     if not opened.startswith(closed) or opened == closed:
-        raise UserError("the chat template does not open the assistant's turn; train a plain LoRA")
+        raise UserError(
+            "the chat template does not open the assistant's turn; train a plain LoRA"
+        )
     opening = opened[len(closed) :]
     ids = tuple(renderer.control(opening))
     if renderer.text.encode(opening) == list(ids):
-        raise UserError("the assistant's turn begins with ordinary text; train a plain LoRA")
+        raise UserError(
+            "the assistant's turn begins with ordinary text; train a plain LoRA"
+        )
     return ids
 
 
@@ -123,7 +142,9 @@ def invocation_of(renderer: Renderer) -> tuple[int, ...]:
 class RowSelection:
     """How rows are chosen."""
 
-    most_rows: int | None = None  # at most this many of those that give an example; None for all
+    most_rows: int | None = (
+        None  # at most this many of those that give an example; None for all
+    )
     # sources alike in number, as far as they have rows; else in proportion. A source is a data set with a label, so a
     # label is then not guessed by where a row is from.
     even: bool = False
@@ -132,17 +153,26 @@ class RowSelection:
     # further rows of citations with their evidence cut out, so that there is nothing to cite, as a share
     uncited: float = 0.0
     standalone: float = 0.0  # further rows of query rewrite whose last question stands on its own already, as a share
-    isotonic: bool = True  # of the calibrator of uncertainty; False for temperature alone
+    isotonic: bool = (
+        True  # of the calibrator of uncertainty; False for temperature alone
+    )
 
 
 ADAPTERS = TrainingStage(
-    "intrinsics", CONFIGS / "intrinsics", {"training": TrainingConfig, "rows": RowSelection}, (GENERATOR,)
+    "intrinsics",
+    CONFIGS / "intrinsics",
+    {"training": TrainingConfig, "rows": RowSelection},
+    (GENERATOR,),
 )
 
 
 def product(card: AdapterCard, last_layers: int | None) -> Product:
     """Return an adapter in the words of its model card."""
-    layers = "all layers" if last_layers is None else f"at most the last {last_layers} layers"
+    layers = (
+        "all layers"
+        if last_layers is None
+        else f"at most the last {last_layers} layers"
+    )
     return Product(
         f"{card.intrinsic}: {'activated LoRA (aLoRA)' if card.invocation else 'LoRA'}",
         f"Dialect `{card.dialect}`, rank {card.rank}, {layers}.",
@@ -163,11 +193,15 @@ class AdapterJob:
     config: TrainingConfig  # what decides the result, next to the files
     selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
     dialect: str = DIALECT  # whose codec the adapter speaks
-    activated: bool = False  # an activated LoRA, switched on by the start of the assistant's turn
+    activated: bool = (
+        False  # an activated LoRA, switched on by the start of the assistant's turn
+    )
     recipe: str = ""  # its name, for the card
     # for uncertainty: a file of rows the base model was trained on; questions in it are left out
     seen: Path | None = None
-    base_name: str = ""  # what the card calls the base; the name of its directory by default
+    base_name: str = (
+        ""  # what the card calls the base; the name of its directory by default
+    )
     # adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it
     start: Path | None = None
 
@@ -192,28 +226,49 @@ def run(job: AdapterJob) -> Path:
     from selfrag.training.export import save_adapter, shape
     from selfrag.training.run import fit
 
-    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
+    require(
+        "matplotlib", extra="train"
+    )  # for the plot at the end; better said before hours of training
     if job.intrinsic == "uncertainty":
-        require("scipy", extra="eval")  # its answers are calibrated after hours of asking
+        require(
+            "scipy", extra="eval"
+        )  # its answers are calibrated after hours of asking
     codec = teachable(job.intrinsic, job.dialect)
     rows, more = load_rows(job)
     config = job.config
     if job.activated:
         invocation = invocation_of(Renderer.of(load_tokenizer(job.base)))
-        config = replace(config, reach=replace(config.reach, token_rows=False, invocation=invocation))
+        config = replace(
+            config, reach=replace(config.reach, token_rows=False, invocation=invocation)
+        )
     if config.reach.token_rows:
-        raise UserError("an adapter of an intrinsic leaves the vocabulary as it is: set token_rows = false")
+        raise UserError(
+            "an adapter of an intrinsic leaves the vocabulary as it is: set token_rows = false"
+        )
 
     def prepare(tokenizer: Any) -> PreparedRows:
-        return prepared(rows, codec, Renderer.of(tokenizer), replace(job, config=config), more)
+        return prepared(
+            rows, codec, Renderer.of(tokenizer), replace(job, config=config), more
+        )
 
     trainee = fit(prepare, job.base, job.run_dir, config, start=job.start)
-    card = AdapterCard.of(codec, rank=config.lora.rank, base=shape(trainee.causal), invocation=config.reach.invocation)
+    card = AdapterCard.of(
+        codec,
+        rank=config.lora.rank,
+        base=shape(trainee.causal),
+        invocation=config.reach.invocation,
+    )
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
     base = job.base_name or job.base.resolve().name
-    write_card(job.run_dir, job.adapter, product(card, config.reach.last_layers), base=base, recipe=job.recipe)
+    write_card(
+        job.run_dir,
+        job.adapter,
+        product(card, config.reach.last_layers),
+        base=base,
+        recipe=job.recipe,
+    )
     return job.adapter
 
 
@@ -232,7 +287,9 @@ def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
     """
     codec = codec_of(find(intrinsic), dialect)
     if not callable(getattr(codec, "teach", None)):
-        raise UserError(f"the dialect {dialect!r} has no training targets for {intrinsic}; train with {DIALECT!r}")
+        raise UserError(
+            f"the dialect {dialect!r} has no training targets for {intrinsic}; train with {DIALECT!r}"
+        )
     return codec  # type: ignore[return-value]  # checked above; protocols cannot say it
 
 
@@ -244,38 +301,55 @@ def load_rows(job: AdapterJob) -> tuple[list[IntrinsicRow], dict[str, Any]]:
     """
     train = training_file(job.intrinsic, job.data)
     if job.intrinsic != "uncertainty":
-        rows = with_derived(read_labelled(train, job.intrinsic), without_evidence, job.selection.uncited)
+        rows = with_derived(
+            read_labelled(train, job.intrinsic), without_evidence, job.selection.uncited
+        )
         return with_derived(rows, asked_alone, job.selection.standalone), {}
     questions = read_questions(train)
     if job.seen is not None:
         questions = unseen(questions, _texts(job.seen))
     if job.selection.most_rows is not None:  # two rows a question
         questions = evenly(questions, -(-job.selection.most_rows // 2))
-    answers = own_answers(questions, job.base, job.out / "answers.jsonl", device=job.config.device)
-    rows = certainty_rows(answers, isotonic=job.selection.isotonic, seed=job.config.seed)
+    answers = own_answers(
+        questions, job.base, job.out / "answers.jsonl", device=job.config.device
+    )
+    rows = certainty_rows(
+        answers, isotonic=job.selection.isotonic, seed=job.config.seed
+    )
     return rows, facts(answers, rows, isotonic=job.selection.isotonic)
 
 
-def chosen(rows: Sequence[IntrinsicRow], most: int | None, seed: int, *, even: bool = False) -> list[IntrinsicRow]:
+def chosen(
+    rows: Sequence[IntrinsicRow], most: int | None, seed: int, *, even: bool = False
+) -> list[IntrinsicRow]:
     """Return at most `most` rows (None for all), drawn by `seed`, in the order of the file.
 
     With `even` as many rows of each source as of any other, as far as it has them; else every source in proportion.
     """
     if most is None or len(rows) <= most:
         return list(rows)
-    order = sorted(range(len(rows)), key=lambda at: random.Random(f"{seed}/{rows[at].id}").random())  # noqa: S311
+    order = sorted(
+        range(len(rows)),
+        key=lambda at: random.Random(f"{seed}/{rows[at].id}").random(),  # noqa: S311
+    )
     places: Counter[str] = Counter()
     ranks = []
     sizes = Counter(row.source for row in rows)
     for at in order:
-        ranks.append((places[rows[at].source] / (1 if even else sizes[rows[at].source]), at))
+        ranks.append(
+            (places[rows[at].source] / (1 if even else sizes[rows[at].source]), at)
+        )
         places[rows[at].source] += 1
     kept = {at for _, at in sorted(ranks)[:most]}
     return [row for at, row in enumerate(rows) if at in kept]
 
 
 def prepared(
-    rows: Sequence[IntrinsicRow], codec: Teachable, renderer: Renderer, job: AdapterJob, more: dict[str, Any]
+    rows: Sequence[IntrinsicRow],
+    codec: Teachable,
+    renderer: Renderer,
+    job: AdapterJob,
+    more: dict[str, Any],
 ) -> PreparedRows:
     """Examples of a run, a share of them held out with whole groups.
 
@@ -292,17 +366,27 @@ def prepared(
         seed=job.config.seed,
     )
     if not made:
-        raise UserError(f"no row gives an example of at most {job.config.max_length} tokens: {dict(skipped)}")
+        raise UserError(
+            f"no row gives an example of at most {job.config.max_length} tokens: {dict(skipped)}"
+        )
     giving = list({row.id: row for row, _ in made}.values())
-    rows = chosen(giving, job.selection.most_rows, job.config.seed, even=job.selection.even)
+    rows = chosen(
+        giving, job.selection.most_rows, job.config.seed, even=job.selection.even
+    )
     if left := len(giving) - len(rows):
         skipped["not among the rows chosen"] = left
     ids = {row.id for row in rows}
     kept = [(row, row_example) for row, row_example in made if row.id in ids]
     examples = [row_example for _, row_example in kept]
-    digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in examples]).encode()).hexdigest()
-    unsplit = PreparedRows(examples, [row.source for row, _ in kept], {"examples": digest})
-    split = split_off(unsplit, [row.group for row, _ in kept], job.selection.held_out, job.config.seed)
+    digest = hashlib.sha256(
+        json.dumps([(e.ids, e.labels) for e in examples]).encode()
+    ).hexdigest()
+    unsplit = PreparedRows(
+        examples, [row.source for row, _ in kept], {"examples": digest}
+    )
+    split = split_off(
+        unsplit, [row.group for row, _ in kept], job.selection.held_out, job.config.seed
+    )
     facts = {
         "rows": len(rows),
         "examples": len(split.examples),
@@ -316,4 +400,7 @@ def prepared(
 def _texts(path: Path) -> list[str]:
     from selfrag.common.jsonl import read_jsonl
 
-    return [str(text) for text in read_jsonl(path, lambda record: record.get("instruction", ""))]
+    return [
+        str(text)
+        for text in read_jsonl(path, lambda record: record.get("instruction", ""))
+    ]

@@ -24,7 +24,12 @@ from selfrag.common.validation import validate
 from selfrag.judges.conversation import read_input, same_question
 from selfrag.judges.wire import Gold, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message, Site
-from selfrag.reflection.intrinsic_labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
+from selfrag.reflection.intrinsic_labels import (
+    FAITHFULNESS,
+    FAITHFULNESS_BINS,
+    in_set,
+    range_of,
+)
 
 T = TypeVar("T")
 TextSpan: TypeAlias = tuple[int, int]
@@ -40,11 +45,17 @@ class IntrinsicRow:
     state: JudgeInput  # conversation and passages
     label: str | None = None  # name of the one label
     text: str | None = None  # what is to be written
-    spans: tuple[tuple[TextSpan, str], ...] | None = None  # labels of stretches of the last message
-    response: str | None = None  # label of the whole last message, where nobody judged its sentences
+    spans: tuple[tuple[TextSpan, str], ...] | None = (
+        None  # labels of stretches of the last message
+    )
+    response: str | None = (
+        None  # label of the whole last message, where nobody judged its sentences
+    )
     # stretches of the last message, each with the passage's index and the stretch of it
     citations: tuple[tuple[TextSpan, int, TextSpan], ...] | None = None
-    relevant: frozenset[str] = frozenset()  # ids of passages of a corpus that answer the question, where they are known
+    relevant: frozenset[str] = (
+        frozenset()
+    )  # ids of passages of a corpus that answer the question, where they are known
     answers: tuple[str, ...] = ()  # right answers to the question, where they are known
 
 
@@ -75,7 +86,9 @@ def parser(intrinsic: str) -> ParseIntrinsicRow:
     try:
         return PARSERS[intrinsic]
     except KeyError:
-        raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(sorted(PARSERS))}") from None
+        raise UserError(
+            f"no training rows are known for {intrinsic!r}; known: {', '.join(sorted(PARSERS))}"
+        ) from None
 
 
 class ConversationRecord(TypedDict):
@@ -163,18 +176,30 @@ def _rewrite(record: dict[str, Any]) -> IntrinsicRow:
 def _answerability(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(AnswerabilityRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
-    return IntrinsicRow(row["id"], _source(row, row["label"]), _passages(state), state, label=row["label"])
+    return IntrinsicRow(
+        row["id"],
+        _source(row, row["label"]),
+        _passages(state),
+        state,
+        label=row["label"],
+    )
 
 
 def _hallucination(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(HallucinationRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     level, length = row["label_level"], len(state.messages[-1].content)
-    spans = [(_span(s["begin"], s["end"], length), _degree(s)) for s in row["sentences"]]
+    spans = [
+        (_span(s["begin"], s["end"], length), _degree(s)) for s in row["sentences"]
+    ]
     worst = max((label for _, label in spans), key=badness, default="NA")
-    labels: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
+    labels: dict[str, Any] = (
+        {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
+    )
     kind = f"{WORSE[badness(worst)]} {level}"
-    return IntrinsicRow(row["id"], _source(row, kind), _passages(state), state, **labels)
+    return IntrinsicRow(
+        row["id"], _source(row, kind), _passages(state), state, **labels
+    )
 
 
 def _degree(sentence: SentenceRecord) -> str:
@@ -183,7 +208,9 @@ def _degree(sentence: SentenceRecord) -> str:
     if score is not None:
         return range_of(score)
     if label not in DEGREES:
-        raise UserError(f"unknown label {label!r}; known: {', '.join(DEGREES)}; or give a 'score' from 0 to 1")
+        raise UserError(
+            f"unknown label {label!r}; known: {', '.join(DEGREES)}; or give a 'score' from 0 to 1"
+        )
     return label
 
 
@@ -200,12 +227,24 @@ def _citations(record: dict[str, Any]) -> IntrinsicRow:
     for citation in row["citations"]:
         passage = index.get(citation["doc_id"])
         if passage is None:
-            raise UserError(f"a citation of {citation['doc_id']!r:.60}, which is no document of this row")
-        response = _span(citation["response_begin"], citation["response_end"], len(state.messages[-1].content))
-        evidence = _span(citation["doc_begin"], citation["doc_end"], len(state.passages[passage].text))
+            raise UserError(
+                f"a citation of {citation['doc_id']!r:.60}, which is no document of this row"
+            )
+        response = _span(
+            citation["response_begin"],
+            citation["response_end"],
+            len(state.messages[-1].content),
+        )
+        evidence = _span(
+            citation["doc_begin"],
+            citation["doc_end"],
+            len(state.passages[passage].text),
+        )
         citations.append((response, passage, evidence))
     source = _source(row, "cited" if citations else "uncited")
-    return IntrinsicRow(row["id"], source, _passages(state), state, citations=tuple(citations))
+    return IntrinsicRow(
+        row["id"], source, _passages(state), state, citations=tuple(citations)
+    )
 
 
 def _certainty(record: dict[str, Any]) -> IntrinsicRow:
@@ -214,8 +253,12 @@ def _certainty(record: dict[str, Any]) -> IntrinsicRow:
     moment = "after" if state.messages[-1].role == "assistant" else "before"
     label = row["certainty"]
     if label not in CERTAINTIES:
-        raise UserError(f"unknown certainty {label!r:.60}; known: {', '.join(CERTAINTIES)}")
-    return IntrinsicRow(row["id"], f"{moment}/{label}", state.messages[0].content, state, label=label)
+        raise UserError(
+            f"unknown certainty {label!r:.60}; known: {', '.join(CERTAINTIES)}"
+        )
+    return IntrinsicRow(
+        row["id"], f"{moment}/{label}", state.messages[0].content, state, label=label
+    )
 
 
 WORSE = ("NA", "faithful", "partial", "unfaithful")
@@ -244,7 +287,9 @@ def state_of(row: ConversationRecord, *last: str) -> JudgeInput:
     """
     state = read_input(row["conversation"], row.get("documents") or [])
     if state.messages[-1].role not in last:
-        raise UserError(f"the conversation ends with {state.messages[-1].role!r}, not with {' or '.join(last)}")
+        raise UserError(
+            f"the conversation ends with {state.messages[-1].role!r}, not with {' or '.join(last)}"
+        )
     return state
 
 
@@ -272,10 +317,18 @@ def gold_of(row: IntrinsicRow, request: ModelRequest) -> Gold:
     if row.text is not None:
         return Gold(text=row.text)
     if row.citations is not None:
-        return Gold(sources=tuple(_sources(site, row, request.sources) for site in request.sites))
+        return Gold(
+            sources=tuple(
+                _sources(site, row, request.sources) for site in request.sites
+            )
+        )
     if row.response is not None:
         # Of several sentences nobody knows which one is meant; a single one is the response.
-        return Gold(labels=(row.response,) if len(request.sites) == 1 else (None,) * len(request.sites))
+        return Gold(
+            labels=(row.response,)
+            if len(request.sites) == 1
+            else (None,) * len(request.sites)
+        )
     return Gold(labels=tuple(_label(site, row.spans or ()) for site in request.sites))
 
 
@@ -293,7 +346,9 @@ def _sources(site: Site, row: IntrinsicRow, sources: Sequence[Site]) -> tuple[in
         if not _overlap((site.begin, site.end), response):
             continue
         for number, source in enumerate(sources):
-            if source.passage == passage and _overlap((source.begin, source.end), evidence):
+            if source.passage == passage and _overlap(
+                (source.begin, source.end), evidence
+            ):
                 touched.add(number)
     return tuple(sorted(touched))
 
@@ -321,10 +376,14 @@ def training_file(intrinsic: str, data: Path) -> Path:
         UserError: nothing is known about such rows, or there is no training file.
     """
     if intrinsic not in STEMS:
-        raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}")
+        raise UserError(
+            f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}"
+        )
     file = data if data.is_file() else find_file(intrinsic, data, "train")
     if file is None:
-        raise UserError(f"{data} has no {STEMS[intrinsic]}_train.jsonl; give the folder that has it, or a file")
+        raise UserError(
+            f"{data} has no {STEMS[intrinsic]}_train.jsonl; give the folder that has it, or a file"
+        )
     return file
 
 
@@ -336,7 +395,9 @@ def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
 
 
 def with_derived(
-    rows: Sequence[IntrinsicRow], derive: Callable[[IntrinsicRow], IntrinsicRow | None], share: float
+    rows: Sequence[IntrinsicRow],
+    derive: Callable[[IntrinsicRow], IntrinsicRow | None],
+    share: float,
 ) -> list[IntrinsicRow]:
     """Return the rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
     made = [derived for derived in map(derive, rows) if derived is not None]
@@ -366,18 +427,26 @@ def without_evidence(row: IntrinsicRow) -> IntrinsicRow | None:
     cited: dict[int, list[TextSpan]] = defaultdict(list)
     for _, index, evidence in row.citations:
         cited[index].append(evidence)
-    passages = tuple(_cut(passage, cited[index]) for index, passage in enumerate(row.state.passages))
+    passages = tuple(
+        _cut(passage, cited[index]) for index, passage in enumerate(row.state.passages)
+    )
     if not any(passage.text.strip() for passage in passages):
         return None
-    return _derived(row, "/uncited", state=replace(row.state, passages=passages), citations=())
+    return _derived(
+        row, "/uncited", state=replace(row.state, passages=passages), citations=()
+    )
 
 
 def _derived(row: IntrinsicRow, ending: str, **changes: Any) -> IntrinsicRow:
-    return replace(row, id=row.id + ending, source=row.source.rsplit("/", 1)[0] + ending, **changes)
+    return replace(
+        row, id=row.id + ending, source=row.source.rsplit("/", 1)[0] + ending, **changes
+    )
 
 
 def _cut(passage: Passage, spans: Sequence[TextSpan]) -> Passage:
     text = passage.text
     for begin, end in sorted(set(spans), reverse=True):
-        text = text[:begin] + " " * (end - begin) + text[end:]  # as long as before: spans may overlap
+        text = (
+            text[:begin] + " " * (end - begin) + text[end:]
+        )  # as long as before: spans may overlap
     return replace(passage, text=" ".join(text.split())) if spans else passage

@@ -12,7 +12,12 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import External, Steps
 
 Answer = str | dict[str, float] | None
-YES = {"Retrieve": "Retrieval", "IsRel": "Relevant", "IsSup": "Fully supported", "IsUse": "5"}
+YES = {
+    "Retrieve": "Retrieval",
+    "IsRel": "Relevant",
+    "IsSup": "Fully supported",
+    "IsUse": "5",
+}
 
 
 def judgment(case: Case, answer: Answer) -> Judgment | None:
@@ -21,9 +26,15 @@ def judgment(case: Case, answer: Answer) -> Judgment | None:
         return None
     names = case.labels.names
     rest = 0.1 / (len(names) - 1)
-    shares = {n: 0.9 if n == answer else rest for n in names} if isinstance(answer, str) else answer
+    shares = (
+        {n: 0.9 if n == answer else rest for n in names}
+        if isinstance(answer, str)
+        else answer
+    )
     assert set(shares) <= set(names), (shares, names)
-    return Judgment(case.labels, case.group, tuple(shares.get(n, 0.0) for n in names), 1.0)
+    return Judgment(
+        case.labels, case.group, tuple(shares.get(n, 0.0) for n in names), 1.0
+    )
 
 
 class ScriptedCritic(Critic):
@@ -44,13 +55,18 @@ class ScriptedCritic(Critic):
     def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
         if not cases:
             return []
-        results = yield [External(self.answer, case) for case in cases]  # those of all that wait come in one call
+        results = yield [
+            External(self.answer, case) for case in cases
+        ]  # those of all that wait come in one call
         return [result.value for result in results]
 
     def answer(self, cases: Sequence[Case]) -> list[Judgment | None]:
         self.calls.append(list(cases))
         answers = [self._rule(case) for case in cases]
-        return [judgment(c, YES[c.group] if a is ... else a) for c, a in zip(cases, answers, strict=True)]
+        return [
+            judgment(c, YES[c.group] if a is ... else a)
+            for c, a in zip(cases, answers, strict=True)
+        ]
 
 
 class CountingRetriever:
@@ -71,12 +87,22 @@ class CountingRetriever:
 
 def passages(*names: str, score: float = 1.0) -> list[Passage]:
     """Passages whose text is their name, scores falling."""
-    return [Passage(name, f"text of {name}", name.title(), score / rank) for rank, name in enumerate(names, 1)]
+    return [
+        Passage(name, f"text of {name}", name.title(), score / rank)
+        for rank, name in enumerate(names, 1)
+    ]
 
 
 def pair(output: str = "Paris. It lies on the Seine.", **changes) -> Pair:
     return Pair(
-        **{"id": "q1", "dataset": "nq", "instruction": "Capital?", "output": output, "kind": "short_qa"} | changes
+        **{
+            "id": "q1",
+            "dataset": "nq",
+            "instruction": "Capital?",
+            "output": output,
+            "kind": "short_qa",
+        }
+        | changes
     )
 
 

@@ -21,12 +21,27 @@ OPTIONS = AugmentOptions(gold="join", seed=3)
 SHARD = 3
 FILES = ("rows.jsonl", "provenance.jsonl", "dropped.jsonl")
 
-PLACES = ("Paris", "Rome", "Oslo", "Bern", "Kyiv", "Lima", "Riga", "Cairo", "Quito", "Seoul")
+PLACES = (
+    "Paris",
+    "Rome",
+    "Oslo",
+    "Bern",
+    "Kyiv",
+    "Lima",
+    "Riga",
+    "Cairo",
+    "Quito",
+    "Seoul",
+)
 CORPUS = [
     Passage(f"c{n}-{m}", f"{place} is city number {n} of the list. {fact}", place)
     for n, place in enumerate(PLACES)
     for m, fact in enumerate(
-        (f"Its river is called the {place}ina.", f"In {1900 + n} a bridge was built there.", "It rains a lot.")
+        (
+            f"Its river is called the {place}ina.",
+            f"In {1900 + n} a bridge was built there.",
+            "It rains a lot.",
+        )
     )
 ]
 
@@ -36,7 +51,11 @@ class WordRetriever:
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         return [
-            sorted((p.with_score(overlap(q, f"{p.title} {p.text}")) for p in CORPUS), key=_worst)[:k] for q in queries
+            sorted(
+                (p.with_score(overlap(q, f"{p.title} {p.text}")) for p in CORPUS),
+                key=_worst,
+            )[:k]
+            for q in queries
         ]
 
 
@@ -64,12 +83,32 @@ def write_pairs(path: Path, count: int = 40) -> Path:
             fact = f"{place} is a city. In {1900 + n % 10} a bridge was built there.\n\nI like it.  [Relevant] é"
             gold = [{"title": place, "text": f"The mayor of {place} is called Mo."}]
             record = (
-                {"instruction": f"What is the river of {place}?", "output": f"{place}ina"},
-                {"instruction": f"Tell me about {place}.", "output": fact, "kind": "long_form"},
-                {"instruction": f"Rhyme on {place}", "output": "No rhyme.", "kind": "instruction"},
-                {"instruction": f"Who is the mayor of {place}?", "output": "Mo", "gold_passages": gold},
+                {
+                    "instruction": f"What is the river of {place}?",
+                    "output": f"{place}ina",
+                },
+                {
+                    "instruction": f"Tell me about {place}.",
+                    "output": fact,
+                    "kind": "long_form",
+                },
+                {
+                    "instruction": f"Rhyme on {place}",
+                    "output": "No rhyme.",
+                    "kind": "instruction",
+                },
+                {
+                    "instruction": f"Who is the mayor of {place}?",
+                    "output": "Mo",
+                    "gold_passages": gold,
+                },
             )[n % 4]
-            stream.write(json.dumps({"id": f"p{n}", "dataset": "made", "kind": "short_qa", **record}) + "\n")
+            stream.write(
+                json.dumps(
+                    {"id": f"p{n}", "dataset": "made", "kind": "short_qa", **record}
+                )
+                + "\n"
+            )
     return path
 
 
@@ -81,7 +120,9 @@ def run(pairs: Path, out: Path, pause: float = 0.0) -> dict:
 
 def contents(out: Path) -> dict[str, bytes]:
     """Every byte of the output, and that nothing else is left."""
-    assert sorted(path.name for path in out.iterdir()) == sorted((*FILES, "manifest.json"))
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        (*FILES, "manifest.json")
+    )
     found = {name: (out / name).read_bytes() for name in FILES}
     manifest = json.loads((out / "manifest.json").read_text())
     manifest.pop("commit")  # of the checkout, which others may change meanwhile

@@ -10,7 +10,14 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_critic import CountingRetriever, ScriptedCritic, judgment, pair, passages, spans
+from scripted_critic import (
+    CountingRetriever,
+    ScriptedCritic,
+    judgment,
+    pair,
+    passages,
+    spans,
+)
 
 from critic.augment.algorithm import (
     BALANCES,
@@ -34,14 +41,21 @@ from selfrag.judges.external import FunctionJudge
 from selfrag.reflection.labels import ISUSE
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken
 
-FULLY, PARTLY, NONE = "Fully supported", "Partially supported", "No support / Contradictory"
+FULLY, PARTLY, NONE = (
+    "Fully supported",
+    "Partially supported",
+    "No support / Contradictory",
+)
 FOUND = passages("d1", "d2", "d3")
 R, I = "Relevant", "Irrelevant"  # noqa: E741 - two columns of a table
 text = st.text(st.sampled_from("ab .\n\t\u3000é😀"), max_size=60)
 
 
 def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options):
-    critic, retriever = ScriptedCritic(rule), CountingRetriever(find or (lambda query: FOUND))
+    critic, retriever = (
+        ScriptedCritic(rule),
+        CountingRetriever(find or (lambda query: FOUND)),
+    )
     chosen = AugmentOptions(shortest=0, **options)
     given = pairs if isinstance(pairs, list) else [pairs or pair()]
     results = augment_together(given, critic, retriever, chosen, spans)
@@ -51,7 +65,10 @@ def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options)
 def layout(result) -> list[str]:
     assert isinstance(result, Augmented), result
     parts = target(result)
-    assert "".join(part.text for part in parts if isinstance(part, TargetText)) == result.pair.output
+    assert (
+        "".join(part.text for part in parts if isinstance(part, TargetText))
+        == result.pair.output
+    )
     return [
         part.token
         if isinstance(part, TargetToken)
@@ -63,15 +80,24 @@ def layout(result) -> list[str]:
 
 
 def test_no_retrieval_asks_for_utility_only() -> None:
-    result, critic, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" else "4")
+    result, critic, retriever = run(
+        lambda case: "No Retrieval" if case.group == "Retrieve" else "4"
+    )
     whole = "Paris. It lies on the Seine."
     assert layout(result) == ["[No Retrieval]", whole, "[Utility:4]"]
-    assert [(case.group, case.output) for case in critic.cases] == [("Retrieve", ""), ("IsUse", whole)]
+    assert [(case.group, case.output) for case in critic.cases] == [
+        ("Retrieve", ""),
+        ("IsUse", whole),
+    ]
     assert retriever.calls == []
 
 
 def test_three_way_decisions_per_sentence() -> None:
-    decisions = {"Two.": "Continue to Use Evidence", "Three.": "No Retrieval", "Four.": "Retrieval"}
+    decisions = {
+        "Two.": "Continue to Use Evidence",
+        "Three.": "No Retrieval",
+        "Four.": "Retrieval",
+    }
 
     def rule(case):
         if case.group == "Retrieve" and case.output:
@@ -81,7 +107,13 @@ def test_three_way_decisions_per_sentence() -> None:
         return ...
 
     def find(query):
-        return passages("w1", "w2") if query.endswith(" One.") else passages("f1") if "Four" in query else FOUND
+        return (
+            passages("w1", "w2")
+            if query.endswith(" One.")
+            else passages("f1")
+            if "Four" in query
+            else FOUND
+        )
 
     result, critic, retriever = run(rule, pair("One. Two. Three. Four."), find)
     assert layout(result) == [
@@ -91,9 +123,21 @@ def test_three_way_decisions_per_sentence() -> None:
         *("[Retrieval]", "<f1>", "[Relevant]", " Four.", "[Fully supported]"),
         "[Utility:5]",
     ]
-    assert retriever.queries == ["Capital? One. Two. Three. Four.", "Capital? One.", "Capital? Four."]
-    judged = [(c.output, c.preceding, c.evidence.id) for c in critic.of("Retrieve") if c.output]
-    assert judged == [("Two.", "One.", "w1"), ("Three.", "One. Two.", "w1"), ("Four.", "One. Two. Three.", "w1")]
+    assert retriever.queries == [
+        "Capital? One. Two. Three. Four.",
+        "Capital? One.",
+        "Capital? Four.",
+    ]
+    judged = [
+        (c.output, c.preceding, c.evidence.id)
+        for c in critic.of("Retrieve")
+        if c.output
+    ]
+    assert judged == [
+        ("Two.", "One.", "w1"),
+        ("Three.", "One. Two.", "w1"),
+        ("Four.", "One. Two. Three.", "w1"),
+    ]
     assert [(c.output, c.evidence.id) for c in critic.of("IsSup")] == [
         *(("One.", "w1"), ("One.", "w2")),
         ("Two.", "w1"),
@@ -105,14 +149,28 @@ def test_three_way_decisions_per_sentence() -> None:
 def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage() -> None:
     """Appendix A.3: the first sentence too; a passage that came into use later is not shown. Ten documents (4.3)."""
     found = lambda query: passages("w1") if query.endswith(" Two.") else FOUND  # noqa: E731
-    rule = lambda c: "Retrieval" if c.output == "Two." and c.group == "Retrieve" else ...  # noqa: E731
+
+    def rule(c):
+        return "Retrieval" if c.output == "Two." and c.group == "Retrieve" else ...
+
     options = {**asdict(RULES["paper"]), "balance": BALANCES["paper"]}
     del options["shortest"]
     result, critic, retriever = run(rule, pair("One. Two. Three."), found, **options)
     assert isinstance(result, Augmented)
-    judged = [(case.output, case.evidence and case.evidence.id) for case in critic.of("Retrieve")]
-    assert judged == [("One. Two. Three.", None), ("One.", "d1"), ("Two.", "d1"), ("Three.", "d1")]
-    assert (RULES["paper"].passages, retriever.queries[0]) == (10, "Capital? One. Two. Three.")
+    judged = [
+        (case.output, case.evidence and case.evidence.id)
+        for case in critic.of("Retrieve")
+    ]
+    assert judged == [
+        ("One. Two. Three.", None),
+        ("One.", "d1"),
+        ("Two.", "d1"),
+        ("Three.", "d1"),
+    ]
+    assert (RULES["paper"].passages, retriever.queries[0]) == (
+        10,
+        "Capital? One. Two. Three.",
+    )
     alone, critic, _ = run(lambda c: ..., pair("Paris."), **options)
     assert len(critic.of("Retrieve")) == 1  # y_t is y (Algorithm 3)
     assert layout(alone)[0] == "[Retrieval]"
@@ -123,10 +181,15 @@ def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported() -
     want = {"Continue to Use Evidence": 1.0}
     answers = lambda case: want if case.group == "Retrieve" and case.output else ...  # noqa: E731
     result, critic, _ = run(answers, first="judged")
-    assert [part for part in layout(result) if part.startswith("[")][:2] == ["[Retrieval]", "[Relevant]"]
+    assert [part for part in layout(result) if part.startswith("[")][:2] == [
+        "[Retrieval]",
+        "[Relevant]",
+    ]
     assert critic.of("Retrieve")[1].evidence == FOUND[0]
     assert result.segments[0].why == "judged to continue, but no passage is in use"
-    result, critic, _ = run(lambda case: "Irrelevant" if case.group == "IsRel" else answers(case))
+    result, critic, _ = run(
+        lambda case: "Irrelevant" if case.group == "IsRel" else answers(case)
+    )
     assert [part for part in layout(result) if not part.startswith("<")] == [
         *("[Retrieval]", "[Irrelevant]", "Paris."),
         *("[Retrieval]", "[Irrelevant]", " It lies on the Seine.", "[Utility:5]"),
@@ -135,60 +198,100 @@ def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported() -
 
 
 def test_defect_34_a_sentence_without_retrieval_is_not_searched_for() -> None:
-    _, _, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" and case.output else ...)
-    assert retriever.queries == ["Capital? Paris. It lies on the Seine.", "Capital? Paris."]
+    _, _, retriever = run(
+        lambda case: "No Retrieval" if case.group == "Retrieve" and case.output else ...
+    )
+    assert retriever.queries == [
+        "Capital? Paris. It lies on the Seine.",
+        "Capital? Paris.",
+    ]
 
 
 def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together() -> None:
-    many = [pair(f"Answer {n}", id=f"q{n}", instruction=f"Question {n}?") for n in range(50)]
+    many = [
+        pair(f"Answer {n}", id=f"q{n}", instruction=f"Question {n}?") for n in range(50)
+    ]
     results, critic, retriever = run(pairs=many)
     assert len(results) == 50
     assert [len(call) for call in retriever.calls] == [50]
     assert [len(call) for call in critic.calls] == [100, 150, 150]
 
 
-@pytest.mark.parametrize(("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)])
-def test_the_initial_decision_is_the_ratio_of_two_labels(threshold: float, retrieves: bool) -> None:
+@pytest.mark.parametrize(
+    ("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)]
+)
+def test_the_initial_decision_is_the_ratio_of_two_labels(
+    threshold: float, retrieves: bool
+) -> None:
     shares = {"Retrieval": 0.24, "No Retrieval": 0.56, "Continue to Use Evidence": 0.2}
-    result, *_ = run(lambda c: shares if c.group == "Retrieve" else ..., pair("Paris"), threshold=threshold)
+    result, *_ = run(
+        lambda c: shares if c.group == "Retrieve" else ...,
+        pair("Paris"),
+        threshold=threshold,
+    )
     assert (result.segments[0].token == "Retrieval") is retrieves
     assert result.ratio == pytest.approx(0.3)
 
 
 def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none() -> None:
-    blank, again, nameless = Passage("b", " \n", "T", 9.0), Passage("again", "text  of d1"), Passage("", "x", "", 0.8)
+    blank, again, nameless = (
+        Passage("b", " \n", "T", 9.0),
+        Passage("again", "text  of d1"),
+        Passage("", "x", "", 0.8),
+    )
     for found, expected in (
         ([blank, FOUND[0], again, nameless], ["d1"]),
         ([*reversed(FOUND), FOUND[0]], ["d1", "d2", "d3"]),
         ([Passage(name, name, score=0.5) for name in "cab"], ["c", "a", "b"]),
         ([Passage("b", "b"), Passage("a", "a", score=3.0)], ["b", "a"]),
     ):
-        result, critic, _ = run(pairs=pair("Paris"), find=lambda query, found=found: found)
+        result, critic, _ = run(
+            pairs=pair("Paris"), find=lambda query, found=found: found
+        )
         assert [c.passage.id for c in result.segments[0].candidates] == expected
         assert len(critic.of("IsRel")) == len(expected)
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("off", ["d1", "d2", "d3"]), ("join", ["g", "d1", "d2", "d3"]), ("only", ["g"])]
+    ("mode", "expected"),
+    [("off", ["d1", "d2", "d3"]), ("join", ["g", "d1", "d2", "d3"]), ("only", ["g"])],
 )
 def test_gold_passages_join_as_asked(mode: str, expected: list[str]) -> None:
     given = pair("Paris", passages=(Passage("g", "Paris is the capital."),))
     result, _, retriever = run(pairs=given, gold=mode)
     assert [c.passage.id for c in result.segments[0].candidates] == expected
-    assert [c.gold for c in result.segments[0].candidates] == [name == "g" for name in expected]
+    assert [c.gold for c in result.segments[0].candidates] == [
+        name == "g" for name in expected
+    ]
     assert len(retriever.calls) == (mode != "only")
-    found, *_ = run(pairs=pair("Paris", passages=(Passage("q1/p1", "text  of\nd2"),)), gold="join")
-    first, *others = found.segments[0].candidates  # what was found too counts once, under the name of the corpus
-    assert (first.passage, first.gold, [c.passage.id for c in others]) == (FOUND[1], True, ["d1", "d3"])
+    found, *_ = run(
+        pairs=pair("Paris", passages=(Passage("q1/p1", "text  of\nd2"),)), gold="join"
+    )
+    first, *others = found.segments[
+        0
+    ].candidates  # what was found too counts once, under the name of the corpus
+    assert (first.passage, first.gold, [c.passage.id for c in others]) == (
+        FOUND[1],
+        True,
+        ["d1", "d3"],
+    )
 
 
-@pytest.mark.parametrize("between", ["\n\n## Input:\n\n", "\n\n### Input:\n", "## Input:\n\n"])
+@pytest.mark.parametrize(
+    "between", ["\n\n## Input:\n\n", "\n\n### Input:\n", "## Input:\n\n"]
+)
 def test_the_task_instruction_is_not_searched_for(between: str) -> None:
     given = pair("true", instruction=f"Is it correct?{between}Bern lies on the Aare.")
     assert run(pairs=given)[2].queries == ["Bern lies on the Aare. true"]
     assert run(pairs=given, query="full")[2].queries == [f"{given.instruction} true"]
-    for instruction in ("What does '## Input:' mean?", "Say x.\n\n## Input:\n\n "):  # nothing is left without it
-        assert run(pairs=pair("true", instruction=instruction))[2].queries[0].split()[0] == instruction.split()[0]
+    for instruction in (
+        "What does '## Input:' mean?",
+        "Say x.\n\n## Input:\n\n ",
+    ):  # nothing is left without it
+        assert (
+            run(pairs=pair("true", instruction=instruction))[2].queries[0].split()[0]
+            == instruction.split()[0]
+        )
 
 
 def test_provenance_says_why() -> None:
@@ -198,10 +301,20 @@ def test_provenance_says_why() -> None:
     (segment,) = record["segments"]
     assert (segment["start"], segment["end"], segment["chosen"]) == (0, 5, "d2")
     assert segment["why"] == "initial decision: 0.947 is above 0.5"
-    assert segment["rule"] == "relevant and fully supported or partially supported, best of 2"
+    assert (
+        segment["rule"]
+        == "relevant and fully supported or partially supported, best of 2"
+    )
     assert [c["issup"]["label"] for c in segment["candidates"]] == [NONE, FULLY, FULLY]
-    assert segment["candidates"][0]["isrel"]["p"] == {"Relevant": 0.9, "Irrelevant": 0.1}
-    assert record["found"] == [{"id": "d1", "score": 1.0}, {"id": "d2", "score": 0.5}, {"id": "d3", "score": 0.333333}]
+    assert segment["candidates"][0]["isrel"]["p"] == {
+        "Relevant": 0.9,
+        "Irrelevant": 0.1,
+    }
+    assert record["found"] == [
+        {"id": "d1", "score": 1.0},
+        {"id": "d2", "score": 0.5},
+        {"id": "d3", "score": 0.333333},
+    ]
     assert record["isuse"]["label"] == "5"
     chosen = next(part for part in target(result) if isinstance(part, TargetEvidence))
     assert chosen.passage == FOUND[1].with_score(None)
@@ -220,22 +333,62 @@ def continuing(case):
 @pytest.mark.parametrize(
     ("rule", "given", "found", "reason", "detail"),
     [
-        (lambda c: None if c.group == "Retrieve" else ..., {}, FOUND, "undecided", "the critic gave no Retrieve label"),
-        (lambda c: None if c.group == "IsUse" else ..., {}, FOUND, "undecided", "the critic gave no IsUse label"),
-        (continuing, {}, FOUND, "undecided", "the critic gave no IsSup label for characters 6 to 28"),
-        (wanting, {}, FOUND, "undecided", "the critic gave neither Retrieval nor No Retrieval"),
+        (
+            lambda c: None if c.group == "Retrieve" else ...,
+            {},
+            FOUND,
+            "undecided",
+            "the critic gave no Retrieve label",
+        ),
+        (
+            lambda c: None if c.group == "IsUse" else ...,
+            {},
+            FOUND,
+            "undecided",
+            "the critic gave no IsUse label",
+        ),
+        (
+            continuing,
+            {},
+            FOUND,
+            "undecided",
+            "the critic gave no IsSup label for characters 6 to 28",
+        ),
+        (
+            wanting,
+            {},
+            FOUND,
+            "undecided",
+            "the critic gave neither Retrieval nor No Retrieval",
+        ),
         (None, {}, [], "no passage", "nothing was found for characters 0 to 6"),
-        (None, {}, [Passage("b", ""), Passage("c", "\t")], "no passage", "nothing was found"),
-        (None, {"output": "word " * 10_000}, FOUND, "too long", "50008 characters; the limit is 20000"),
+        (
+            None,
+            {},
+            [Passage("b", ""), Passage("c", "\t")],
+            "no passage",
+            "nothing was found",
+        ),
+        (
+            None,
+            {"output": "word " * 10_000},
+            FOUND,
+            "too long",
+            "50008 characters; the limit is 20000",
+        ),
         (None, {"output": "Paris \ud83d"}, FOUND, "not Unicode", "a lone surrogate"),
     ],
 )
-def test_defect_36_what_cannot_be_decided_is_never_guessed(rule, given, found, reason, detail) -> None:
+def test_defect_36_what_cannot_be_decided_is_never_guessed(
+    rule, given, found, reason, detail
+) -> None:
     result, critic, _ = run(rule, pair(**given), lambda query: found)
     assert isinstance(result, Dropped)
     assert (result.id, result.reason) == ("q1", reason)
     assert result.detail.startswith(detail)
-    assert bool(critic.calls) is not bool(given)  # what could not be trained on costs nothing
+    assert bool(critic.calls) is not bool(
+        given
+    )  # what could not be trained on costs nothing
 
 
 BROKEN = Critic({"IsUse": FunctionJudge("broken", ISUSE, lambda inputs: 1 / 0)})
@@ -249,13 +402,25 @@ def failing(queries, k):
     ("critic", "retriever", "said"),
     [
         (BROKEN, None, "could not be judged: ZeroDivisionError"),
-        (ScriptedCritic(), None, r"no index, and a pair that retrieves brings no passage .* give --index"),
+        (
+            ScriptedCritic(),
+            None,
+            r"no index, and a pair that retrieves brings no passage .* give --index",
+        ),
         (ScriptedCritic(), failing, "every search failed: the index is gone"),
     ],
 )
-def test_a_critic_or_every_search_that_fails_stops_the_run(critic, retriever, said: str) -> None:
+def test_a_critic_or_every_search_that_fails_stops_the_run(
+    critic, retriever, said: str
+) -> None:
     with pytest.raises(UserError, match=said):
-        augment_together([pair(id="a"), pair("Bern", id="b")], critic, retriever, AugmentOptions(), spans)
+        augment_together(
+            [pair(id="a"), pair("Bern", id="b")],
+            critic,
+            retriever,
+            AugmentOptions(),
+            spans,
+        )
 
 
 def test_a_search_that_fails_drops_its_pair_only() -> None:
@@ -267,7 +432,11 @@ def test_a_search_that_fails_drops_its_pair_only() -> None:
 
 def candidates(*labels: tuple[str, str | None]) -> list[PassageCandidate]:
     return [
-        PassageCandidate(passage, isrel=judgment(Case("IsRel", "x"), rel), issup=judgment(Case("IsSup", "x"), sup))
+        PassageCandidate(
+            passage,
+            isrel=judgment(Case("IsRel", "x"), rel),
+            issup=judgment(Case("IsSup", "x"), sup),
+        )
         for passage, (rel, sup) in zip(passages(*"abcdefghij"), labels, strict=False)
     ]
 
@@ -285,19 +454,34 @@ def candidates(*labels: tuple[str, str | None]) -> list[PassageCandidate]:
         ([(R, None), (R, NONE), (I, None)], "graded", "drop", {None}),
         ([(None, None), (R, None)], "graded", "random", {None}),
         # Defect 32: members are drawn, not positions.
-        ([(R, None)] * 6 + [(I, None), (R, None), (I, None), (I, None)], "graded", "random", {6, 8, 9}),
+        (
+            [(R, None)] * 6 + [(I, None), (R, None), (I, None), (I, None)],
+            "graded",
+            "random",
+            {6, 8, 9},
+        ),
     ],
 )
-def test_the_choice_goes_by_label_then_rank_and_the_draw_is_seeded(labels, choice, unsupported, chosen) -> None:
+def test_the_choice_goes_by_label_then_rank_and_the_draw_is_seeded(
+    labels, choice, unsupported, chosen
+) -> None:
     first, again = (
-        [choose(candidates(*labels), choice, unsupported, random.Random(n))[0] for n in range(60)] for _ in range(2)
+        [
+            choose(candidates(*labels), choice, unsupported, random.Random(n))[0]
+            for n in range(60)
+        ]
+        for _ in range(2)
     )
     assert first == again
     assert set(first) == chosen
 
 
-@given(text=text, cuts=st.lists(st.integers(0, 60), max_size=8), shortest=st.integers(0, 9))
-def test_segments_joined_are_the_text(text: str, cuts: list[int], shortest: int) -> None:
+@given(
+    text=text, cuts=st.lists(st.integers(0, 60), max_size=8), shortest=st.integers(0, 9)
+)
+def test_segments_joined_are_the_text(
+    text: str, cuts: list[int], shortest: int
+) -> None:
     at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     spans = segments(text, pairwise(at), shortest)
     pieces = [text[start:end] for start, end in spans]
@@ -315,20 +499,31 @@ def unaided(case):
     return "No Retrieval" if case.group == "Retrieve" else ...
 
 
-def many(rule, balance: Balance, seed: int = 0, count: int = 2000) -> list[tuple[str, ...]]:
+def many(
+    rule, balance: Balance, seed: int = 0, count: int = 2000
+) -> list[tuple[str, ...]]:
     """Suffixes of the rows that each of many equal pairs gives."""
     found, *_ = run(rule, pair("Paris"))
     each = (replace(found, pair=replace(found.pair, id=f"q{n}")) for n in range(count))
-    return [tuple(variant.suffix for variant in variants(one, balance, seed)) for one in each]
+    return [
+        tuple(variant.suffix for variant in variants(one, balance, seed))
+        for one in each
+    ]
 
 
-@pytest.mark.parametrize(("name", "share"), [("none", 1.0), ("paper", 0.5), ("official", 0.4)])
+@pytest.mark.parametrize(
+    ("name", "share"), [("none", 1.0), ("paper", 0.5), ("official", 0.4)]
+)
 def test_rows_without_retrieval_are_down_sampled(name: str, share: float) -> None:
     balance = BALANCES[name]
     kept = many(unaided, balance)
-    assert len([one for one in kept if one]) / len(kept) == pytest.approx(share, abs=0.04)
+    assert len([one for one in kept if one]) / len(kept) == pytest.approx(
+        share, abs=0.04
+    )
     assert all(many(mixed, balance, count=200))
-    assert many(unaided, balance, count=50) == kept[:50]  # seeded, whatever the neighbours
+    assert (
+        many(unaided, balance, count=50) == kept[:50]
+    )  # seeded, whatever the neighbours
     assert name == "none" or many(unaided, balance, seed=2, count=50) != kept[:50]
 
 
@@ -338,7 +533,9 @@ def test_an_irrelevant_passage_is_added_as_a_row_of_its_own_or_swapped_in() -> N
     assert found["", "#irrelevant"] / found.total() == pytest.approx(0.25, abs=0.04)
     augmented, *_ = run(mixed, pair("Paris"))
     plain, other = variants(augmented, Balance(irrelevant=1.0), 0)
-    assert [part.token for part in row(plain).target if isinstance(part, TargetToken)][1] == "[Relevant]"
+    assert [part.token for part in row(plain).target if isinstance(part, TargetToken)][
+        1
+    ] == "[Relevant]"
     tokens = [part.token for part in row(other).target if isinstance(part, TargetToken)]
     assert tokens == ["[Retrieval]", "[Irrelevant]", "[Utility:5]"]
     assert row(other).id == "q1#irrelevant"
@@ -357,9 +554,16 @@ SAID = {"Two.": "No Retrieval", "Three.": "Continue to Use Evidence"}
         (mixed, {"kind": "long_form"}),
         (lambda c: "Irrelevant" if c.group == "IsRel" else ..., {}),
         # a passage that is continued with after a sentence of opinion stays
-        (lambda c: SAID.get(c.output, mixed(c)) if c.group == "Retrieve" else mixed(c), {"output": "One. Two. Three."}),
+        (
+            lambda c: (
+                SAID.get(c.output, mixed(c)) if c.group == "Retrieve" else mixed(c)
+            ),
+            {"output": "One. Two. Three."},
+        ),
     ],
 )
 def test_nothing_is_added_where_it_would_make_no_sense(rule, changes: dict) -> None:
     found, *_ = run(rule, pair(**{"output": "Paris", **changes}))
-    assert [variant.suffix for variant in variants(found, Balance(irrelevant=1.0), 0)] == [""]
+    assert [
+        variant.suffix for variant in variants(found, Balance(irrelevant=1.0), 0)
+    ] == [""]

@@ -19,7 +19,14 @@ import small_run
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
 from critic.augment.algorithm import BALANCES, AugmentOptions
-from critic.augment.run import ShardWorker, augment_locally, augment_pairs, augment_shard, count_source, sharded
+from critic.augment.run import (
+    ShardWorker,
+    augment_locally,
+    augment_pairs,
+    augment_shard,
+    count_source,
+    sharded,
+)
 from critic.baselines import open_critic
 from critic.cli.main import main
 from critic.pairs import Pair, PairSource, open_source, read_pairs
@@ -34,7 +41,12 @@ def lines(path: Path) -> list[dict]:
 
 
 def record(n: int, **changes) -> dict:
-    return {"id": f"p{n}", "dataset": "made", "instruction": f"Question {n}?", "output": f"Answer {n}"} | changes
+    return {
+        "id": f"p{n}",
+        "dataset": "made",
+        "instruction": f"Question {n}?",
+        "output": f"Answer {n}",
+    } | changes
 
 
 def written(path: Path, records: list[dict], bad_rows: str = "stop") -> PairSource:
@@ -42,23 +54,33 @@ def written(path: Path, records: list[dict], bad_rows: str = "stop") -> PairSour
     return open_source(str(path), bad_rows=bad_rows)
 
 
-def run(source, out: Path, rule=None, find=None, shard: int = 4, **options) -> SimpleNamespace:
+def run(
+    source, out: Path, rule=None, find=None, shard: int = 4, **options
+) -> SimpleNamespace:
     chosen = AugmentOptions(**options)
     critic = ScriptedCritic(rule)
     retriever = CountingRetriever(find or (lambda query: passages("d1", "d2")))
-    manifest = augment_pairs(source, out, augment_locally(critic, retriever, chosen), chosen, shard=shard)
-    return SimpleNamespace(manifest=manifest, critic=critic, retriever=retriever, counts=manifest["counts"])
+    manifest = augment_pairs(
+        source, out, augment_locally(critic, retriever, chosen), chosen, shard=shard
+    )
+    return SimpleNamespace(
+        manifest=manifest, critic=critic, retriever=retriever, counts=manifest["counts"]
+    )
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     folder = tmp_path_factory.mktemp("made")
     pairs = small_run.write_pairs(folder / "pairs.jsonl")
-    return SimpleNamespace(pairs=pairs, out=folder / "out", manifest=small_run.run(pairs, folder / "out"))
+    return SimpleNamespace(
+        pairs=pairs, out=folder / "out", manifest=small_run.run(pairs, folder / "out")
+    )
 
 
 def check_same(source, out: Path, made: SimpleNamespace) -> None:
-    execute = augment_locally(small_run.lexical_critic(), small_run.WordRetriever(), small_run.OPTIONS)
+    execute = augment_locally(
+        small_run.lexical_critic(), small_run.WordRetriever(), small_run.OPTIONS
+    )
     augment_pairs(source, out, execute, small_run.OPTIONS, shard=small_run.SHARD)
     for name in small_run.FILES:
         assert (out / name).read_bytes() == (made.out / name).read_bytes()
@@ -70,7 +92,9 @@ def test_defect_31_counts_in_are_counts_out(tmp_path: Path, count: int) -> None:
     for shard in (1, 10):
         found = run(source, tmp_path / f"out{shard}", shard=shard)
         assert found.counts["items"] == found.counts["rows"] == count
-        assert [row.id for row in read_rows(tmp_path / f"out{shard}" / "rows.jsonl")] == [f"p{n}" for n in range(count)]
+        assert [
+            row.id for row in read_rows(tmp_path / f"out{shard}" / "rows.jsonl")
+        ] == [f"p{n}" for n in range(count)]
 
 
 def test_every_row_is_its_pair_and_has_a_provenance(made) -> None:
@@ -81,44 +105,81 @@ def test_every_row_is_its_pair_and_has_a_provenance(made) -> None:
     for row, reason in zip(rows, reasons, strict=True):
         pair = pairs[reason["pair"]]
         assert row.instruction == pair.instruction
-        assert "".join(part.text for part in row.target if isinstance(part, TargetText)) == pair.output
-        shown = [part.passage.id for part in row.target if isinstance(part, TargetEvidence)]
-        assert shown == [segment["chosen"] for segment in reason["segments"] if "chosen" in segment]
-        assert "".join(pair.output[s["start"] : s["end"]] for s in reason["segments"]) == pair.output
+        assert (
+            "".join(part.text for part in row.target if isinstance(part, TargetText))
+            == pair.output
+        )
+        shown = [
+            part.passage.id for part in row.target if isinstance(part, TargetEvidence)
+        ]
+        assert shown == [
+            segment["chosen"] for segment in reason["segments"] if "chosen" in segment
+        ]
+        assert (
+            "".join(pair.output[s["start"] : s["end"]] for s in reason["segments"])
+            == pair.output
+        )
     dropped = {line["id"] for line in lines(made.out / "dropped.jsonl")}
     assert dropped ^ {reason["pair"] for reason in reasons} == set(pairs)
     counts = made.manifest["counts"]
-    tokens = Counter(part.token for row in rows for part in row.target if isinstance(part, TargetToken))
-    assert (counts["tokens"], counts["rows"], counts["items"]) == (tokens, len(rows), 40)
+    tokens = Counter(
+        part.token
+        for row in rows
+        for part in row.target
+        if isinstance(part, TargetToken)
+    )
+    assert (counts["tokens"], counts["rows"], counts["items"]) == (
+        tokens,
+        len(rows),
+        40,
+    )
     assert counts["gold_passages"] > 0
     assert sum(counts["dropped"].values()) == len(dropped)
     assert {row.source for row in rows} == set(counts["sources"])
     assert str(made.out) not in json.dumps(made.manifest)
 
 
-def test_defect_33_same_seed_same_bytes_and_unknown_names_work(tmp_path: Path, made) -> None:
+def test_defect_33_same_seed_same_bytes_and_unknown_names_work(
+    tmp_path: Path, made
+) -> None:
     small_run.run(made.pairs, tmp_path / "again")
     assert small_run.contents(tmp_path / "again") == small_run.contents(made.out)
-    source, rule = open_source(str(made.pairs)), lambda case: "Irrelevant" if case.group == "IsRel" else ...
+    source, rule = (
+        open_source(str(made.pairs)),
+        lambda case: "Irrelevant" if case.group == "IsRel" else ...,
+    )
     found = lambda query: passages(*"abcdefgh")  # noqa: E731
-    first, second = (run(source, tmp_path / str(s), rule, found, seed=s, passages=8).manifest for s in (1, 2))
+    first, second = (
+        run(source, tmp_path / str(s), rule, found, seed=s, passages=8).manifest
+        for s in (1, 2)
+    )
     assert first["files"]["rows.jsonl"] != second["files"]["rows.jsonl"]
 
 
-def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "pairs.jsonl"
     source = written(path, [record(1)])
     first, again = (run(source, tmp_path / "out") for _ in range(2))
     assert again.manifest == first.manifest
     assert again.critic.calls == []
-    with pytest.raises(UserError, match=r"other options\.seed, options\.gold: .*choose another directory"):
+    with pytest.raises(
+        UserError,
+        match=r"other options\.seed, options\.gold: .*choose another directory",
+    ):
         run(source, tmp_path / "out", seed=5, gold="join")
     written(path, [record(1, output="Another")])
     with pytest.raises(UserError, match="finished rows of other pairs"):
         run(source, tmp_path / "out")
     with pytest.raises(UserError, match="holds no pairs"):
         run(written(tmp_path / "empty.jsonl", []), tmp_path / "none")
-    records = [record(0), record(1, output="word " * 5000), record(2, output="\ud83d half"), record(3, id="\udc00")]
+    records = [
+        record(0),
+        record(1, output="word " * 5000),
+        record(2, output="\ud83d half"),
+        record(3, id="\udc00"),
+    ]
     found = run(written(path, records), tmp_path / "untrained")
     assert found.counts["dropped"] == {"not Unicode": 2, "too long": 1}
 
@@ -137,17 +198,29 @@ class Stream:
             raise httpx.ReadTimeout("the server has gone")
 
 
-def test_a_run_that_breaks_off_asks_only_for_what_is_missing_and_takes_no_other_pairs(tmp_path: Path) -> None:
+def test_a_run_that_breaks_off_asks_only_for_what_is_missing_and_takes_no_other_pairs(
+    tmp_path: Path,
+) -> None:
     stream, out = Stream([record(n) for n in range(10)], 9), tmp_path / "out"
-    with pytest.raises(UserError, match=r"made: reading broke off after row 9 \(the server has gone\); finished"):
+    with pytest.raises(
+        UserError,
+        match=r"made: reading broke off after row 9 \(the server has gone\); finished",
+    ):
         run(PairSource(stream, "made"), out)
     assert not (out / "rows.jsonl").exists()
     other = Stream([record(n, output="Another") for n in range(10)], 10)
-    with pytest.raises(UserError, match=r"shards.jsonl: these are not the pairs this run began with"):
+    with pytest.raises(
+        UserError, match=r"shards.jsonl: these are not the pairs this run began with"
+    ):
         run(PairSource(other, "made"), out)
     stream.end = 10
-    resumed, whole = run(PairSource(stream, "made"), out), run(PairSource(stream, "made"), tmp_path / "whole")
-    assert len(resumed.critic.calls) == len(whole.critic.calls) / 3  # two of three shards were there
+    resumed, whole = (
+        run(PairSource(stream, "made"), out),
+        run(PairSource(stream, "made"), tmp_path / "whole"),
+    )
+    assert (
+        len(resumed.critic.calls) == len(whole.critic.calls) / 3
+    )  # two of three shards were there
     assert resumed.manifest == whole.manifest
 
 
@@ -155,7 +228,9 @@ class Stopped(BaseException):
     """In the place of a kill; `tests/long_jobs.py` has real ones."""
 
 
-def test_stopped_before_any_publishing_step_it_ends_with_the_same_bytes(tmp_path: Path, monkeypatch) -> None:
+def test_stopped_before_any_publishing_step_it_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch
+) -> None:
     pairs, replace = small_run.write_pairs(tmp_path / "pairs.jsonl", 4), Path.replace
     small_run.run(pairs, tmp_path / "whole")
     ended = []
@@ -172,19 +247,30 @@ def test_stopped_before_any_publishing_step_it_ends_with_the_same_bytes(tmp_path
             small_run.run(pairs, tmp_path / str(steps))
             ended.append(steps)
         small_run.run(pairs, tmp_path / str(steps))
-        assert small_run.contents(tmp_path / str(steps)) == small_run.contents(tmp_path / "whole"), steps
+        assert small_run.contents(tmp_path / str(steps)) == small_run.contents(
+            tmp_path / "whole"
+        ), steps
     assert ended == [4]  # 3 files and the manifest
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
-def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path: Path, made) -> None:
+def test_a_full_disk_is_one_line_and_the_next_run_finishes(
+    tmp_path: Path, made
+) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for size in (200, 4_000, 20_000):  # in the first line of the log, in a shard, in the final files
+    for size in (
+        200,
+        4_000,
+        20_000,
+    ):  # in the first line of the log, in a shard, in the final files
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
-            with pytest.raises(UserError, match=r"^no space left while writing .*; free some and run the same again$"):
+            with pytest.raises(
+                UserError,
+                match=r"^no space left while writing .*; free some and run the same again$",
+            ):
                 small_run.run(made.pairs, tmp_path / "out")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -201,10 +287,20 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path: Path, made)
         ({"id": "p0"}, "id 'p0' occurs twice"),
     ],
 )
-def test_a_bad_row_stops_before_anything_is_spent_or_is_counted(tmp_path: Path, change: dict, named: str) -> None:
-    path, records = tmp_path / "pairs.jsonl", [record(0), record(1), record(2, **change)]
+def test_a_bad_row_stops_before_anything_is_spent_or_is_counted(
+    tmp_path: Path, change: dict, named: str
+) -> None:
+    path, records = (
+        tmp_path / "pairs.jsonl",
+        [record(0), record(1), record(2, **change)],
+    )
     with pytest.raises(UserError) as caught:
-        run(written(path, records), tmp_path / "out", lambda case: pytest.fail("asked"), shard=1)
+        run(
+            written(path, records),
+            tmp_path / "out",
+            lambda case: pytest.fail("asked"),
+            shard=1,
+        )
     assert str(caught.value).startswith(f"{path}:3: {named}")
     found = run(written(path, records, "drop"), tmp_path / "out")
     assert (found.counts["rows"], found.counts["dropped"]) == (2, {"bad row": 1})
@@ -213,41 +309,78 @@ def test_a_bad_row_stops_before_anything_is_spent_or_is_counted(tmp_path: Path, 
     assert dropped["detail"].startswith(named)
 
 
-def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(tmp_path: Path, made) -> None:
+def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(
+    tmp_path: Path, made
+) -> None:
     import datasets
 
     datasets.disable_progress_bars()
-    loaded = datasets.load_dataset("json", data_files=str(made.pairs), split="train", cache_dir=str(tmp_path / "hf"))
+    loaded = datasets.load_dataset(
+        "json",
+        data_files=str(made.pairs),
+        split="train",
+        cache_dir=str(tmp_path / "hf"),
+    )
     loaded.save_to_disk(str(tmp_path / "saved"))
-    saved, streamed = open_source(str(tmp_path / "saved")), PairSource(loaded.to_iterable_dataset(), "made")
+    saved, streamed = (
+        open_source(str(tmp_path / "saved")),
+        PairSource(loaded.to_iterable_dataset(), "made"),
+    )
     assert (saved.total(), streamed.total()) == (40, None)
     for number, source in enumerate((saved, streamed)):
         check_same(source, tmp_path / f"out{number}", made)
 
 
-def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_their_own() -> None:
+def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_their_own() -> (
+    None
+):
     """A title or an id that some passages lack comes as null, and 'None' would be the id of them all."""
     import datasets
 
-    gold = [{"text": "One."}, {"text": "Two.", "title": "T"}, {"text": "Three.", "id": "w3"}]
-    data = datasets.Dataset.from_list([record(1, gold_passages=gold)]).rename_column("instruction", "question")
+    gold = [
+        {"text": "One."},
+        {"text": "Two.", "title": "T"},
+        {"text": "Three.", "id": "w3"},
+    ]
+    data = datasets.Dataset.from_list([record(1, gold_passages=gold)]).rename_column(
+        "instruction", "question"
+    )
     (found,) = PairSource(data, "made", {"instruction": "question"})
     assert isinstance(found, Pair)
-    assert [(p.id, p.title) for p in found.passages] == [("p1/p1", ""), ("p1/p2", "T"), ("w3", "")]
+    assert [(p.id, p.title) for p in found.passages] == [
+        ("p1/p1", ""),
+        ("p1/p2", "T"),
+        ("w3", ""),
+    ]
     with pytest.raises(UserError, match=r"made row 1: 'instruction' is missing"):
         list(PairSource(data, "made"))
 
 
 @pytest.mark.parametrize("gold", ["off", "join", "only"])
-def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path: Path, gold: str) -> None:
+def test_an_estimate_is_what_the_dearest_run_asks_for(
+    tmp_path: Path, gold: str
+) -> None:
     texts = ["One is here now.", "One is here now. Two is here now. Three is here now."]
-    records = [record(n, output=text, gold_passages=[{"text": f"gold {n}"}] * n) for n, text in enumerate(texts)]
+    records = [
+        record(n, output=text, gold_passages=[{"text": f"gold {n}"}] * n)
+        for n, text in enumerate(texts)
+    ]
     source = written(tmp_path / "pairs.jsonl", records)
     options = AugmentOptions(gold=gold, passages=3, balance=BALANCES["none"])
-    found = run(source, tmp_path / "out", None, lambda query: passages("d1", "d2", "d3"), gold=gold, passages=3)
+    found = run(
+        source,
+        tmp_path / "out",
+        None,
+        lambda query: passages("d1", "d2", "d3"),
+        gold=gold,
+        passages=3,
+    )
     guess = count_source(source, options, sentence_finder())
     assert (guess.items, guess.pairs, guess.sentences) == (2, 2, 4)
-    assert (guess.judgments, guess.searches) == (len(found.critic.cases), len(found.retriever.queries))
+    assert (guess.judgments, guess.searches) == (
+        len(found.critic.cases),
+        len(found.retriever.queries),
+    )
 
 
 @pytest.fixture
@@ -255,9 +388,16 @@ def pairs(tmp_path: Path) -> Path:
     """Pairs that all bring a passage, so that no index is needed."""
     rows = [
         {
-            **{"id": f"p{n}", "dataset": "made\x1b[31m", "kind": "short_qa", "output": f"{place}ina"},
+            **{
+                "id": f"p{n}",
+                "dataset": "made\x1b[31m",
+                "kind": "short_qa",
+                "output": f"{place}ina",
+            },
             "instruction": f"What is the river of {place}?",
-            "gold_passages": [{"title": place, "text": f"The river of {place} is called {place}ina."}],
+            "gold_passages": [
+                {"title": place, "text": f"The river of {place} is called {place}ina."}
+            ],
         }
         for n, place in enumerate(small_run.PLACES)
     ]
@@ -266,10 +406,22 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def command(pairs: Path, out: Path, *options: str) -> list[str]:
-    return ["augment", str(pairs), "--critic", "lexical", "-o", str(out), "--gold", "only", *options]
+    return [
+        "augment",
+        str(pairs),
+        "--critic",
+        "lexical",
+        "-o",
+        str(out),
+        "--gold",
+        "only",
+        *options,
+    ]
 
 
-def test_the_command_says_what_came_out_and_refuses_other_settings(pairs: Path, tmp_path: Path, capsys) -> None:
+def test_the_command_says_what_came_out_and_refuses_other_settings(
+    pairs: Path, tmp_path: Path, capsys
+) -> None:
     arguments = command(pairs, tmp_path / "out", "--balance", "none")
     assert main(arguments) == 0
     assert len(list(read_rows(tmp_path / "out" / "rows.jsonl"))) == 10
@@ -290,7 +442,9 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(pairs: Path, 
         (["--gol", "only"], "--gol"),
     ],
 )
-def test_defect_37_what_is_wrong_is_one_line(pairs: Path, tmp_path: Path, capsys, changes, said: str) -> None:
+def test_defect_37_what_is_wrong_is_one_line(
+    pairs: Path, tmp_path: Path, capsys, changes, said: str
+) -> None:
     assert main(command(pairs, tmp_path / "out", *changes)) == 2
     error = capsys.readouterr().err
     assert said in error
@@ -298,7 +452,9 @@ def test_defect_37_what_is_wrong_is_one_line(pairs: Path, tmp_path: Path, capsys
     assert not (tmp_path / "out" / "rows.jsonl").exists()
 
 
-def test_a_finished_stream_is_not_taken_for_another_part_of_it(pairs, tmp_path, capsys, monkeypatch) -> None:
+def test_a_finished_stream_is_not_taken_for_another_part_of_it(
+    pairs, tmp_path, capsys, monkeypatch
+) -> None:
     """A stream is not read again to compare its pairs: ten rows must not be returned where all were asked for."""
     import datasets
 
@@ -307,7 +463,9 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(pairs, tmp_path, 
     folder.mkdir()
     for name in "ab":
         shutil.copy(pairs, folder / f"{name}.jsonl")
-    listed = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab")
+    listed = "".join(
+        f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab"
+    )
     (folder / "README.md").write_text(f"---\nconfigs:\n{listed}---\n")
     arguments = command(folder, tmp_path / "out", "--streaming", "--balance", "none")
     assert main([*arguments, "--limit", "3"]) == 2
@@ -321,7 +479,9 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(pairs, tmp_path, 
 
 
 @pytest.mark.engine
-def test_a_trained_critic_on_a_real_engine(pairs: Path, tmp_path: Path, tiny_llama: Path, capsys) -> None:
+def test_a_trained_critic_on_a_real_engine(
+    pairs: Path, tmp_path: Path, tiny_llama: Path, capsys
+) -> None:
     from transformers import AutoTokenizer
 
     from critic.student.card import write_card
@@ -329,40 +489,88 @@ def test_a_trained_critic_on_a_real_engine(pairs: Path, tmp_path: Path, tiny_lla
 
     model = tmp_path / "critic"
     shutil.copytree(tiny_llama, model)
-    options = ["--critic", str(model), "--engine", "transformers", "--balance", "none", "--threshold", "0"]
+    options = [
+        "--critic",
+        str(model),
+        "--engine",
+        "transformers",
+        "--balance",
+        "none",
+        "--threshold",
+        "0",
+    ]
     assert main(command(pairs, tmp_path / "x", *options)) == 2
     assert "it is no critic" in capsys.readouterr().err
     limits = PartLimits(evidence=40, preceding=20, output=20, instruction=40)
-    write_card(model, PromptCodec.from_tokenizer(AutoTokenizer.from_pretrained(model), CriticLayout(), limits))
+    write_card(
+        model,
+        PromptCodec.from_tokenizer(
+            AutoTokenizer.from_pretrained(model), CriticLayout(), limits
+        ),
+    )
     assert main(command(pairs, tmp_path / "x", *options, "--dry-run")) == 0
     (counted,) = capsys.readouterr().out.splitlines()
     assert counted.endswith("at most 40 judgments and 0 searches")
     assert main(command(pairs, tmp_path / "x", *options)) == 0
-    judged = lines(tmp_path / "x" / "provenance.jsonl")[0]["segments"][0]["candidates"][0]["isrel"]
+    judged = lines(tmp_path / "x" / "provenance.jsonl")[0]["segments"][0]["candidates"][
+        0
+    ]["isrel"]
     assert judged["source"] == "judge"
     assert 0 < judged["coverage"] < 1
 
 
-def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(tmp_path: Path) -> None:
+def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
+    tmp_path: Path,
+) -> None:
     opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
-    worker = ShardWorker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
-    closed = ShardWorker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
+    worker = ShardWorker(
+        opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS))
+    )
+    closed = ShardWorker(
+        functools.partial(open_critic, "nowhere"),
+        small_run.WordRetriever,
+        small_run.OPTIONS,
+    )
     source = open_source(str(small_run.write_pairs(tmp_path / "pairs.jsonl")))
     shard = next(sharded(source, small_run.SHARD))
     sent = {"shard": shard.number, "items": pickle.dumps(shard.items)}
-    local = augment_shard(shard, opening(), small_run.WordRetriever(), small_run.OPTIONS, sentence_finder())
-    assert worker(sent) == {"shard": shard.number, "outcomes": json.dumps(local), "error": ""}
+    local = augment_shard(
+        shard,
+        opening(),
+        small_run.WordRetriever(),
+        small_run.OPTIONS,
+        sentence_finder(),
+    )
+    assert worker(sent) == {
+        "shard": shard.number,
+        "outcomes": json.dumps(local),
+        "error": "",
+    }
     assert closed(sent)["error"].startswith("no critic 'nowhere'")
 
 
 def test_ray_writes_the_bytes_of_a_local_run(pairs: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert main(command(pairs, tmp_path / "here", "--shard", "2")) == 0
-    arguments = command(pairs, tmp_path / "there", "--shard", "2", "--ray", "local", "--workers", "2")
+    arguments = command(
+        pairs, tmp_path / "there", "--shard", "2", "--ray", "local", "--workers", "2"
+    )
     # Workers are less nice by default: on a busy machine they would not even start.
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    environment = os.environ | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
     program = [sys.executable, "-m", "critic", *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    done = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=1200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     for name in small_run.FILES:
-        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+        assert (tmp_path / "here" / name).read_bytes() == (
+            tmp_path / "there" / name
+        ).read_bytes()

@@ -11,22 +11,34 @@ from critic.pairs import Dropped, Pair, parse_pair
 from selfrag.common.errors import UserError
 
 SAMPLES = Path(__file__).parent / "samples"
-EXPECTED = [json.loads(line) for line in (SAMPLES / "expected.jsonl").read_text(encoding="utf-8").splitlines()]
+EXPECTED = [
+    json.loads(line)
+    for line in (SAMPLES / "expected.jsonl").read_text(encoding="utf-8").splitlines()
+]
 """What comes of which sample, read how: pairs, and why other rows are none."""
 
 
 def test_every_format_has_a_sample_and_the_papers_counts_are_those_of_its_table():
     assert {one["format"] for one in EXPECTED} == {form.name for form in FORMATS}
-    assert sum(form.paper_rows for form in FORMATS if form.name != "oasst1_messages") == 145_619  # appendix A.3
+    assert (
+        sum(form.paper_rows for form in FORMATS if form.name != "oasst1_messages")
+        == 145_619
+    )  # appendix A.3
 
 
-@pytest.mark.parametrize("one", EXPECTED, ids=lambda one: f"{one['format']}-{one['file']}")
+@pytest.mark.parametrize(
+    "one", EXPECTED, ids=lambda one: f"{one['format']}-{one['file']}"
+)
 def test_rows_become_pairs_that_the_rest_of_the_project_reads(one, tmp_path):
     form = named(one["format"])
     found = list(load(SAMPLES / one["file"], form, MixtureReading(**one["reading"])))
     pairs = [pair for pair in found if isinstance(pair, Pair)]
     assert [pair.as_dict() for pair in pairs] == one["pairs"]
-    left_out = [[row.id.rpartition(":")[2], row.reason] for row in found if isinstance(row, Dropped)]
+    left_out = [
+        [row.id.rpartition(":")[2], row.reason]
+        for row in found
+        if isinstance(row, Dropped)
+    ]
     assert left_out == one["left_out"]
     assert [parse_pair(pair.as_dict()) for pair in pairs] == pairs
     other = tmp_path / "other.jsonl"
@@ -38,41 +50,82 @@ def test_rows_become_pairs_that_the_rest_of_the_project_reads(one, tmp_path):
 def test_a_conversation_may_be_named_like_a_piece_of_one():
     """Seven characters name a conversation, and one of them may be an underscore."""
     turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
-    rows = [{"id": key, "conversations": turns} for key in ("abcde_7", "abcde_7_0", "abcde_7_4")]
-    assert [isinstance(one, Pair) for one in load(rows, named("sharegpt"))] == [True, True, False]
+    rows = [
+        {"id": key, "conversations": turns}
+        for key in ("abcde_7", "abcde_7_0", "abcde_7_4")
+    ]
+    assert [isinstance(one, Pair) for one in load(rows, named("sharegpt"))] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_open_assistant_messages_must_follow_their_prompt():
-    rows = [json.loads(line) for line in (SAMPLES / "oasst_messages.jsonl").read_text().splitlines()]
-    with pytest.raises(UserError, match="row 4: a message of tree p-1 that does not follow its prompt"):
+    rows = [
+        json.loads(line)
+        for line in (SAMPLES / "oasst_messages.jsonl").read_text().splitlines()
+    ]
+    with pytest.raises(
+        UserError, match="row 4: a message of tree p-1 that does not follow its prompt"
+    ):
         list(load([*rows[6:], *rows[1:3]], named("oasst1_messages")))
 
 
 def test_defect_28_numbered_options_become_letters():
     four, numbered, three, five = load(SAMPLES / "arc.jsonl", named("arc_easy"))
-    assert four.instruction.startswith("Given four answer candidates, A, B, C and D, choose the best answer choice.")
+    assert four.instruction.startswith(
+        "Given four answer candidates, A, B, C and D, choose the best answer choice."
+    )
     assert numbered.instruction.endswith("\nA: iron\nB: water\nC: wood\nD: air")
-    assert three.instruction.startswith("Given three answer candidates, A, B and C, choose")
+    assert three.instruction.startswith(
+        "Given three answer candidates, A, B and C, choose"
+    )
     assert (numbered.output, five.output) == ("B", "E")
 
 
-GOOD = {"id": "q", "question": "?", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answerKey": "A"}
+GOOD = {
+    "id": "q",
+    "question": "?",
+    "choices": {"text": ["x", "y"], "label": ["A", "B"]},
+    "answerKey": "A",
+}
 
 
 @pytest.mark.parametrize(
     ("name", "record", "message"),
     [
-        ("arc_easy", GOOD | {"answerKey": "E"}, "'answerKey' 'E' is none of the labels A, B"),
+        (
+            "arc_easy",
+            GOOD | {"answerKey": "E"},
+            "'answerKey' 'E' is none of the labels A, B",
+        ),
         ("arc_easy", GOOD | {"choices": {"text": ["x"], "label": ["A"]}}, "2 to 26"),
-        ("arc_easy", GOOD | {"choices": {"text": ["x", "y"], "label": ["A"]}}, "lists of different lengths"),
-        ("arc_easy", GOOD | {"id": None}, "'id' must be a name or a whole number, not None"),
+        (
+            "arc_easy",
+            GOOD | {"choices": {"text": ["x", "y"], "label": ["A"]}},
+            "lists of different lengths",
+        ),
+        (
+            "arc_easy",
+            GOOD | {"id": None},
+            "'id' must be a name or a whole number, not None",
+        ),
         (
             "kilt_fever",
             {"id": 1, "input": "x", "output": [{"answer": "NO INFO"}]},
             "'answer' must be true or false",
         ),
-        ("sharegpt", {"conversations": [{"from": "cat", "value": "x"}]}, "unknown speaker 'cat'"),
-        ("kilt_nq", {"question": "x", "answers": "y"}, "'answers' must be a list of texts"),
+        (
+            "sharegpt",
+            {"conversations": [{"from": "cat", "value": "x"}]},
+            "unknown speaker 'cat'",
+        ),
+        (
+            "kilt_nq",
+            {"question": "x", "answers": "y"},
+            "'answers' must be a list of texts",
+        ),
         ("oasst1", {"prompt": 7}, "'prompt' must be an object"),
         ("oasst1", {"prompt": {"role": "assistant"}}, "a tree begins with a prompter"),
     ],

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from critic.cli.augment import read_part
 from critic.cli.main import main
 from critic.formats import named
-from critic.mixture import MixturePart, MixtureReading, MixtureTally, SeededSample, load, pairs, write_mixture
+from critic.mixture import (
+    MixturePart,
+    MixtureReading,
+    MixtureTally,
+    SeededSample,
+    load,
+    pairs,
+    write_mixture,
+)
 from critic.pairs import Dropped, Pair, open_dataset, read_pairs
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
@@ -31,8 +39,15 @@ def draw(items, count, seed):
 
 
 @settings(max_examples=30)
-@given(small=st.integers(0, 60), large=st.integers(0, 60), seed=st.integers(0, 5), order=st.permutations(MANY[:50]))
-def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_matter(small, large, seed, order):
+@given(
+    small=st.integers(0, 60),
+    large=st.integers(0, 60),
+    seed=st.integers(0, 5),
+    order=st.permutations(MANY[:50]),
+)
+def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_matter(
+    small, large, seed, order
+):
     small, large = sorted((small, large))
     drawn = {pair.id for pair in draw(order, large, seed)}
     assert drawn == {pair.id for pair in draw(MANY[:50], large, seed)}
@@ -45,8 +60,14 @@ def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_m
 
 def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tmp_path):
     """Official builder: unseeded samples, and a crash on data sets it does not know."""
-    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    mine = [{"dataset": "a set of mine", "id": f"m{n}", "messages": messages} for n in range(9)]
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+    ]
+    mine = [
+        {"dataset": "a set of mine", "id": f"m{n}", "messages": messages}
+        for n in range(9)
+    ]
     parts = [
         MixturePart(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2),
         MixturePart(named("open_instruct"), mine, 3),
@@ -55,17 +76,24 @@ def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tm
     write_mixture(first, parts, seed=3)
     write_mixture(second, parts, seed=3)
     assert first.read_bytes() == second.read_bytes()
-    assert [pair.dataset for pair in read_pairs(first)] == ["stanford_alpaca"] * 2 + ["a set of mine"] * 3
+    assert [pair.dataset for pair in read_pairs(first)] == ["stanford_alpaca"] * 2 + [
+        "a set of mine"
+    ] * 3
 
 
 def test_defect_31_counts_in_are_counts_out():
-    rows = [{"inputs": f"Say {n}.", "targets": "" if n % 7 == 0 else str(n)} for n in range(100)]
+    rows = [
+        {"inputs": f"Say {n}.", "targets": "" if n % 7 == 0 else str(n)}
+        for n in range(100)
+    ]
     tally = MixtureTally("rows")
     taken = list(pairs(MixturePart(named("flan_v2"), rows, 40), tally))
     assert len(taken) == tally.taken == 40
     assert tally.pairs + sum(tally.skipped.values()) == 100
     assert tally.skipped == {"no output": 15}
-    assert tally.places["no output"] == [f"data set: row {n}" for n in (1, 8, 15, 22, 29)]
+    assert tally.places["no output"] == [
+        f"data set: row {n}" for n in (1, 8, 15, 22, 29)
+    ]
 
 
 def test_a_bad_row_leaves_no_file_and_keeps_the_old_one(tmp_path):
@@ -78,20 +106,34 @@ def test_a_bad_row_leaves_no_file_and_keeps_the_old_one(tmp_path):
     assert out.read_text() == "old"
 
 
-def test_the_command_writes_pairs_with_a_manifest_and_says_what_it_left_out(tmp_path, capsys):
+def test_the_command_writes_pairs_with_a_manifest_and_says_what_it_left_out(
+    tmp_path, capsys
+):
     out = tmp_path / "pairs.jsonl"
-    parts = [f"stanford_alpaca:2={SAMPLES / 'alpaca.json'}", f"asqa={SAMPLES / 'asqa.json'}"]
+    parts = [
+        f"stanford_alpaca:2={SAMPLES / 'alpaca.json'}",
+        f"asqa={SAMPLES / 'asqa.json'}",
+    ]
     assert main(["pairs", *parts, "--seed", "5", "-o", str(out)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "stanford_alpaca: 2 of 3 pairs; left out: no output 1",
         "asqa: 1 of 1 pairs; left out: no output 1",
         f"3 pairs in {out}",
     ]
-    assert [pair.dataset for pair in read_pairs(out)] == ["stanford_alpaca", "stanford_alpaca", "asqa"]
+    assert [pair.dataset for pair in read_pairs(out)] == [
+        "stanford_alpaca",
+        "stanford_alpaca",
+        "asqa",
+    ]
     manifest = json.loads((tmp_path / "pairs.jsonl.manifest.json").read_text())
     assert (manifest["pairs"], manifest["seed"]) == (3, 5)
     alpaca, asqa = manifest["parts"]
-    assert (alpaca["wanted"], alpaca["pairs"], alpaca["taken"], len(alpaca["sha256"])) == (2, 3, 2, 64)
+    assert (
+        alpaca["wanted"],
+        alpaca["pairs"],
+        alpaca["taken"],
+        len(alpaca["sha256"]),
+    ) == (2, 3, 2, 64)
     assert (asqa["source"], asqa["skipped"]) == ("asqa.json", {"no output": 1})
 
 
@@ -108,7 +150,10 @@ def test_a_file_name_may_hold_any_character():
     assert read_part("asqa=x.json", paper_counts=True).count == 3_897
     assert read_part("asqa:7=x.json", paper_counts=True).count == 7
     assert read_part("open_instruct=x.json", paper_counts=True).count is None
-    for text, said in (("asqa=", "write FORMAT=FILE"), ("asqa:many=x", "'many' is no count")):
+    for text, said in (
+        ("asqa=", "write FORMAT=FILE"),
+        ("asqa:many=x", "'many' is no count"),
+    ):
         with pytest.raises(UserError, match=said):
             read_part(text)
 
@@ -121,7 +166,9 @@ def test_a_file_gives_its_rows_in_order_with_their_places(name, tmp_path):
     path, text = tmp_path / name, "".join(json.dumps(row) + "\n" for row in ROWS)
     if "jsonl" not in name:
         text = json.dumps(ROWS, indent=1)
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    path.write_bytes(
+        gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    )
     if name == "a.parquet":
         datasets.Dataset.from_list(ROWS).to_parquet(path)
     rows = list(raw_rows(path))
@@ -130,12 +177,20 @@ def test_a_file_gives_its_rows_in_order_with_their_places(name, tmp_path):
     assert rows[1].place.endswith(f"{name}:2" if "jsonl" in name else f"{name}: row 2")
 
 
-def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_folder(tmp_path):
+def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_folder(
+    tmp_path,
+):
     whole, form = datasets.Dataset.from_list(ROWS), named("stanford_alpaca")
     expected = list(load(ROWS, form))
     write_jsonl(tmp_path / "train.jsonl", ROWS)
-    for source in (whole, whole.to_iterable_dataset(num_shards=3), open_dataset(str(tmp_path))):
-        assert [pair.output for pair in load(source, form)] == [pair.output for pair in expected]
+    for source in (
+        whole,
+        whole.to_iterable_dataset(num_shards=3),
+        open_dataset(str(tmp_path)),
+    ):
+        assert [pair.output for pair in load(source, form)] == [
+            pair.output for pair in expected
+        ]
     for name, split in ((tmp_path, "nothing"), (tmp_path / "nowhere", "train")):
         with pytest.raises(UserError, match="hf:"):
             open_dataset(str(name), split=split)
@@ -144,8 +199,12 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
     row = {"id": "q", "question": "What floats?", "choices": choices, "answerKey": "B"}
     (pair,) = load(datasets.Dataset.from_list([row]), named("arc_easy"))
     assert pair.instruction.endswith("What floats?\nA: stone\nB: cork")
-    parts = datasets.DatasetDict({"train": whole.select([0, 1]), "test": whole.select([2])})
-    assert [pair.output for pair in load(parts, form, MixtureReading(split="test"))] == ["2"]
+    parts = datasets.DatasetDict(
+        {"train": whole.select([0, 1]), "test": whole.select([2])}
+    )
+    assert [
+        pair.output for pair in load(parts, form, MixtureReading(split="test"))
+    ] == ["2"]
     with pytest.raises(UserError, match="no split 'dev'; choose one of train, test"):
         list(load(parts, form, MixtureReading(split="dev")))
 
@@ -153,8 +212,16 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", '[{"a": 1},\n 3]', "a.json: row 2: a row must be an object, not int"),
-        ("a.json", '{"a": 1}\n{"a": 2}\n', "a.json:2: not JSON .*; JSON lines are named .jsonl"),
+        (
+            "a.json",
+            '[{"a": 1},\n 3]',
+            "a.json: row 2: a row must be an object, not int",
+        ),
+        (
+            "a.json",
+            '{"a": 1}\n{"a": 2}\n',
+            "a.json:2: not JSON .*; JSON lines are named .jsonl",
+        ),
         ("a.json", '"text"', "a file of rows, not one str"),
         ("a.json", '{"dev": []}', "no split 'train'; choose one of dev"),
         ("a.json", "[" + '{"a":' * 20_000, "a.json: cannot be read|not JSON"),
@@ -173,8 +240,14 @@ def test_a_bad_file_is_one_line(name, content, message, tmp_path):
 
 def test_what_holds_no_rows_or_pairs_is_named():
     for rows, said in (
-        ([{"inputs": "a", "targets": "b"}, "text"], "row 2: a row must be an object, not str"),
-        ([{"inputs": "a", "targets": ""}], r"no pair in the flan_v2 source .*1 skipped.*row 1: no output"),
+        (
+            [{"inputs": "a", "targets": "b"}, "text"],
+            "row 2: a row must be an object, not str",
+        ),
+        (
+            [{"inputs": "a", "targets": ""}],
+            r"no pair in the flan_v2 source .*1 skipped.*row 1: no output",
+        ),
         ("nowhere.jsonl", r"nowhere\.jsonl: cannot be read"),
     ):
         with pytest.raises(UserError, match=said):
@@ -204,10 +277,19 @@ def test_filters_say_what_they_left_out():
 def test_other_languages_are_left_out_where_that_is_asked_for():
     pytest.importorskip("py3langid")
     rows = [
-        {"inputs": "Describe the weather of the northern coast in winter.", "targets": "It is cold, wet and windy."},
-        {"inputs": "Beschreibe das Wetter an der Nordsee im Winter.", "targets": "Es ist kalt, nass und windig dort."},
+        {
+            "inputs": "Describe the weather of the northern coast in winter.",
+            "targets": "It is cold, wet and windy.",
+        },
+        {
+            "inputs": "Beschreibe das Wetter an der Nordsee im Winter.",
+            "targets": "Es ist kalt, nass und windig dort.",
+        },
     ]
     english, german = load(rows, named("flan_v2"), MixtureReading(language="en"))
-    assert (english.output, german.reason) == ("It is cold, wet and windy.", "not in 'en'")
+    assert (english.output, german.reason) == (
+        "It is cold, wet and windy.",
+        "not in 'en'",
+    )
     with pytest.raises(UserError, match="'English' is no code of a language"):
         list(load(rows, named("flan_v2"), MixtureReading(language="English")))

@@ -26,7 +26,13 @@ ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 
 
 def config(style="tokens", **changes) -> CriticConfig:
-    few = {"lora": Lora(rank=4, alpha=8), "step_tokens": 1500, "epochs": 2, "seed": 3, "checkpoint_steps": 1}
+    few = {
+        "lora": Lora(rank=4, alpha=8),
+        "step_tokens": 1500,
+        "epochs": 2,
+        "seed": 3,
+        "checkpoint_steps": 1,
+    }
     training = replace(read_recipe("cpu", CRITIC).config, **{**few, **changes})
     limits = PartLimits(evidence=24, preceding=8, output=24, instruction=24)
     return CriticConfig(style, limits, ALL, training=training)
@@ -39,7 +45,9 @@ def told(row: LabelledCase) -> LabelledCase:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
+    return tiny.save_llama(
+        tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +65,14 @@ def test_a_trained_critic_gives_the_labels_it_was_taught(style, base, rows, tmp_
     with load_critic(model, "transformers") as critic:
         learned = [told(row) for row in labelled(each=1)]
         judged = critic.judge([row.case for row in learned])
-    right = sum(judgment.label == row.label for judgment, row in zip(judged, learned, strict=True))
-    given = sum(judgment.probability(row.label) for judgment, row in zip(judged, learned, strict=True)) / len(judged)
+    right = sum(
+        judgment.label == row.label
+        for judgment, row in zip(judged, learned, strict=True)
+    )
+    given = sum(
+        judgment.probability(row.label)
+        for judgment, row in zip(judged, learned, strict=True)
+    ) / len(judged)
     # The course depends on the seed and on how a processor rounds: 9 to 13 of 13 were right. A guess is right in 4, one
     # of each group's labels.
     assert right >= 8
@@ -67,7 +81,9 @@ def test_a_trained_critic_gives_the_labels_it_was_taught(style, base, rows, tmp_
 
 
 @pytest.mark.engine
-def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(base, rows, tmp_path):
+def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
+    base, rows, tmp_path
+):
     settings = config(max_steps=2, held_out=0.2, validate_steps=1)
     model = train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu")
     manifest = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())
@@ -79,7 +95,10 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(b
     assert 0 < facts["held_out"] < facts["rows"] / 2
     assert (tmp_path / "run" / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
     card = (model / "README.md").read_text()
-    assert "# Critic for Self-RAG (LoRA of rank 4, merged; labels as tokens) for m\n" in card
+    assert (
+        "# Critic for Self-RAG (LoRA of rank 4, merged; labels as tokens) for m\n"
+        in card
+    )
     assert "recipe `critic/gpu`" in card
     assert "| IsSup/Partially supported | 2 |" in card
     assert f"{facts['held_out']} rows, of which nothing was learned." in card
@@ -92,56 +111,135 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(b
     assert fingerprint(str(model)) == told_apart
     (model / "critic.json").unlink()
     assert fingerprint(str(model)) != told_apart
-    assert train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu") == model
+    assert (
+        train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu")
+        == model
+    )
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
-    assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before["critic.json"]
+    assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before[
+        "critic.json"
+    ]
     with pytest.raises(UserError, match=r"other inputs\.prompt"):
-        train_critic(rows, base, tmp_path / "run", replace(settings, limits=PartLimits(30, 9, 30, 30)))
+        train_critic(
+            rows,
+            base,
+            tmp_path / "run",
+            replace(settings, limits=PartLimits(30, 9, 30, 30)),
+        )
     pytest.importorskip("accelerate", reason="accelerate is not installed")
-    model = train_critic(rows, base, tmp_path / "trainer", config(max_steps=2), scale=Scale(micro_tokens=1500))
+    model = train_critic(
+        rows,
+        base,
+        tmp_path / "trainer",
+        config(max_steps=2),
+        scale=Scale(micro_tokens=1500),
+    )
     assert (model / "critic.json").read_bytes() == before["critic.json"]
 
 
 @pytest.mark.parametrize("name", CRITIC.names())
-def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settings(name):
+def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settings(
+    name,
+):
     recipe = read_recipe(name, CRITIC)
     settings, one = CriticConfig.of(recipe), recipe.config
     assert (set(settings.per_label.values()) == {None}) == (not name.startswith("cpu"))
-    sharding = {"paper": "zero3", "official": "fsdp", "fsdp": "fsdp", "gpu": "none", "cpus": "none"}
+    sharding = {
+        "paper": "zero3",
+        "official": "fsdp",
+        "fsdp": "fsdp",
+        "gpu": "none",
+        "cpus": "none",
+    }
     assert (recipe.scale and recipe.scale.sharding) == sharding.get(name)
-    assert len({getattr(one.weighting, group) for group in ("retrieve", "isrel", "issup", "isuse")}) == 1
+    assert (
+        len(
+            {
+                getattr(one.weighting, group)
+                for group in ("retrieve", "isrel", "issup", "isuse")
+            }
+        )
+        == 1
+    )
     # Appendix B.1 holds for all models; the published code trains its critic in another way.
-    schedules = {"paper": (128, 0.03, "linear", 2048), "official": (16, 0.01, "cosine", 512)}
+    schedules = {
+        "paper": (128, 0.03, "linear", 2048),
+        "official": (16, 0.01, "cosine", 512),
+    }
     if name in schedules:
-        assert (one.method, one.epochs, one.learning_rate, one.weight_decay) == ("full", 3, 2e-5, 0.0)
+        assert (one.method, one.epochs, one.learning_rate, one.weight_decay) == (
+            "full",
+            3,
+            2e-5,
+            0.0,
+        )
         assert (one.step_rows, one.warmup, one.decay, one.max_length) == schedules[name]
 
 
 @pytest.mark.parametrize(
     ("options", "printed"),
     [
-        (["--set", "training.precision=fp32"], ["# critic: critic/cpu with --set training.precision", '= "fp32"']),
-        (["--method", "full"], ["learning_rate = 2e-05             # recipe critic/cpu-full"]),
-        (["--recipe", "gpu", "--step-tokens", "9"], ['step_rows = "none"                # --step-tokens']),
+        (
+            ["--set", "training.precision=fp32"],
+            ["# critic: critic/cpu with --set training.precision", '= "fp32"'],
+        ),
+        (
+            ["--method", "full"],
+            ["learning_rate = 2e-05             # recipe critic/cpu-full"],
+        ),
+        (
+            ["--recipe", "gpu", "--step-tokens", "9"],
+            ['step_rows = "none"                # --step-tokens'],
+        ),
         (["--per-label", "IsSup=all"], ["IsRel = 0", 'IsSup = "none"']),
     ],
 )
 def test_options_go_before_the_recipe(options, printed, capsys):
-    assert main(["train", "rows.jsonl", "--base", "b", "-o", "o", "--print-config", *options]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "rows.jsonl",
+                "--base",
+                "b",
+                "-o",
+                "o",
+                "--print-config",
+                *options,
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     assert [line for line in printed if line not in shown] == []
 
 
-def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(rows, tmp_path):
+def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(
+    rows, tmp_path
+):
     path = tmp_path / "rows.jsonl"
     known = [json.loads(line) for line in rows.read_text().splitlines()]
-    lacking = {"group": "IsSup", "label": "Fully supported", "evidence": {"title": "T", "text": "So."}, "output": ""}
-    bad = [known[0] | lacking | {"id": "b1"}, known[0] | lacking | {"id": "b2", "evidence": None}]
+    lacking = {
+        "group": "IsSup",
+        "label": "Fully supported",
+        "evidence": {"title": "T", "text": "So."},
+        "output": "",
+    }
+    bad = [
+        known[0] | lacking | {"id": "b1"},
+        known[0] | lacking | {"id": "b2", "evidence": None},
+    ]
     write_jsonl(path, [*known, *bad])
     kept, source = load_rows(path, config())
     assert [row.id for row in kept] == [row["id"] for row in known]
-    reasons = ("IsSup needs 'output', which is empty", "IsSup needs 'evidence', which is missing")
-    assert source == {"rows_in_file": len(known) + 2, "rows_left_out": dict.fromkeys(reasons, 1)}
+    reasons = (
+        "IsSup needs 'output', which is empty",
+        "IsSup needs 'evidence', which is missing",
+    )
+    assert source == {
+        "rows_in_file": len(known) + 2,
+        "rows_left_out": dict.fromkeys(reasons, 1),
+    }
     write_jsonl(path, bad)
     with pytest.raises(UserError, match=r"no row can be judged \(IsSup needs 'output'"):
         load_rows(path, config())
@@ -174,7 +272,9 @@ def test_defect_33_a_draw_is_seeded_every_label_gets_the_same_number_and_small_s
     assert chosen == balanced(rows, {"IsSup": 3, "IsUse": None}, seed=1)
     assert chosen != balanced(rows, {"IsSup": 3, "IsUse": None}, seed=2)
     names = ("Fully supported", "Partially supported", "No support / Contradictory")
-    counts = {("IsSup", name): 3 for name in names} | {("IsUse", str(i)): 5 for i in range(1, 6)}
+    counts = {("IsSup", name): 3 for name in names} | {
+        ("IsUse", str(i)): 5 for i in range(1, 6)
+    }
     assert Counter((row.case.group, row.label) for row in chosen) == counts
     rows = [
         LabelledCase(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
@@ -182,8 +282,15 @@ def test_defect_33_a_draw_is_seeded_every_label_gets_the_same_number_and_small_s
         for i in range(count)
     ]
     chosen = balanced(rows, {"Retrieve": 21}, seed=0)
-    assert Counter(row.dataset for row in chosen) == {"small": 3, "middle": 8, "large": 10}
+    assert Counter(row.dataset for row in chosen) == {
+        "small": 3,
+        "middle": 8,
+        "large": 10,
+    }
     assert chosen == [row for row in rows if row in chosen]
-    for given, wanted, said in ((rows, "IsNice", "unknown group 'IsNice'"), ([], "IsRel", "no rows")):
+    for given, wanted, said in (
+        (rows, "IsNice", "unknown group 'IsNice'"),
+        ([], "IsRel", "no rows"),
+    ):
         with pytest.raises(UserError, match=said):
             balanced(given, {wanted: 3}, seed=0)

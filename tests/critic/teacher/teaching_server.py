@@ -57,7 +57,14 @@ class Handler(Answering):
         chat = self.path == "/v1/chat/completions"
         assert chat or self.path == "/v1/completions"
         if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
-            return self.answer(401, {"error": {"message": f"wrong key {self.headers.get('Authorization')}"}})
+            return self.answer(
+                401,
+                {
+                    "error": {
+                        "message": f"wrong key {self.headers.get('Authorization')}"
+                    }
+                },
+            )
         if server.refusal:
             status, content, headers = server.refusal
             return self.answer(status, content, **headers)
@@ -70,7 +77,9 @@ class Handler(Answering):
         time.sleep(server.delay)
         constraint = constraint_of(sent)
         if server.refuses and constraint not in server.knows | {"free"}:
-            return self.answer(400, {"error": {"message": "Unrecognized request argument"}})
+            return self.answer(
+                400, {"error": {"message": "Unrecognized request argument"}}
+            )
         once, fault = found.groups() if (found := FAULT.search(item)) else (None, None)
         if fault is None or (once and server.seen[item] > 1):
             return self.answer(200, reply(server, constraint, text, item, chat=chat))
@@ -78,7 +87,11 @@ class Handler(Answering):
             self.close_connection = True
             return self.connection.close()
         if fault.isdigit():
-            return self.answer(int(fault), {"error": {"message": "bad\nluck \x1b[31m"}}, Retry_After="0.3")
+            return self.answer(
+                int(fault),
+                {"error": {"message": "bad\nluck \x1b[31m"}},
+                Retry_After="0.3",
+            )
         key = self.headers.get("Authorization", "").removeprefix("Bearer ")
         return self.answer(200, packed(ODD[fault].format(key=key), chat=chat))
 
@@ -92,7 +105,9 @@ def constraint_of(sent):
 
 
 def packed(text, *, chat, **fields):
-    choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    choice = (
+        {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    )
     return {"choices": [{**choice, "finish_reason": "stop", **fields}]}
 
 
@@ -106,10 +121,21 @@ def reply(server, constraint, text, item, *, chat):
     elif constraint in server.knows:
         said = surface
     if constraint == "logprobs":
-        shares = {letter: 0.9 if letter == surface else 0.1 / len(offered) for letter in offered}
-        told = {letter: math.log(p) for letter, p in shares.items() if letter not in server.hidden} | {"The": -9.0}
-        entries = [{"token": letter, "logprob": value} for letter, value in told.items()]
-        content = {"content": [{"token": surface, "logprob": 0.0, "top_logprobs": entries}]}
+        shares = {
+            letter: 0.9 if letter == surface else 0.1 / len(offered)
+            for letter in offered
+        }
+        told = {
+            letter: math.log(p)
+            for letter, p in shares.items()
+            if letter not in server.hidden
+        } | {"The": -9.0}
+        entries = [
+            {"token": letter, "logprob": value} for letter, value in told.items()
+        ]
+        content = {
+            "content": [{"token": surface, "logprob": 0.0, "top_logprobs": entries}]
+        }
         fields["logprobs"] = content if chat else {"top_logprobs": [told]}
     packet = packed(said, chat=chat, **fields)
     if server.counts_tokens:
@@ -122,7 +148,11 @@ def questions(count, *, fault=""):
     return [
         UnlabelledCase(
             f"q{number}",
-            Case("IsRel", f"{fault} question {number}".strip(), evidence=Passage(f"p{number}", f"text {number}")),
+            Case(
+                "IsRel",
+                f"{fault} question {number}".strip(),
+                evidence=Passage(f"p{number}", f"text {number}"),
+            ),
             "set",
             "rule",
         )

@@ -15,7 +15,13 @@ from critic.cases import Case, LabelledCase
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.targets import parse_targets
-from critic.teacher.endpoint import EndpointTeacher, LabelConstraint, TeacherConfig, by_bytes, forecast
+from critic.teacher.endpoint import (
+    EndpointTeacher,
+    LabelConstraint,
+    TeacherConfig,
+    by_bytes,
+    forecast,
+)
 from critic.teacher.forms import OWN
 from critic.teacher.run import (
     PATIENCE,
@@ -34,12 +40,19 @@ from selfrag.common.jsonl import write_jsonl
 
 
 def teacher(server, **options):
-    given = {"backoff": 0.01, "retries": 0, "constraint": LabelConstraint.CHOICE, **options}
+    given = {
+        "backoff": 0.01,
+        "retries": 0,
+        "constraint": LabelConstraint.CHOICE,
+        **options,
+    }
     return EndpointTeacher(TeacherConfig(server.url, "judge", **given))
 
 
 def bad(count, fault):
-    return [replace(row, id=f"bad{row.id}") for row in questions(count, fault=f"!{fault}")]
+    return [
+        replace(row, id=f"bad{row.id}") for row in questions(count, fault=f"!{fault}")
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 11])
@@ -48,18 +61,25 @@ def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count) -> 
     rows = questions(count)
     outcomes = label_questions(rows, teacher(server, max_concurrency=4), tmp_path)
     assert [row.id for row in outcomes.rows] == [row.id for row in rows]
-    assert [row.id for row in read_labelled(tmp_path / "labelled.jsonl")] == [row.id for row in rows]
+    assert [row.id for row in read_labelled(tmp_path / "labelled.jsonl")] == [
+        row.id for row in rows
+    ]
     assert outcomes.requests == count
 
 
-def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(server, tmp_path) -> None:
+def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
+    server, tmp_path
+) -> None:
     rows = [*questions(4), *bad(2, "off_set")]
     first = label_questions(rows, teacher(server), tmp_path)
     assert len(first.rows) == 4
     assert [question.id for question, _ in first.aside] == ["badq0", "badq1"]
     for line in (tmp_path / "aside.jsonl").read_text().splitlines():
         row = json.loads(line)
-        assert (row["raw"], row["reason"]) == ("Perhaps.", "0 labels of the set in the first line")
+        assert (row["raw"], row["reason"]) == (
+            "Perhaps.",
+            "0 labels of the set in the first line",
+        )
     assert "Set aside" in (tmp_path / "report.md").read_text()
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert (manifest["counts"]["rows"], manifest["counts"]["aside"]) == (4, 2)
@@ -68,17 +88,28 @@ def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(se
     assert label_questions(rows, teacher(server), tmp_path) == first
     assert len(server.bodies) == asked
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    with locked_directory(tmp_path), pytest.raises(UserError, match="another process is writing"):
+    with (
+        locked_directory(tmp_path),
+        pytest.raises(UserError, match="another process is writing"),
+    ):
         label_questions(rows, teacher(server), tmp_path)
 
 
 def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path) -> None:
     """Questions that never get one, too long say, do not keep later runs from the others."""
-    rows = [*questions(3), *bad(PATIENCE, "400"), *(replace(row, id=f"last{row.id}") for row in questions(2))]
-    said = rf"no answer {PATIENCE} times in a row .*400.* 3 answers are kept, run the same"
+    rows = [
+        *questions(3),
+        *bad(PATIENCE, "400"),
+        *(replace(row, id=f"last{row.id}") for row in questions(2)),
+    ]
+    said = (
+        rf"no answer {PATIENCE} times in a row .*400.* 3 answers are kept, run the same"
+    )
     with pytest.raises(TeacherError, match=said):
         label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
-    with ReplyJournal(tmp_path / "journal.jsonl", teacher(server).identity()) as journal:
+    with ReplyJournal(
+        tmp_path / "journal.jsonl", teacher(server).identity()
+    ) as journal:
         assert [journal.reply(row).label is not None for row in rows[:3]] == [True] * 3
     outcomes = label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
     assert (len(outcomes.rows), len(outcomes.failed)) == (5, PATIENCE)
@@ -86,38 +117,67 @@ def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path) -> None
 
 def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path) -> None:
     limits = LabellingLimits(parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"]))
-    outcomes = label_questions(questions(60), teacher(server), tmp_path / "out", limits=limits)
-    assert sorted(row.label for row in outcomes.rows) == ["Irrelevant"] * 2 + ["Relevant"] * 3
+    outcomes = label_questions(
+        questions(60), teacher(server), tmp_path / "out", limits=limits
+    )
+    assert (
+        sorted(row.label for row in outcomes.rows)
+        == ["Irrelevant"] * 2 + ["Relevant"] * 3
+    )
     assert outcomes.not_asked > 20
     assert len(outcomes.rows) + len(outcomes.surplus) + outcomes.not_asked == 60
     assert outcomes.missing == {}
-    outcomes = label_questions(questions(5), teacher(server), tmp_path / "few", limits=LabellingLimits({"IsRel": 9}))
+    outcomes = label_questions(
+        questions(5),
+        teacher(server),
+        tmp_path / "few",
+        limits=LabellingLimits({"IsRel": 9}),
+    )
     assert outcomes.missing == {"IsRel": 4}
     assert "Targets not reached" in (tmp_path / "few" / "report.md").read_text()
 
 
-def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(server, tmp_path) -> None:
+def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(
+    server, tmp_path
+) -> None:
     limits = LabellingLimits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
 
     def labelled(concurrency):
         out = tmp_path / str(concurrency)
-        return label_questions(questions(40), teacher(server, max_concurrency=concurrency), out, limits=limits).rows
+        return label_questions(
+            questions(40),
+            teacher(server, max_concurrency=concurrency),
+            out,
+            limits=limits,
+        ).rows
 
     whole = labelled(1)
     journal = (tmp_path / "1" / "journal.jsonl").read_text().splitlines(keepends=True)
     # Killed with the first question under way, when later ones had filled the target already.
     (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "journal.jsonl").write_text("".join(line for line in journal if f'"{whole[0].id}"' not in line))
+    (tmp_path / "2" / "journal.jsonl").write_text(
+        "".join(line for line in journal if f'"{whole[0].id}"' not in line)
+    )
     assert labelled(2) == whole
     server.delay = 0.05
     assert labelled(16) == whole
 
 
 def test_money_stops_the_asking(server, tmp_path) -> None:
-    limits = LabellingLimits(prices=Prices(1e4, 0.0), most_cost=5.0)  # 100 tokens a request: 1.0 each
-    outcomes = label_questions(questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits)
-    assert outcomes.cost in (5.0, 6.0)  # what is under way when the limit is reached is still paid for
-    assert (len(outcomes.rows), outcomes.not_asked) == (outcomes.cost, 20 - outcomes.cost)
+    limits = LabellingLimits(
+        prices=Prices(1e4, 0.0), most_cost=5.0
+    )  # 100 tokens a request: 1.0 each
+    outcomes = label_questions(
+        questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits
+    )
+    assert outcomes.cost in (
+        5.0,
+        6.0,
+    )  # what is under way when the limit is reached is still paid for
+    assert (len(outcomes.rows), outcomes.not_asked) == (
+        outcomes.cost,
+        20 - outcomes.cost,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,17 +197,30 @@ def test_money_stops_the_asking(server, tmp_path) -> None:
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason) -> None:
     good, other = (row.as_dict() for row in questions(2))
     path = tmp_path / "cases.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in (good, {**other, **change})))
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in (good, {**other, **change}))
+    )
     with pytest.raises(UserError, match=rf"cases\.jsonl:2: .*{reason}"):
         list(read_questions(path))
 
 
 TEACHER = {"teacher": "judge", "temperature": 0.0}
 GOOD = TeacherReply(
-    LabelOutcome.LABELLED, "Relevant", "[Relevant]\x00\x1b[31m \u2028", source="judge", distribution=(0.75, 0.25)
+    LabelOutcome.LABELLED,
+    "Relevant",
+    "[Relevant]\x00\x1b[31m \u2028",
+    source="judge",
+    distribution=(0.75, 0.25),
 )
-ASIDE = TeacherReply(LabelOutcome.ASIDE, raw="Perhaps.", reason="0 labels", prompt_tokens=3, requests=1)
-LINE = {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(TeacherReply.__slots__)}
+ASIDE = TeacherReply(
+    LabelOutcome.ASIDE, raw="Perhaps.", reason="0 labels", prompt_tokens=3, requests=1
+)
+LINE = {
+    "id": "q",
+    "group": "IsRel",
+    "case": "x",
+    **dict.fromkeys(TeacherReply.__slots__),
+}
 
 
 @settings(max_examples=25)
@@ -162,15 +235,24 @@ def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut) 
     path.write_bytes(content[:cut])
     whole = max(0, content[:cut].count(b"\n") - 1)  # without the header
     with ReplyJournal(path, TEACHER) as journal:
-        assert [journal.reply(row) for row in rows] == [GOOD, ASIDE, GOOD, GOOD][:whole] + [None] * (4 - whole)
-        assert (journal.prompt_tokens, journal.requests) == ((3, 1) if whole > 1 else (0, 0))
+        assert [journal.reply(row) for row in rows] == [GOOD, ASIDE, GOOD, GOOD][
+            :whole
+        ] + [None] * (4 - whole)
+        assert (journal.prompt_tokens, journal.requests) == (
+            (3, 1) if whole > 1 else (0, 0)
+        )
         for row in rows[whole:]:
             journal.append(row, ASIDE if row is rows[1] else GOOD)
     assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
-    "line", ["not json", json.dumps(LINE | {"outcome": "maybe"}), json.dumps(LINE | {"outcome": "labelled"})]
+    "line",
+    [
+        "not json",
+        json.dumps(LINE | {"outcome": "maybe"}),
+        json.dumps(LINE | {"outcome": "labelled"}),
+    ],
 )
 def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line) -> None:
     [row], [other] = questions(1), questions(1, fault="changed")
@@ -178,7 +260,10 @@ def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line) -> No
         journal.append(row, GOOD)
         with pytest.raises(UserError, match="'q0' was answered for another case"):
             journal.reply(other)
-    with pytest.raises(UserError, match=r"holds a run with other temperature: give the same settings to resume"):
+    with pytest.raises(
+        UserError,
+        match=r"holds a run with other temperature: give the same settings to resume",
+    ):
         ReplyJournal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
     with (tmp_path / "j").open("a") as file:
         file.write(line + "\n")
@@ -200,75 +285,159 @@ def run(capsys, *arguments):
 
 
 def label(capsys, cases, server, out, *options):
-    return run(capsys, "label", cases, "-o", out, "--url", server.url, "--model", "judge", *options)
+    return run(
+        capsys,
+        "label",
+        cases,
+        "-o",
+        out,
+        "--url",
+        server.url,
+        "--model",
+        "judge",
+        *options,
+    )
 
 
 def test_from_pairs_to_agreement(server, tmp_path, capsys) -> None:
     passages = [(Passage(f"g{n}", f"g {n}"),) for n in range(20)]
     outputs = [f"Answer {n}. It is known. Everybody says so." for n in range(20)]
-    pairs = [Pair(f"p{n}", "set", f"Question {n}?", outputs[n], passages=passages[n]) for n in range(20)]
+    pairs = [
+        Pair(f"p{n}", "set", f"Question {n}?", outputs[n], passages=passages[n])
+        for n in range(20)
+    ]
     write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict() for pair in pairs])
-    wanted = ["--target", "Retrieve=6", "--target", "IsRel=6", "--target", "IsSup=6", "--target", "IsUse=6"]
+    wanted = [
+        "--target",
+        "Retrieve=6",
+        "--target",
+        "IsRel=6",
+        "--target",
+        "IsSup=6",
+        "--target",
+        "IsUse=6",
+    ]
     for name in ("cases.jsonl", "again.jsonl"):
-        code, out, err = run(capsys, "sample", tmp_path / "pairs.jsonl", "-o", tmp_path / name, *wanted, "--seed", 5)
+        code, out, err = run(
+            capsys,
+            "sample",
+            tmp_path / "pairs.jsonl",
+            "-o",
+            tmp_path / name,
+            *wanted,
+            "--seed",
+            5,
+        )
         assert (code, err) == (0, "")
         assert "24 cases in" in out
-    assert (tmp_path / "cases.jsonl").read_bytes() == (tmp_path / "again.jsonl").read_bytes()
+    assert (tmp_path / "cases.jsonl").read_bytes() == (
+        tmp_path / "again.jsonl"
+    ).read_bytes()
     assert "## Examples" in (tmp_path / "cases.jsonl.report.md").read_text()
     manifest = json.loads((tmp_path / "cases.jsonl.manifest.json").read_text())
     assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
 
     for name, constraint in (("one", "choice"), ("two", "logprobs")):
         options = ("--constraint", constraint, "--name", name)
-        code, out, _ = label(capsys, tmp_path / "cases.jsonl", server, tmp_path / name, *options)
+        code, out, _ = label(
+            capsys, tmp_path / "cases.jsonl", server, tmp_path / name, *options
+        )
         assert code == 0, out
         manifest = json.loads((tmp_path / name / "manifest.json").read_text())
-        assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (constraint, 24)
-    code, out, _ = run(capsys, "agree", tmp_path / "one", f"second={tmp_path / 'two'}", "-o", tmp_path / "agree.json")
+        assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (
+            constraint,
+            24,
+        )
+    code, out, _ = run(
+        capsys,
+        "agree",
+        tmp_path / "one",
+        f"second={tmp_path / 'two'}",
+        "-o",
+        tmp_path / "agree.json",
+    )
     assert code == 0
     assert "one and second, with 95% intervals" in out
     found = json.loads((tmp_path / "agree.json").read_text())["agreements"]
-    assert [(one["group"], one["agreement"]["value"], one["agreement"]["n"]) for one in found] == [
-        (group, 1.0, 6) for group in ("Retrieve", "IsRel", "IsSup", "IsUse")
-    ]
+    assert [
+        (one["group"], one["agreement"]["value"], one["agreement"]["n"])
+        for one in found
+    ] == [(group, 1.0, 6) for group in ("Retrieve", "IsRel", "IsSup", "IsUse")]
 
 
-def test_a_dry_run_touches_nothing_and_counts_what_is_left(server, cases, tmp_path, capsys) -> None:
-    out, prices = tmp_path / "out", ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run")
+def test_a_dry_run_touches_nothing_and_counts_what_is_left(
+    server, cases, tmp_path, capsys
+) -> None:
+    out, prices = (
+        tmp_path / "out",
+        ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run"),
+    )
     code, _, err = label(capsys, cases, server, out, *prices)
     assert code == 0
-    assert all(said in err for said in ("12 questions to ask, about", "at most 2,400 to receive", "at least 2.0 min"))
+    assert all(
+        said in err
+        for said in (
+            "12 questions to ask, about",
+            "at most 2,400 to receive",
+            "at least 2.0 min",
+        )
+    )
     assert (server.bodies, out.exists()) == ([], False)
     assert label(capsys, cases, server, out, "--constraint", "choice")[0] == 0
     (out / "report.md").unlink()
     write_jsonl(cases, [question.as_dict() for question in questions(15)])
-    assert "3 questions to ask" in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[2]
+    assert (
+        "3 questions to ask"
+        in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[2]
+    )
     assert not (out / "report.md").exists()
     server.bodies.clear()
     prices = ("--price-in", 2000, "--price-out", 8000, "--max-cost", 1)
     code, _, err = label(capsys, cases, server, tmp_path / "dear", *prices)
-    assert (code, "above --max-cost 1.00; raise it" in err, server.bodies) == (2, True, [])
+    assert (code, "above --max-cost 1.00; raise it" in err, server.bodies) == (
+        2,
+        True,
+        [],
+    )
     code, _, err = label(capsys, cases, server, tmp_path / "free", "--max-cost", 1)
     assert (code, "--max-cost needs prices" in err, server.bodies) == (2, True, [])
 
 
-def test_questions_without_an_answer_are_told_by_the_exit_code(server, cases, tmp_path, capsys) -> None:
-    write_jsonl(cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]])
+def test_questions_without_an_answer_are_told_by_the_exit_code(
+    server, cases, tmp_path, capsys
+) -> None:
+    write_jsonl(
+        cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]]
+    )
     code, _, err = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
     assert (code, "1 questions have no answer; run the same again" in err) == (1, True)
     code, out, _ = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
     assert (code, "labelled.jsonl" in out) == (0, True)
 
 
-def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(server, cases, tmp_path, capsys) -> None:
+def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
+    server, cases, tmp_path, capsys
+) -> None:
     assert label(capsys, cases, server, tmp_path / "judge")[0] == 0
-    rows = [replace(row, label_source="human") for row in read_labelled(tmp_path / "judge" / "labelled.jsonl")]
+    rows = [
+        replace(row, label_source="human")
+        for row in read_labelled(tmp_path / "judge" / "labelled.jsonl")
+    ]
     other = "Relevant" if rows[0].label == "Irrelevant" else "Irrelevant"
     gold = tmp_path / "gold.jsonl"
-    write_jsonl(gold, [row.as_dict() for row in [*rows[:11], replace(rows[0], id="again", label=other)]])
+    write_jsonl(
+        gold,
+        [
+            row.as_dict()
+            for row in [*rows[:11], replace(rows[0], id="again", label=other)]
+        ],
+    )
     assert run(capsys, "label", cases, "-o", tmp_path / "human", "--gold", gold)[0] == 0
     assert list(read_labelled(tmp_path / "human" / "labelled.jsonl")) == rows[1:11]
-    aside = [json.loads(line) for line in (tmp_path / "human" / "aside.jsonl").read_text().splitlines()]
+    aside = [
+        json.loads(line)
+        for line in (tmp_path / "human" / "aside.jsonl").read_text().splitlines()
+    ]
     assert [(one["id"], one["reason"]) for one in aside] == [
         ("q0", "the gold rows disagree"),
         ("q11", "no gold row"),
@@ -276,32 +445,63 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(server, cases, tm
     code, out, _ = run(capsys, "agree", tmp_path / "human", tmp_path / "judge")
     assert (code, "1.00 [" in out) == (0, True)
     code, _, err = run(capsys, "agree", gold, gold)
-    assert (code, err) == (2, "critic: two teachers are called 'gold'; name them: NAME=PATH\n")
+    assert (code, err) == (
+        2,
+        "critic: two teachers are called 'gold'; name them: NAME=PATH\n",
+    )
 
 
 def test_the_estimate_counts_prompts_and_prices() -> None:
     rows = questions(3)
     config = TeacherConfig("http://h", "m", max_tokens=10)
     expected = forecast(rows, config, Prices(1.0, 10.0))
-    assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row.case)) + 8 for row in rows)
+    assert expected.prompt_tokens == sum(
+        by_bytes(OWN.prompt(row.case)) + 8 for row in rows
+    )
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
     scoring = forecast(rows, replace(config, constraint=LabelConstraint.LOGPROBS), None)
-    assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
+    assert (
+        scoring.most_completion_tokens,
+        scoring.most_cost,
+        scoring.least_minutes,
+    ) == (3, None, None)
     with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
         Prices(-1, 0)
 
 
-def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys) -> None:
-    asked = [Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)]
-    rows = [LabelledCase(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)]
+def test_labels_are_split_with_the_rows_of_one_instruction_together(
+    tmp_path, capsys
+) -> None:
+    asked = [
+        Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)
+    ]
+    rows = [
+        LabelledCase(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)
+    ]
     write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
     command = ("split", tmp_path, "-o", tmp_path / "parts", "--dev", 0.1, "--test", 0.2)
     assert run(capsys, *command)[0] == 0
-    parts = {name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")] for name in ("train", "dev", "test")}
-    assert {name: len(found) for name, found in parts.items()} == {"train": 28, "dev": 4, "test": 8}
-    assert sorted(row.id for found in parts.values() for row in found) == sorted(row.id for row in rows)
-    train, dev, test = ({row.case.instruction for row in found} for found in parts.values())
+    parts = {
+        name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")]
+        for name in ("train", "dev", "test")
+    }
+    assert {name: len(found) for name, found in parts.items()} == {
+        "train": 28,
+        "dev": 4,
+        "test": 8,
+    }
+    assert sorted(row.id for found in parts.values() for row in found) == sorted(
+        row.id for row in rows
+    )
+    train, dev, test = (
+        {row.case.instruction for row in found} for found in parts.values()
+    )
     assert not train & dev | train & test | dev & test
     code, _, err = run(capsys, *command)
     assert (code, "train.jsonl is there already" in err) == (2, True)
-    assert run(capsys, "split", tmp_path, "-o", tmp_path / "x", "--dev", 0.5, "--test", 0.5)[0] == 2
+    assert (
+        run(
+            capsys, "split", tmp_path, "-o", tmp_path / "x", "--dev", 0.5, "--test", 0.5
+        )[0]
+        == 2
+    )

@@ -14,36 +14,85 @@ from selfrag.cli.main import main
 from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
 
 HUB = {
-    **{"id": "5c", "title": "Goethe_in_Rome", "context": "Goethe wrote Faust.", "question": "Who wrote Faust?"},
+    **{
+        "id": "5c",
+        "title": "Goethe_in_Rome",
+        "context": "Goethe wrote Faust.",
+        "question": "Who wrote Faust?",
+    },
     "answers": {"text": ["Goethe"], "answer_start": [0]},
 }
-IMPOSSIBLE = {"id": "5b", "question": "Why did he go?", "is_impossible": True, "answers": []}
-POSSIBLE = {"id": "5a", "question": "When?", "is_impossible": False, "answers": [{"text": "1786", "answer_start": 23}]}
+IMPOSSIBLE = {
+    "id": "5b",
+    "question": "Why did he go?",
+    "is_impossible": True,
+    "answers": [],
+}
+POSSIBLE = {
+    "id": "5a",
+    "question": "When?",
+    "is_impossible": False,
+    "answers": [{"text": "1786", "answer_start": 23}],
+}
 ARTICLE = {
     "title": "Goethe",
-    "paragraphs": [{"context": "Goethe went to Rome in 1786.", "qas": [POSSIBLE, IMPOSSIBLE]}],
+    "paragraphs": [
+        {"context": "Goethe went to Rome in 1786.", "qas": [POSSIBLE, IMPOSSIBLE]}
+    ],
 }
 TURNS = [("user", "What is Faust?"), ("agent", "A play."), ("user", "Who wrote it?")]
 RESPONSE = {
-    **{"id": "1", "source_id": "9", "split": "test", "quality": "good", "response": "Goethe wrote Faust. In 1700."},
-    "labels": [{"start": 21, "end": 25, "text": "1700", "label_type": "Evident Conflict"}],
+    **{
+        "id": "1",
+        "source_id": "9",
+        "split": "test",
+        "quality": "good",
+        "response": "Goethe wrote Faust. In 1700.",
+    },
+    "labels": [
+        {"start": 21, "end": 25, "text": "1700", "label_type": "Evident Conflict"}
+    ],
 }
-ASKED = {"question": "who wrote faust", "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n"}
+ASKED = {
+    "question": "who wrote faust",
+    "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n",
+}
 ALCE_ANSWER = {
-    **{"question": "Who wrote Faust?", "output": "Goethe did [1]. It is long [1][2][7].\nMore."},
-    "docs": [{"title": "Faust", "text": "By Goethe.", "url": ".."}, {"title": "Rome", "text": "A city."}],
+    **{
+        "question": "Who wrote Faust?",
+        "output": "Goethe did [1]. It is long [1][2][7].\nMore.",
+    },
+    "docs": [
+        {"title": "Faust", "text": "By Goethe.", "url": ".."},
+        {"title": "Rome", "text": "A city."},
+    ],
 }
 STATEMENTS = [
-    {"statement": "Goethe did.", "citation": [{"st_sent_idx": 1, "end_sent_idx": 1, "cite": "By Goethe."}]},
+    {
+        "statement": "Goethe did.",
+        "citation": [{"st_sent_idx": 1, "end_sent_idx": 1, "cite": "By Goethe."}],
+    },
     {"statement": "Who knows.", "citation": []},
 ]
-CONTEXT = {"dataset": "hotpotqa", "query": "Who?", "context": "Faust. By Goethe. 1808.", "answer": ""}
-MMLU = {"question": "1+1?", "subject": "abstract_algebra", "choices": ["1", "2", "3", "4"], "answer": 1}
+CONTEXT = {
+    "dataset": "hotpotqa",
+    "query": "Who?",
+    "context": "Faust. By Goethe. 1808.",
+    "answer": "",
+}
+MMLU = {
+    "question": "1+1?",
+    "subject": "abstract_algebra",
+    "choices": ["1", "2", "3", "4"],
+    "answer": 1,
+}
 RECORD = {
     **{"id": "q1", "text": "Goethe", "error": None, "scores": {"contains": [1.0, 1.0]}},
     "trace": {
         **{"question": "Who?", "best": 0, "nodes": [{"path_score": 2.5}]},
-        "decisions": [{"passages": [{"id": "p", "title": "Faust", "text": "By Goethe."}]}],
+        "decisions": [
+            {"passages": [{"id": "p", "title": "Faust", "text": "By Goethe."}]}
+        ],
     },
 }
 
@@ -51,9 +100,23 @@ RECORD = {
 def task(number: int, label: str, **more: Any) -> dict[str, Any]:
     """A generation task of MT-RAG; its files hold NaN."""
     return {
-        **{"task_id": f"c1<::>{number}", "Answerability": [label], "Multi-Turn": float("nan")},
-        "contexts": [{"document_id": "d_7-9", "title": "Faust", "text": "Goethe wrote it.", "score": 27.7}],
-        "input": [{"speaker": speaker, "text": text, "metadata": {}} for speaker, text in TURNS],
+        **{
+            "task_id": f"c1<::>{number}",
+            "Answerability": [label],
+            "Multi-Turn": float("nan"),
+        },
+        "contexts": [
+            {
+                "document_id": "d_7-9",
+                "title": "Faust",
+                "text": "Goethe wrote it.",
+                "score": 27.7,
+            }
+        ],
+        "input": [
+            {"speaker": speaker, "text": text, "metadata": {}}
+            for speaker, text in TURNS
+        ],
         "targets": [{"speaker": "agent", "text": "Goethe."}],
         **more,
     }
@@ -71,42 +134,87 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def made(folder: Path, *given: str, part: str = "dev") -> list[dict[str, Any]]:
     """The rows that the command makes of files, each of which was checked as it was written."""
-    assert main(["eval", "rows", *given, "-o", str(folder / "rows"), "--part", part]) == 0
+    assert (
+        main(["eval", "rows", *given, "-o", str(folder / "rows"), "--part", part]) == 0
+    )
     (file,) = (folder / "rows").iterdir()
     return read(file)
 
 
 def test_answerability(tmp_path, capsys):
-    (tmp_path / "dev-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": [ARTICLE]}))
-    rows = made(tmp_path, f"squad2={tmp_path}/dev-v2.0.json", f"squad2={lines(tmp_path / 'hub.jsonl', HUB)}")
+    (tmp_path / "dev-v2.0.json").write_text(
+        json.dumps({"version": "v2.0", "data": [ARTICLE]})
+    )
+    rows = made(
+        tmp_path,
+        f"squad2={tmp_path}/dev-v2.0.json",
+        f"squad2={lines(tmp_path / 'hub.jsonl', HUB)}",
+    )
     assert "squad2: 2 rows in" in capsys.readouterr().out
-    labels = {"squad2-5a": "answerable", "squad2-5b": "unanswerable", "squad2-5c": "answerable"}
+    labels = {
+        "squad2-5a": "answerable",
+        "squad2-5b": "unanswerable",
+        "squad2-5c": "answerable",
+    }
     assert {row["id"]: row["label"] for row in rows} == labels
     assert rows[2]["documents"][0]["title"] == "Goethe in Rome"
 
-    tasks = [task(1, "PARTIAL"), task(2, "UNANSWERABLE"), task(3, "CONVERSATIONAL"), task(4, "ANSWERABLE", contexts=[])]
-    rows = made(tmp_path / "mtrag", f"mtrag={lines(tmp_path / 'reference+RAG.jsonl', *tasks)}")
-    assert [(row["id"], row["label"]) for row in rows] == [("c1<::>1", "answerable"), ("c1<::>2", "unanswerable")]
-    assert [turn["role"] for turn in rows[0]["conversation"]] == ["user", "assistant", "user"]
-    assert "left out: a question that is CONVERSATIONAL: 1; no passages: 1" in capsys.readouterr().out
+    tasks = [
+        task(1, "PARTIAL"),
+        task(2, "UNANSWERABLE"),
+        task(3, "CONVERSATIONAL"),
+        task(4, "ANSWERABLE", contexts=[]),
+    ]
+    rows = made(
+        tmp_path / "mtrag", f"mtrag={lines(tmp_path / 'reference+RAG.jsonl', *tasks)}"
+    )
+    assert [(row["id"], row["label"]) for row in rows] == [
+        ("c1<::>1", "answerable"),
+        ("c1<::>2", "unanswerable"),
+    ]
+    assert [turn["role"] for turn in rows[0]["conversation"]] == [
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert (
+        "left out: a question that is CONVERSATIONAL: 1; no passages: 1"
+        in capsys.readouterr().out
+    )
 
 
 def test_rewrites_with_their_passages(tmp_path):
-    lines(tmp_path / "generation_tasks" / "reference.jsonl", task(1, "ANSWERABLE"), task(2, "ANSWERABLE"))
+    lines(
+        tmp_path / "generation_tasks" / "reference.jsonl",
+        task(1, "ANSWERABLE"),
+        task(2, "ANSWERABLE"),
+    )
     folder = tmp_path / "retrieval_tasks" / "clapnq"
     texts = {"c1<::>1": "|user|: Who wrote Faust?", "c1<::>2": "|user|: Who wrote it?"}
-    file = lines(folder / "clapnq_rewrite.jsonl", *({"_id": key, "text": text} for key, text in texts.items()))
+    file = lines(
+        folder / "clapnq_rewrite.jsonl",
+        *({"_id": key, "text": text} for key, text in texts.items()),
+    )
     (folder / "qrels").mkdir()
-    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nc1<::>1\td1\t1\nc1<::>1\td2\t0\n")
+    (folder / "qrels" / "dev.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nc1<::>1\td1\t1\nc1<::>1\td2\t0\n"
+    )
     first, second = made(tmp_path, f"mtrag_rewrite={file}")
-    assert (first["rewrite"], first["dataset"], first["relevant"]) == ("Who wrote Faust?", "mtrag clapnq", ["d1"])
+    assert (first["rewrite"], first["dataset"], first["relevant"]) == (
+        "Who wrote Faust?",
+        "mtrag clapnq",
+        ["d1"],
+    )
     assert (first["changed"], first["answers"]) == (True, ["Goethe."])
     assert (second["changed"], second["relevant"]) == (False, [])
 
 
 def test_faithfulness(tmp_path, capsys):
     sources = {"9": ("QA", ASKED), "8": ("Summary", "A text.")}
-    known = ({"source_id": key, "task_type": kind, "source_info": info} for key, (kind, info) in sources.items())
+    known = (
+        {"source_id": key, "task_type": kind, "source_info": info}
+        for key, (kind, info) in sources.items()
+    )
     lines(tmp_path / "source_info.jsonl", *known)
     other = {"split": "test", "labels": [], "response": "Goethe."}
     responses = [
@@ -116,30 +224,59 @@ def test_faithfulness(tmp_path, capsys):
         {**other, "id": "4", "source_id": "9", "quality": "good", "split": "train"},
     ]
     file = lines(tmp_path / "response.jsonl", *responses)
-    assert [row["id"] for row in made(tmp_path / "train", f"ragtruth={file}", part="train")] == ["ragtruth-4"]
+    assert [
+        row["id"] for row in made(tmp_path / "train", f"ragtruth={file}", part="train")
+    ] == ["ragtruth-4"]
     (row,) = made(tmp_path / "dev", f"ragtruth={file}")
     assert [one["text"] for one in row["documents"]] == ["Goethe did.", "In 1808."]
     found = [(one["begin"], one["end"], one["label"]) for one in row["sentences"]]
-    assert (row["id"], found) == ("ragtruth-1", [(0, 19, "faithful"), (20, 28, "unfaithful")])
-    assert "a response of quality truncated: 1; a response of Summary: 1" in capsys.readouterr().out
+    assert (row["id"], found) == (
+        "ragtruth-1",
+        [(0, 19, "faithful"), (20, 28, "unfaithful")],
+    )
+    assert (
+        "a response of quality truncated: 1; a response of Summary: 1"
+        in capsys.readouterr().out
+    )
 
-    answers = parse(f"answers={lines(tmp_path / 'nq.jsonl', RECORD | {'text': 'Goethe did. In 1700. Or did he?'})}")
-    judge = Ruled(lambda known, said: None if "?" in said else "Goethe" in said and "By Goethe." in known)
+    answers = parse(
+        f"answers={lines(tmp_path / 'nq.jsonl', RECORD | {'text': 'Goethe did. In 1700. Or did he?'})}"
+    )
+    judge = Ruled(
+        lambda known, said: (
+            None if "?" in said else "Goethe" in said and "By Goethe." in known
+        )
+    )
     write_rows([answers], tmp_path / "judged", "train", Labelling(judge=judge))
     (row,) = read(tmp_path / "judged" / "hallucination_train.jsonl")
-    assert [one["label"] for one in row["sentences"]] == ["faithful", "unfaithful", "NA"]
+    assert [one["label"] for one in row["sentences"]] == [
+        "faithful",
+        "unfaithful",
+        "NA",
+    ]
 
 
 def test_cited_answers(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"args": {}, "data": [ALCE_ANSWER]}))
-    contexts = [{"idx": 3, "language": "en", **CONTEXT}, {"idx": 4, "language": "zh", **CONTEXT}]
+    contexts = [
+        {"idx": 3, "language": "en", **CONTEXT},
+        {"idx": 4, "language": "zh", **CONTEXT},
+    ]
     (tmp_path / "LongBench-Cite.json").write_text(json.dumps(contexts))
-    predicted = [{"idx": idx, "dataset": "hotpotqa", "query": "Who?", "statements": STATEMENTS} for idx in (3, 4)]
+    predicted = [
+        {"idx": idx, "dataset": "hotpotqa", "query": "Who?", "statements": STATEMENTS}
+        for idx in (3, 4)
+    ]
     (tmp_path / "preds.json").write_text(json.dumps(predicted))
-    alce, long = made(tmp_path, f"alce={tmp_path}/run.json", f"longbench_cite={tmp_path}/preds.json")
+    alce, long = made(
+        tmp_path, f"alce={tmp_path}/run.json", f"longbench_cite={tmp_path}/preds.json"
+    )
 
     def cited(row: dict[str, Any]) -> list[tuple[str, str]]:
-        said, texts = row["conversation"][-1]["content"], {one["doc_id"]: one["text"] for one in row["documents"]}
+        said, texts = (
+            row["conversation"][-1]["content"],
+            {one["doc_id"]: one["text"] for one in row["documents"]},
+        )
         return [
             (
                 said[one["response_begin"] : one["response_end"]],
@@ -150,53 +287,166 @@ def test_cited_answers(tmp_path):
 
     long_one = "It is long."
     assert alce["conversation"][-1]["content"] == "Goethe did. It is long."
-    assert cited(alce) == [("Goethe did.", "By Goethe."), (long_one, "By Goethe."), (long_one, "A city.")]
-    assert (long["dataset"], cited(long)) == ("hotpotqa", [("Goethe did.", "By Goethe.")])
+    assert cited(alce) == [
+        ("Goethe did.", "By Goethe."),
+        (long_one, "By Goethe."),
+        (long_one, "A city."),
+    ]
+    assert (long["dataset"], cited(long)) == (
+        "hotpotqa",
+        [("Goethe did.", "By Goethe.")],
+    )
 
 
 def test_questions_of_certainty(tmp_path, capsys):
-    (tmp_path / "anatomy_test.csv").write_text('"Bones, how many?",105,206,300,"400, about",B\n')
+    (tmp_path / "anatomy_test.csv").write_text(
+        '"Bones, how many?",105,206,300,"400, about",B\n'
+    )
     hub = lines(tmp_path / "mmlu.jsonl", MMLU)
-    first, second = made(tmp_path, f"mmlu={hub}", f"mmlu={tmp_path / 'anatomy_test.csv'}")
-    assert (first["dataset"], first["options"], first["label"]) == ("abstract_algebra", ["1", "2", "3", "4"], "B")
-    assert (second["dataset"], second["options"][3], second["label"]) == ("anatomy", "400, about", "B")
+    first, second = made(
+        tmp_path, f"mmlu={hub}", f"mmlu={tmp_path / 'anatomy_test.csv'}"
+    )
+    assert (first["dataset"], first["options"], first["label"]) == (
+        "abstract_algebra",
+        ["1", "2", "3", "4"],
+        "B",
+    )
+    assert (second["dataset"], second["options"][3], second["label"]) == (
+        "anatomy",
+        "400, about",
+        "B",
+    )
 
-    records = [RECORD, RECORD | {"id": "q2", "error": "gone"}, RECORD | {"id": "q3", "scores": {"rouge_l": [0, 1]}}]
-    (row,) = made(tmp_path / "run", f"run={lines(tmp_path / 'nq_dev.jsonl', *records)}", part="train")
-    assert (row["id"], row["dataset"], row["answer"], row["score"]) == ("q1", "nq_dev", "Goethe", 2.5)
+    records = [
+        RECORD,
+        RECORD | {"id": "q2", "error": "gone"},
+        RECORD | {"id": "q3", "scores": {"rouge_l": [0, 1]}},
+    ]
+    (row,) = made(
+        tmp_path / "run",
+        f"run={lines(tmp_path / 'nq_dev.jsonl', *records)}",
+        part="train",
+    )
+    assert (row["id"], row["dataset"], row["answer"], row["score"]) == (
+        "q1",
+        "nq_dev",
+        "Goethe",
+        2.5,
+    )
     assert row["right"] is True
     assert [one["text"] for one in row["documents"]] == ["By Goethe."]
-    assert "an item without an answer: 1; an answer that `contains` does not score: 1" in capsys.readouterr().out
+    assert (
+        "an item without an answer: 1; an answer that `contains` does not score: 1"
+        in capsys.readouterr().out
+    )
 
 
 PIQA = {"goal": "Q", "sol1": "a", "sol2": "b", "label": 1}
 CHOICES = [
-    ({"question": "Q", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}, "Q", 2),
+    (
+        {
+            "question": "Q",
+            "choices": {"text": ["a", "b"], "label": ["1", "2"]},
+            "answerKey": "2",
+        },
+        "Q",
+        2,
+    ),
     (PIQA, "Q", 2),
-    ({"context": "C.", "question": "Q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "2"}, "C. Q", 3),
-    ({"question": "Q", "opa": "a", "opb": "b", "opc": "c", "opd": "d", "cop": 1}, "Q", 4),
+    (
+        {
+            "context": "C.",
+            "question": "Q",
+            "answerA": "a",
+            "answerB": "b",
+            "answerC": "c",
+            "label": "2",
+        },
+        "C. Q",
+        3,
+    ),
+    (
+        {"question": "Q", "opa": "a", "opb": "b", "opc": "c", "opd": "d", "cop": 1},
+        "Q",
+        4,
+    ),
     ({"startphrase": "Q", "ending1": "a", "ending2": "b", "labels": 1}, "Q", 2),
-    ({"inputs": "Q", "multiple_choice_targets": ["a", "b"], "multiple_choice_scores": [0, 1]}, "Q", 2),
-    ({"question_propmt": "Q", "candidate_answers": ["a", "b"], "correct_answer_idx": 1}, "Q", 2),
-    ({"dialogue": ["M: Hi."], "question": "Q", "choice": ["a", "b", "c"], "answer": "b"}, "M: Hi.\nQ", 3),
+    (
+        {
+            "inputs": "Q",
+            "multiple_choice_targets": ["a", "b"],
+            "multiple_choice_scores": [0, 1],
+        },
+        "Q",
+        2,
+    ),
+    (
+        {
+            "question_propmt": "Q",
+            "candidate_answers": ["a", "b"],
+            "correct_answer_idx": 1,
+        },
+        "Q",
+        2,
+    ),
+    (
+        {
+            "dialogue": ["M: Hi."],
+            "question": "Q",
+            "choice": ["a", "b", "c"],
+            "answer": "b",
+        },
+        "M: Hi.\nQ",
+        3,
+    ),
 ]
 
 
 def test_multiple_choice_of_the_hub(tmp_path, capsys):
-    file = lines(tmp_path / "set.jsonl", *(record for record, _, _ in CHOICES), PIQA | {"label": -1})
+    file = lines(
+        tmp_path / "set.jsonl",
+        *(record for record, _, _ in CHOICES),
+        PIQA | {"label": -1},
+    )
     rows = made(tmp_path, f"choices={file}", part="train")
-    found = [(row["dataset"], row["question"], len(row["options"]), row["label"]) for row in rows]
-    assert found == [("set", question, options, "B") for _, question, options in CHOICES]
+    found = [
+        (row["dataset"], row["question"], len(row["options"]), row["label"])
+        for row in rows
+    ]
+    assert found == [
+        ("set", question, options, "B") for _, question, options in CHOICES
+    ]
     assert "a question without one right option: 1" in capsys.readouterr().out
 
 
 def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys):
-    tasks = [task(number, label) for number, label in enumerate(("ANSWERABLE", "UNANSWERABLE", "ANSWERABLE"))]
+    tasks = [
+        task(number, label)
+        for number, label in enumerate(("ANSWERABLE", "UNANSWERABLE", "ANSWERABLE"))
+    ]
     tokens = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
     file = lines(tmp_path / "reference+RAG.jsonl", *tasks)
-    with ChatServer(lambda body: said("answerable", tokens if body.get("logprobs") else None)) as server:
-        assert main(["eval", "rows", f"mtrag={file}", "-o", str(tmp_path), "--check", f"m@{server.url}/v1"]) == 0
-    assert [row["id"] for row in read(tmp_path / "answerability_dev.jsonl")] == ["c1<::>0", "c1<::>2"]
+    with ChatServer(
+        lambda body: said("answerable", tokens if body.get("logprobs") else None)
+    ) as server:
+        assert (
+            main(
+                [
+                    "eval",
+                    "rows",
+                    f"mtrag={file}",
+                    "-o",
+                    str(tmp_path),
+                    "--check",
+                    f"m@{server.url}/v1",
+                ]
+            )
+            == 0
+        )
+    assert [row["id"] for row in read(tmp_path / "answerability_dev.jsonl")] == [
+        "c1<::>0",
+        "c1<::>2",
+    ]
     assert "left out, as m does not give their label: 1 rows" in capsys.readouterr().out
 
 
@@ -204,13 +454,25 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
     ("given", "record", "said"),
     [
         ("squad", HUB, "unknown format 'squad'; known: squad2, mtrag"),
-        ("mtrag", task(1, "ANSWERABLE", input=[{"speaker": "ghost", "text": "Boo"}]), "unknown speaker 'ghost'"),
-        ("mtrag", task(1, "CONVERSATIONAL"), "no row for mtrag; a question that is CONVERSATIONAL: 1"),
+        (
+            "mtrag",
+            task(1, "ANSWERABLE", input=[{"speaker": "ghost", "text": "Boo"}]),
+            "unknown speaker 'ghost'",
+        ),
+        (
+            "mtrag",
+            task(1, "CONVERSATIONAL"),
+            "no row for mtrag; a question that is CONVERSATIONAL: 1",
+        ),
         ("ragtruth", RESPONSE, "source_info.jsonl"),
         ("mmlu", MMLU | {"answer": 9}, "label 'J' names none of the 4 options"),
         ("run", RECORD | {"trace": None}, "run with --traces"),
         ("choices", {"question": "Q"}, "no multiple choice in a row with 'question'"),
-        ("answers", RECORD, "answers of a run have no labels; give a judge with --judge"),
+        (
+            "answers",
+            RECORD,
+            "answers of a run have no labels; give a judge with --judge",
+        ),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, given, record, said):

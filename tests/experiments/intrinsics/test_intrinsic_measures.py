@@ -35,12 +35,24 @@ from selfrag.experiments.intrinsics.measures import (
     evaluate_citations,
     evaluate_hallucination,
 )
-from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
+from selfrag.experiments.intrinsics.subjects import (
+    ALONE,
+    Beside,
+    FewShot,
+    Subject,
+    worked,
+)
 from selfrag.intrinsics.flows.progress import taken
 from selfrag.judges.wire import Completion, Executor, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.certainty import ChoiceAnswer, parse_question
-from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
+from selfrag.training.intrinsics.job import (
+    ADAPTERS,
+    AdapterJob,
+    RowSelection,
+    run,
+    teachable,
+)
 from selfrag.training.intrinsics.rows import gold_of, parser, without_evidence
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Reach
@@ -61,7 +73,10 @@ class Says(Executor):
 
 def first(request: ModelRequest) -> Completion:
     """Always the first surface; nothing that can be read."""
-    scores = ([math.log(0.9 if at == 0 else 0.01) for at in range(len(slot.surfaces))] for slot in request.slots)
+    scores = (
+        [math.log(0.9 if at == 0 else 0.01) for at in range(len(slot.surfaces))]
+        for slot in request.slots
+    )
     return Completion("no JSON at all", "stop", scores=tuple(map(tuple, scores)))
 
 
@@ -70,15 +85,24 @@ def oracle(intrinsic, rows) -> Says:
     codec, known = teachable(intrinsic), {}
     for row in rows:
         request = codec.encode(row.state)
-        known[row.state.messages, row.state.passages] = codec.teach(request, gold_of(row, request))
+        known[row.state.messages, row.state.passages] = codec.teach(
+            request, gold_of(row, request)
+        )
 
     def reply(request: ModelRequest) -> Completion:
         targets, scores = known[request.state.messages, request.state.passages], []
         for slot in request.slots:
-            wanted = {target.text for target in targets if target.prefill == slot.prefill}
-            shares = [0.9 / len(wanted) if one in wanted else 0.1 / len(slot.surfaces) for one in slot.surfaces]
+            wanted = {
+                target.text for target in targets if target.prefill == slot.prefill
+            }
+            shares = [
+                0.9 / len(wanted) if one in wanted else 0.1 / len(slot.surfaces)
+                for one in slot.surfaces
+            ]
             scores.append(tuple(map(math.log, shares)))
-        return Completion("" if request.slots else targets[0].text, "stop", scores=tuple(scores))
+        return Completion(
+            "" if request.slots else targets[0].text, "stop", scores=tuple(scores)
+        )
 
     return Says(reply)
 
@@ -103,8 +127,14 @@ def value(figures, *path):
 
 
 def test_answerability_of_a_perfect_and_of_a_blind_model():
-    found = evaluate_answerability(rows("answerability"), subjects("answerability"), [], 0).figures
-    assert value(found, "adapter", "all rows", "weighted_f1") == value(found, "adapter", "all rows", "auc") == 1.0
+    found = evaluate_answerability(
+        rows("answerability"), subjects("answerability"), [], 0
+    ).figures
+    assert (
+        value(found, "adapter", "all rows", "weighted_f1")
+        == value(found, "adapter", "all rows", "auc")
+        == 1.0
+    )
     # The first label is answerable: recall 1, precision one half; the majority baseline is the same.
     for system in ("untrained", "majority"):
         classes = found[system]["all rows"]["classes"]
@@ -120,49 +150,97 @@ def test_flagged_responses_and_labels_of_sentences():
     found = section.figures
     # All six responses hold an unfaithful sentence, and the first label is faithful.
     assert value(found, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
-    assert value(found, "untrained", "responses", "classes", "hallucinated", "recall") == 0.0
-    assert [value(found, system, "sentences", "accuracy") for system in ("adapter", "untrained")] == [1.0, 0.5]
+    assert (
+        value(found, "untrained", "responses", "classes", "hallucinated", "recall")
+        == 0.0
+    )
+    assert [
+        value(found, system, "sentences", "accuracy")
+        for system in ("adapter", "untrained")
+    ] == [1.0, 0.5]
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
-    assert section.tables[-1].rows[-1] == ("Granite 3.2-8b LoRA", "67.6", "77.4", "72.2")
+    assert section.tables[-1].rows[-1] == (
+        "Granite 3.2-8b LoRA",
+        "67.6",
+        "77.4",
+        "72.2",
+    )
     record = MAKERS[name][1](0)
-    for sentence, score in zip(record["sentences"], (0.95, 0.04), strict=True):  # steps of a tenth count as grades
+    for sentence, score in zip(
+        record["sentences"], (0.95, 0.04), strict=True
+    ):  # steps of a tenth count as grades
         sentence.pop("label")
         sentence["score"] = score
     graded = [parser(name)(record)]
-    found = evaluate_hallucination(graded, [Subject("adapter", oracle(name, graded), {name: "x"})], graded, 0).figures
+    found = evaluate_hallucination(
+        graded, [Subject("adapter", oracle(name, graded), {name: "x"})], graded, 0
+    ).figures
     assert value(found, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
     assert value(found, "adapter", "sentences", "accuracy") == 1.0
 
 
 def test_citations_by_sentence_by_passage_and_by_entailment():
     name = "citation_generation"
-    deaf = Subject("deaf", Says(lambda request: Completion(scores=tuple(None for _ in request.slots))))
-    entails = Beside(lambda pairs: ["Goethe" in claim for _, claim in pairs])  # the passage says who, nothing else
-    found = evaluate_citations(rows(name), [*subjects(name), deaf], [], 0, entails).figures
+    deaf = Subject(
+        "deaf",
+        Says(lambda request: Completion(scores=tuple(None for _ in request.slots))),
+    )
+    entails = Beside(
+        lambda pairs: ["Goethe" in claim for _, claim in pairs]
+    )  # the passage says who, nothing else
+    found = evaluate_citations(
+        rows(name), [*subjects(name), deaf], [], 0, entails
+    ).figures
     for level in ("sentence", "passage"):
         assert value(found, "adapter", level, "f1") == 1.0
     # The first surface is `none`: no citation at all.
     assert value(found, "untrained", "sentence", "recall") == 0.0
     # First sentence for both response sentences: the passage is right once of two, the sentence never.
-    by_first = [value(found, "first sentence", "passage", figure) for figure in ("recall", "precision")]
-    assert [*by_first, value(found, "first sentence", "sentence", "recall")] == [1.0, 0.5, 0.0]
+    by_first = [
+        value(found, "first sentence", "passage", figure)
+        for figure in ("recall", "precision")
+    ]
+    assert [*by_first, value(found, "first sentence", "sentence", "recall")] == [
+        1.0,
+        0.5,
+        0.0,
+    ]
     # "It was Goethe, says source 0." shares "it", "goethe" with "Goethe wrote it in 1808."
     assert value(found, "most words in common", "sentence", "recall") == 1.0
     # After the evidence was cut out: the first never cites anything, the deaf one's undefined is not nothing.
-    nothing = {system: value(found, system, "nothing") for system in ("adapter", "untrained", "first sentence", "deaf")}
-    assert nothing == {"adapter": 1.0, "untrained": 1.0, "first sentence": 0.0, "deaf": 0.0}
+    nothing = {
+        system: value(found, system, "nothing")
+        for system in ("adapter", "untrained", "first sentence", "deaf")
+    }
+    assert nothing == {
+        "adapter": 1.0,
+        "untrained": 1.0,
+        "first sentence": 0.0,
+        "deaf": 0.0,
+    }
     for system in ("the rows themselves", "adapter"):
         figures = found[system]["entailment"]["all rows"]
-        assert (figures["recall"]["value"], figures["precision"]["value"]) == (0.5, 1.0)  # one sentence of two
+        assert (figures["recall"]["value"], figures["precision"]["value"]) == (
+            0.5,
+            1.0,
+        )  # one sentence of two
         assert figures["f1"] == pytest.approx(2 / 3)
     assert value(found, "first sentence", "entailment", "all rows", "precision") == 0.5
-    assert value(found, "untrained", "entailment", "all rows", "recall") == 0.0  # it cites nothing
+    assert (
+        value(found, "untrained", "entailment", "all rows", "recall") == 0.0
+    )  # it cites nothing
 
 
 def test_snippets_of_neighbouring_sentences_are_graded_as_one():
     record = MAKERS["citation_generation"][1](0)
     text = record["documents"][0]["text"]
-    whole = {"response_begin": 0, "response_end": 5, "doc_id": "d1", "doc_begin": 0, "doc_end": len(text)}
+    whole = {
+        "response_begin": 0,
+        "response_end": 5,
+        "doc_id": "d1",
+        "doc_begin": 0,
+        "doc_end": len(text),
+    }
     row = parser("citation_generation")(record | {"citations": [whole]})
 
     def cites(questions, responses):
@@ -170,7 +248,9 @@ def test_snippets_of_neighbouring_sentences_are_graded_as_one():
         snippets = responses[0][0].passages
         return [Cites(1.0, 0.5) if snippets and len(snippets[0]) == len(text) else None]
 
-    found = evaluate_citations([row], [], [], 0, Beside(grader=SimpleNamespace(cites=cites))).figures
+    found = evaluate_citations(
+        [row], [], [], 0, Beside(grader=SimpleNamespace(cites=cites))
+    ).figures
     figures = found["the rows themselves"]["grades"]["all rows"]
     assert (figures["recall"]["value"], figures["f1"]) == (1.0, pytest.approx(2 / 3))
     assert found["first sentence"]["grades"]["all rows"]["f1"] is None
@@ -187,7 +267,9 @@ def own_answers(count, right):
 def test_certainty_of_own_answers():
     answers = list(own_answers(40, lambda number, _: number % 4 != 0))
     found = evaluate_certainty(answers, [UNTRAINED], 0.75, 0).figures
-    assert value(found, "always the training accuracy", "after", "ece") == pytest.approx(0.0)
+    assert value(
+        found, "always the training accuracy", "after", "ece"
+    ) == pytest.approx(0.0)
     assert value(found, "always the training accuracy", "after", "auc") == 0.5
     # The first decile, 5%, where 75% are right; the expectation is a little more.
     assert value(found, "untrained", "after", "ece_decile") == pytest.approx(0.7)
@@ -195,10 +277,16 @@ def test_certainty_of_own_answers():
 
     # `x` is right always, `y` never; the first surface is 5%, and the letter A, which is right.
     answers = list(own_answers(8, lambda _, question: question.dataset == "x"))
-    section = evaluate_certainty(answers, [Subject("adapter", Says(first), {"uncertainty": "u"})], 0.5, 0)
+    section = evaluate_certainty(
+        answers, [Subject("adapter", Says(first), {"uncertainty": "u"})], 0.5, 0
+    )
     by_set = section.figures["adapter"]["after"]["ece_by_data_set"]
     assert by_set == {"x": pytest.approx(0.95), "y": pytest.approx(0.05)}
-    (table,) = [one for one in section.tables if one.title.startswith("Calibration by data set, after")]
+    (table,) = [
+        one
+        for one in section.tables
+        if one.title.startswith("Calibration by data set, after")
+    ]
     assert ("adapter", "0.500", "0.950", "x") in table.rows
     for system in ("without an adapter", "with adapter"):
         assert value(section.figures, system, "accuracy", "data sets") == 1.0
@@ -206,11 +294,22 @@ def test_certainty_of_own_answers():
 
 def test_the_options_are_shown_when_the_model_answers_and_when_it_is_asked():
     """Section 3.2: accuracy, own answer and certainty are of one question."""
-    row = {"id": "q", "dataset": "x", "question": "Which is right?", "options": ["One", "Both"], "label": "B"}
+    row = {
+        "id": "q",
+        "dataset": "x",
+        "question": "Which is right?",
+        "options": ["One", "Both"],
+        "label": "B",
+    }
     question = parse_question(row)
-    shown = "Which is right?\nA. One\nB. Both\nReply with the letter of the right answer."
+    shown = (
+        "Which is right?\nA. One\nB. Both\nReply with the letter of the right answer."
+    )
     answered = ChoiceAnswer("q", question, (-3.0, -0.1))
-    assert [turn.content for turn in answered.state(after=True).messages] == [shown, "B"]
+    assert [turn.content for turn in answered.state(after=True).messages] == [
+        shown,
+        "B",
+    ]
     assert [turn.content for turn in answered.state(after=False).messages] == [shown]
     assert _lettered(question).prompt.messages[0].content == shown
 
@@ -233,30 +332,54 @@ COLLECTION = QueryCollection(
 
 def test_follow_ups_are_made_from_questions_that_name_their_passage():
     found = turns(COLLECTION)
-    assert [(one.id, one.standalone) for one in found] == [("a/follow-up", False), ("b/follow-up", False), ("b", True)]
+    assert [(one.id, one.standalone) for one in found] == [
+        ("a/follow-up", False),
+        ("b/follow-up", False),
+        ("b", True),
+    ]
     first, second, third = found
-    assert [one.content for one in first.state.messages] == ["Tell me about Faust.", "Where did Goethe write it?"]
+    assert [one.content for one in first.state.messages] == [
+        "Tell me about Faust.",
+        "Where did Goethe write it?",
+    ]
     assert first.gold == "Where did Goethe write the Faust?"
     assert (second.state.query, second.relevant) == ("Which river is its?", {"p2"})
-    assert [one.content for one in third.state.messages] == ["Tell me about Faust.", "Which river is Berlin's?"]
+    assert [one.content for one in third.state.messages] == [
+        "Tell me about Faust.",
+        "Which river is Berlin's?",
+    ]
     assert sample(found, 2) == [first, third]
 
 
 def test_rewrites_against_people_and_by_what_they_find():
     name, followups = "query_rewrite", turns(COLLECTION)
-    known, gold = oracle(name, rows(name)), {one.state.messages: one.gold for one in followups}
+    known, gold = (
+        oracle(name, rows(name)),
+        {one.state.messages: one.gold for one in followups},
+    )
 
     def reply(request: ModelRequest) -> Completion:
         if request.state.messages not in gold:
             return known.reply(request)
-        return Completion(json.dumps({"rewritten_question": gold[request.state.messages]}), "stop")
+        return Completion(
+            json.dumps({"rewritten_question": gold[request.state.messages]}), "stop"
+        )
 
     search = PassageSearch(list(COLLECTION.passages.values()))
     found = evaluate_rewrite(
-        rows(name), followups, search, [Subject("adapter", Says(reply), {name: "x"}), UNTRAINED], 0
+        rows(name),
+        followups,
+        search,
+        [Subject("adapter", Says(reply), {name: "x"}), UNTRAINED],
+        0,
     ).figures
-    assert [value(found, system, "exact_match") for system in ("adapter", "no rewrite")] == [1.0, 0.0]
-    assert (value(found, "untrained", "rewritten"), found["untrained"]["undefined"]) == (0.0, 6)
+    assert [
+        value(found, system, "exact_match") for system in ("adapter", "no rewrite")
+    ] == [1.0, 0.0]
+    assert (
+        value(found, "untrained", "rewritten"),
+        found["untrained"]["undefined"],
+    ) == (0.0, 6)
     for system in ("adapter", "gold rewrite", "adapter after the question"):
         assert value(found, system, "retrieval", "full", "recall@5") == 1.0
     assert value(found["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
@@ -267,7 +390,9 @@ def test_a_bad_collection_is_named(tmp_path):
     with pytest.raises(UserError, match=r"no corpus\.jsonl"):
         read_collection(tmp_path, "dev")
     (tmp_path / "corpus.jsonl").write_text('{"id": "p", "text": "t"}\n')
-    (tmp_path / "queries.jsonl").write_text('{"id": "q", "text": "t", "split": "dev"}\n')
+    (tmp_path / "queries.jsonl").write_text(
+        '{"id": "q", "text": "t", "split": "dev"}\n'
+    )
     (tmp_path / "qrels.tsv").write_text("head\nq\tp\n")
     with pytest.raises(UserError, match=r"qrels\.tsv:2"):
         read_collection(tmp_path, "dev")
@@ -279,26 +404,49 @@ def test_examples_stand_before_the_request_and_nothing_else_changes():
     assert [one.role for one in shots] == ["user", "assistant"] * 2
     assert {one.content for one in shots[1::2]} == {"answerable", "unanswerable"}
     seen, plain = [], codec.encode(known[0].state)
-    FewShot(Says(lambda request: seen.append(request) or first(request)), shots).run([plain])
-    assert seen == [replace(plain, prompt=replace(plain.prompt, messages=(*shots, *plain.prompt.messages)))]
+    FewShot(Says(lambda request: seen.append(request) or first(request)), shots).run(
+        [plain]
+    )
+    assert seen == [
+        replace(
+            plain,
+            prompt=replace(plain.prompt, messages=(*shots, *plain.prompt.messages)),
+        )
+    ]
 
 
 def test_what_becomes_of_a_flow():
-    turn = JudgedTurn("q", JudgeInput((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
+    turn = JudgedTurn(
+        "q",
+        JudgeInput((Message("user", "Q?"),)),
+        "Q?",
+        frozenset({"p"}),
+        standalone=True,
+    )
 
     def none(name, states):
         assert (name, states) == ("hallucination_detection", [])
         return []
 
-    silent = [DecodingError("nothing"), taken("Q?", "I don't know the answer", ())]  # the first has not abstained
-    assert _outcomes([turn] * 2, silent, SimpleNamespace(ask=none), ALONE) == [None, FlowOutcome(False, False)]
+    silent = [
+        DecodingError("nothing"),
+        taken("Q?", "I don't know the answer", ()),
+    ]  # the first has not abstained
+    assert _outcomes([turn] * 2, silent, SimpleNamespace(ask=none), ALONE) == [
+        None,
+        FlowOutcome(False, False),
+    ]
 
     def entails(pairs):
         assert {premise for premise, _ in pairs} == {"Title: Faust\nGoethe."}
         return ["Goethe" in claim for _, claim in pairs]
 
-    answer = taken("Q?", "Goethe wrote it. It is long.", (Passage("p", "Goethe.", "Faust"),))
-    grader = SimpleNamespace(abstained=lambda states: [True, None])  # where it does not say, the words decide
+    answer = taken(
+        "Q?", "Goethe wrote it. It is long.", (Passage("p", "Goethe.", "Faust"),)
+    )
+    grader = SimpleNamespace(
+        abstained=lambda states: [True, None]
+    )  # where it does not say, the words decide
     graded = _outcomes([turn] * 2, [answer] * 2, None, Beside(entails, grader))
     assert graded == [FlowOutcome(True, False), FlowOutcome(True, True, 0.5)]
 
@@ -307,18 +455,39 @@ def test_what_becomes_of_a_flow():
 def command(tmp_path_factory):
     """The beginning of a command line: a tiny chat model, and rows of all five intrinsics."""
     folder = tmp_path_factory.mktemp("measured")
-    model, data = save_chat_llama(folder / "tiny-chat"), write_data(folder / "intrinsics", count=12)
-    return ["eval", "intrinsics", "--model", str(model), "--data", str(data), "--engine", "transformers"]
+    model, data = (
+        save_chat_llama(folder / "tiny-chat"),
+        write_data(folder / "intrinsics", count=12),
+    )
+    return [
+        "eval",
+        "intrinsics",
+        "--model",
+        str(model),
+        "--data",
+        str(data),
+        "--engine",
+        "transformers",
+    ]
 
 
 @pytest.fixture(scope="module")
 def adapters(command, tmp_path_factory):
     out = tmp_path_factory.mktemp("adapters")
-    small = {"lora": Lora(8, 8), "reach": Reach(token_rows=False), "max_steps": 1, "max_length": 2000}
+    small = {
+        "lora": Lora(8, 8),
+        "reach": Reach(token_rows=False),
+        "max_steps": 1,
+        "max_length": 2000,
+    }
     model, data = (type(out)(command[at]) for at in (3, 5))
     for name in ("answerability", "uncertainty"):
         config = replace(read_recipe("demo", ADAPTERS, name).config, **small)
-        run(AdapterJob(name, data, model, out / name, config, RowSelection(held_out=0.2)))
+        run(
+            AdapterJob(
+                name, data, model, out / name, config, RowSelection(held_out=0.2)
+            )
+        )
     return out
 
 
@@ -328,19 +497,39 @@ def written(out, file="figures") -> Any:
 
 @pytest.mark.engine
 def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys):
-    more = ["--adapters", str(adapters), "--limit", "3", "--shots", "1", "--out", str(tmp_path)]
+    more = [
+        "--adapters",
+        str(adapters),
+        "--limit",
+        "3",
+        "--shots",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert main([*command, *more]) == 0
     printed = capsys.readouterr().out
     for title in (
-        *("Rewrites against people's (3", "Certainty, after the answer (3", "Hallucinated responses"),
-        *("Answerability, all rows (3)", "Citations against annotated ones (3", "Published: Table 8"),
+        *(
+            "Rewrites against people's (3",
+            "Certainty, after the answer (3",
+            "Hallucinated responses",
+        ),
+        *(
+            "Answerability, all rows (3)",
+            "Citations against annotated ones (3",
+            "Published: Table 8",
+        ),
         "Published: tables 2 to 4, MT-RAG, standalone",
     ):
         assert title in printed
     figures, manifest = written(tmp_path)["figures"], written(tmp_path)["manifest"]
     common = {"untrained", "prompted", "overlap", "bm25"}
     assert set(figures["answerability"]) == common | {"majority", "adapter"}
-    assert set(figures["citation_generation"]) == common | {"first sentence", "most words in common"}
+    assert set(figures["citation_generation"]) == common | {
+        "first sentence",
+        "most words in common",
+    }
     assert "always the training accuracy" in figures["uncertainty"]
     assert set(manifest["adapters"]) == {"answerability", "uncertainty"}
     assert len(written(tmp_path, "items")["answerability"]) == 3
@@ -351,14 +540,28 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
 @pytest.mark.engine
 def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, capsys):
     command = [*command, "--limit", "4", "--only", "answerability"]
-    with ChatServer(lambda body: said("answerable", TOKENS if body.get("logprobs") else None)) as server:
-        words = ["--by", "overlap", "--out", str(tmp_path), "--rival", f"mixtral@{server.url}/v1"]
+    with ChatServer(
+        lambda body: said("answerable", TOKENS if body.get("logprobs") else None)
+    ) as server:
+        words = [
+            "--by",
+            "overlap",
+            "--out",
+            str(tmp_path),
+            "--rival",
+            f"mixtral@{server.url}/v1",
+        ]
         assert main([*command, *words]) == 0
         assert {body["model"] for body in server.bodies} == {"mixtral"}
-    assert "answerability: overlap: row 4 of 4" in capsys.readouterr().err  # not a terminal
+    assert (
+        "answerability: overlap: row 4 of 4" in capsys.readouterr().err
+    )  # not a terminal
     figures = written(tmp_path)["figures"]["answerability"]
     assert set(figures) == {"majority", "overlap", "rival mixtral"}
-    assert value(figures, "rival mixtral", "all rows", "classes", "answerable", "recall") == 1.0
+    assert (
+        value(figures, "rival mixtral", "all rows", "classes", "answerable", "recall")
+        == 1.0
+    )
     assert main([*command, "--by", "tokens"]) == 2
     assert "the model has no reflection tokens" in capsys.readouterr().err
 
@@ -366,8 +569,9 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
     (tmp_path / "answerability" / "intrinsic.json").unlink()
     command += ["--adapters", str(tmp_path), "--by", "adapter"]
     assert main(command) == 2
-    assert "has no intrinsic.json that says which prompts it was trained with; name its dialect: chat" in (
-        capsys.readouterr().err
+    assert (
+        "has no intrinsic.json that says which prompts it was trained with; name its dialect: chat"
+        in (capsys.readouterr().err)
     )
     assert main([*command, "--dialect", "chat", "--out", str(tmp_path / "out")]) == 0
     assert written(tmp_path / "out")["manifest"]["settings"]["dialect"] == "chat"
@@ -378,9 +582,17 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     files = dict.fromkeys(("corpus.jsonl", "queries.jsonl"), "") | {"qrels.tsv": "h\n"}
-    for at, one in enumerate(["Weimar", "Berlin", "Faust", "Hamburg", "Leipzig", "Jena"]):
-        files["corpus.jsonl"] += json.dumps({"id": f"p{at}", "title": one, "text": f"{one} is a thing."}) + "\n"
-        files["queries.jsonl"] += json.dumps({"id": f"q{at}", "text": f"What is {one}?", "split": "dev"}) + "\n"
+    for at, one in enumerate(
+        ["Weimar", "Berlin", "Faust", "Hamburg", "Leipzig", "Jena"]
+    ):
+        files["corpus.jsonl"] += (
+            json.dumps({"id": f"p{at}", "title": one, "text": f"{one} is a thing."})
+            + "\n"
+        )
+        files["queries.jsonl"] += (
+            json.dumps({"id": f"q{at}", "text": f"What is {one}?", "split": "dev"})
+            + "\n"
+        )
         files["qrels.tsv"] += f"q{at}\tp{at}\t1\n"
     for name, text in files.items():
         (corpus / name).write_text(text)
@@ -393,15 +605,40 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     assert [one["error"] for one in items] == [None] * 8
     figures = written(tmp_path / "out")["figures"]["flows"]
     assert figures["none"]["jafs_gain"]["value"] == 0
-    assert figures["none"]["tokens"] < figures["qr"]["tokens"] < figures["qr+ad"]["tokens"]
+    assert (
+        figures["none"]["tokens"] < figures["qr"]["tokens"] < figures["qr+ad"]["tokens"]
+    )
     tokens = [("unknown", {"unknown": -0.1, "answer": -2.5})]
-    with ChatServer(lambda body: said("unknown", tokens if body.get("logprobs") else None)) as server:
-        assert main([*flows, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]) == 0
-    assert not any(one["answered"] for one in written(tmp_path / "graded", "items")["flows"])
+    with ChatServer(
+        lambda body: said("unknown", tokens if body.get("logprobs") else None)
+    ) as server:
+        assert (
+            main(
+                [
+                    *flows,
+                    "--grader",
+                    f"m@{server.url}/v1",
+                    "--out",
+                    str(tmp_path / "graded"),
+                ]
+            )
+            == 0
+        )
+    assert not any(
+        one["answered"] for one in written(tmp_path / "graded", "items")["flows"]
+    )
     assert "decided by a grader" in capsys.readouterr().out
     rewriting = ["--only", "query_rewrite", "--by", "prompt", "--answers", "2", "--out"]
     assert main([*command, *rewriting, str(tmp_path / "answers")]) == 0
     assert "Answers after rewrites, full (2)" in capsys.readouterr().out
     found = written(tmp_path / "answers", "items")["query_rewrite"]
-    asking = [f"{system}{more}" for system in ("untrained", "prompted") for more in ("", " after the question")]
-    assert {one["searched by"] for one in found if "searched by" in one} == {*asking, "no rewrite", "gold rewrite"}
+    asking = [
+        f"{system}{more}"
+        for system in ("untrained", "prompted")
+        for more in ("", " after the question")
+    ]
+    assert {one["searched by"] for one in found if "searched by" in one} == {
+        *asking,
+        "no rewrite",
+        "gold rewrite",
+    }

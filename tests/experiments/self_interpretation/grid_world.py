@@ -10,11 +10,26 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
 from selfrag.experiments.self_interpretation.grid import Questions, choose
-from selfrag.experiments.self_interpretation.run import Generator, PromptWriter, run_grid
+from selfrag.experiments.self_interpretation.run import (
+    Generator,
+    PromptWriter,
+    run_grid,
+)
 from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.requests import Failed
 
-RIVERS = ("Aare", "Brenta", "Cher", "Drau", "Elbe", "Fulda", "Garonne", "Havel", "Inn", "Jizera")
+RIVERS = (
+    "Aare",
+    "Brenta",
+    "Cher",
+    "Drau",
+    "Elbe",
+    "Fulda",
+    "Garonne",
+    "Havel",
+    "Inn",
+    "Jizera",
+)
 
 
 def item(number: int, passages: int = 5) -> Item:
@@ -26,25 +41,36 @@ def item(number: int, passages: int = 5) -> Item:
     sets = tuple((name, f"{name} River") for name in RIVERS[:2])
     gold = frozenset(passage.id for passage in shown[:2])
     question = f"{'Which' if number % 2 else 'What'} rivers are in land {number}?"
-    return Item(f"q{number}", question, None, shown, gold=gold, answer_sets=sets, query=question)
+    return Item(
+        f"q{number}", question, None, shown, gold=gold, answer_sets=sets, query=question
+    )
 
 
 def questions(count: int = 6, passages: int = 5, **showing: Any) -> Questions:
     """`count` questions to ask, two more as demonstrations."""
     items = [item(number, passages) for number in range(count + 2)]
     kinds = {one.id: one.query.split()[0] for one in items}
-    return Questions(Path("rivers.jsonl"), {"top": 3}, *choose(items, limit=None), kinds, **showing)
+    return Questions(
+        Path("rivers.jsonl"), {"top": 3}, *choose(items, limit=None), kinds, **showing
+    )
 
 
 def prompt_of(request: ModelRequest) -> str:
     """The prompt as text."""
-    return request.prompt.messages[0].content if hasattr(request.prompt, "messages") else request.prompt.text
+    return (
+        request.prompt.messages[0].content
+        if hasattr(request.prompt, "messages")
+        else request.prompt.text
+    )
 
 
 def shown(prompt: str) -> list[tuple[str, str]]:
     """Context ids and texts of the actual question."""
     lines = prompt.rpartition("CONTEXTS:\n")[2].splitlines()
-    ids, texts = ([line[len(label) :] for line in lines if line.startswith(label)] for label in LABELS)
+    ids, texts = (
+        [line[len(label) :] for line in lines if line.startswith(label)]
+        for label in LABELS
+    )
     return list(zip(ids, texts, strict=True))
 
 
@@ -57,7 +83,11 @@ def first_context(prompt: str) -> str:
     said = f"{text.split()[0]} [{name}]."
     if "Why do you think" in prompt:
         return f"{said} I think so because context {name} says it."
-    return f"{said} I would have given the same answer." if "if the order" in prompt else said
+    return (
+        f"{said} I would have given the same answer."
+        if "if the order" in prompt
+        else said
+    )
 
 
 @dataclass
@@ -72,7 +102,11 @@ class Hand:
         for request in requests:
             self.prompts.append(prompt_of(request))
             said = self.say(self.prompts[-1])
-            found.append(said if isinstance(said, Failed) else Completion(said, "stop", prompt_tokens=9))
+            found.append(
+                said
+                if isinstance(said, Failed)
+                else Completion(said, "stop", prompt_tokens=9)
+            )
         return found
 
 
@@ -85,12 +119,27 @@ class ByHand(Generator):
 
     def identity(self) -> dict[str, Any]:
         template = asdict(self.template)
-        return {"model": "hand", "engine": "hand", "layout": "chat", "max_tokens": 50, "template": template}
+        return {
+            "model": "hand",
+            "engine": "hand",
+            "layout": "chat",
+            "max_tokens": 50,
+            "template": template,
+        }
 
     def load(self) -> PromptWriter:
         return PromptWriter(self.hand)
 
 
-def start(folder: Path, asked: Questions, cells: Sequence[Any], hand: Hand, batch: int = 64, **options: Any) -> Any:
+def start(
+    folder: Path,
+    asked: Questions,
+    cells: Sequence[Any],
+    hand: Hand,
+    batch: int = 64,
+    **options: Any,
+) -> Any:
     """Run cells, or continue them."""
-    return run_grid(ByHand("first-context", hand=hand, batch=batch), asked, cells, folder, **options)
+    return run_grid(
+        ByHand("first-context", hand=hand, batch=batch), asked, cells, folder, **options
+    )

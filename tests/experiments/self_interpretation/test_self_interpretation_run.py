@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from grid_world import ByHand, Hand, first_context, item, prompt_of, questions, shown, start
+from grid_world import (
+    ByHand,
+    Hand,
+    first_context,
+    item,
+    prompt_of,
+    questions,
+    shown,
+    start,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_model import random_model
@@ -21,7 +30,13 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
-from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, GridCell, Trial, grid
+from selfrag.experiments.self_interpretation.grid import (
+    BASIC,
+    DIRECT,
+    GridCell,
+    Trial,
+    grid,
+)
 from selfrag.experiments.self_interpretation.replies import citations
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
 from selfrag.experiments.self_interpretation.run import (
@@ -36,7 +51,10 @@ from selfrag.reflection.requests import Failed
 
 RANKED, DIRECTLY = GridCell(3, "ranked", 0, "basic"), GridCell(3, "ranked", 0, "direct")
 CELLS = grid(
-    cutoffs=(3, 5), orders=("ranked", "top-last"), examples=(0, 1), prompts=("basic", "direct", "counterfactual")
+    cutoffs=(3, 5),
+    orders=("ranked", "top-last"),
+    examples=(0, 1),
+    prompts=("basic", "direct", "counterfactual"),
 )
 
 
@@ -63,9 +81,15 @@ def test_a_run_by_hand(tmp_path: Path):
         assert figures.mean([cell], "citation_precision").value == 1.0
         assert figures.mean([cell], "citation_recall").value == 0.5
         assert figures.mean([cell], "citation_f").value == pytest.approx(2 / 3)
-    row = [one for one in rows_of(tmp_path, "Prompts against basic") if one["prompt"] == "direct"][-1]
+    row = [
+        one
+        for one in rows_of(tmp_path, "Prompts against basic")
+        if one["prompt"] == "direct"
+    ][-1]
     assert row["examples"] == "all"
-    assert value(row["answer recall"]) == value(row["answer recall, answer alone"]) == 0.0
+    assert (
+        value(row["answer recall"]) == value(row["answer recall, answer alone"]) == 0.0
+    )
     one = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
     assert one["answer"].startswith("Aare [")
     assert one["cited"] == one["read"][:1]
@@ -77,19 +101,35 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: P
     victim = asked.items[2]
 
     def say(prompt: str) -> str | Failed:
-        return Failed("no memory\x1b[2J") if victim.query in prompt else first_context(prompt)
+        return (
+            Failed("no memory\x1b[2J")
+            if victim.query in prompt
+            else first_context(prompt)
+        )
 
     assert start(tmp_path, asked, [RANKED], Hand(say))[RANKED.name]["failed"] == 1
     one = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
     assert one["error"] == "no memory\ufffd[2J"
-    assert (one["scores"]["answer_recall"], one["scores"]["cites"]) == ([0.0, 1.0], None)
-    assert grid_figures(read_grid(tmp_path)).mean([RANKED], "answer_recall").value == pytest.approx(0.4)
+    assert (one["scores"]["answer_recall"], one["scores"]["cites"]) == (
+        [0.0, 1.0],
+        None,
+    )
+    assert grid_figures(read_grid(tmp_path)).mean(
+        [RANKED], "answer_recall"
+    ).value == pytest.approx(0.4)
     again = Hand()
-    assert start(tmp_path, asked, [RANKED], again, retry_failed=True)[RANKED.name]["failed"] == 0
+    assert (
+        start(tmp_path, asked, [RANKED], again, retry_failed=True)[RANKED.name][
+            "failed"
+        ]
+        == 0
+    )
     assert len(again.prompts) == 1
 
 
-def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(tmp_path: Path):
+def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
+    tmp_path: Path,
+):
     asked = questions(7)
     start(tmp_path / "whole", asked, CELLS[:2], Hand())
     calls = []
@@ -108,8 +148,15 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(tmp_pa
     assert len(calls) == 14 + 2  # what was recorded is not asked again
     for cell in CELLS[:2]:
         name = f"{cell.name}.jsonl"
-        assert (tmp_path / "dying" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    start(tmp_path / "dying", asked, CELLS[:2], Hand(lambda _: pytest.fail("nothing is left to ask")))
+        assert (tmp_path / "dying" / name).read_bytes() == (
+            tmp_path / "whole" / name
+        ).read_bytes()
+    start(
+        tmp_path / "dying",
+        asked,
+        CELLS[:2],
+        Hand(lambda _: pytest.fail("nothing is left to ask")),
+    )
 
 
 def test_a_directory_of_another_run_is_refused(tmp_path: Path):
@@ -127,7 +174,9 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path):
         read_grid(tmp_path / "other")
 
 
-def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_ones_own(tmp_path: Path):
+def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_ones_own(
+    tmp_path: Path,
+):
     start(tmp_path, questions(4), CELLS[:3], Hand())
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     del manifest["files"][CELLS[1].name]["result"]
@@ -145,19 +194,30 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     assert [row[4], row[6], row[8], row[10]] == ["0.572", "0.786", "0.683", "0.710"]
 
 
-def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(tmp_path: Path):
+def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(
+    tmp_path: Path,
+):
     asked, hand = questions(6), Hand()
     claimed = GridCell(3, "ranked", 0, "counterfactual")
     start(tmp_path, asked, [DIRECTLY, claimed], hand)
     run_tests(tmp_path, ByHand("first-context", hand=hand))
     effect = rows_of(tmp_path, "Faithfulness: taking")[0]
     # Without the cited first context the second one answers; without another one nothing changes.
-    figures = [value(effect[name]) for name in ("answers changed", "by the control", "difference", "questions")]
+    figures = [
+        value(effect[name])
+        for name in ("answers changed", "by the control", "difference", "questions")
+    ]
     assert figures == [100.0, 0.0, 100.0, 6]
     rows = read_grid(tmp_path).records(claimed, "other-order")
-    moved = sum(row["read"][0] != item(int(row["id"][1:])).passages[0].id for row in rows)
+    moved = sum(
+        row["read"][0] != item(int(row["id"][1:])).passages[0].id for row in rows
+    )
     direct, said = rows_of(tmp_path, "Faithfulness: another order")
-    assert [said[f"said{name}"] for name in (": same", ": changes", " neither")] == ["6", "0", "0"]
+    assert [said[f"said{name}"] for name in (": same", ": changes", " neither")] == [
+        "6",
+        "0",
+        "0",
+    ]
     assert value(said["answers changed"]) == pytest.approx(100 * moved / 6, abs=0.1)
     assert value(said["came true, %"]) == pytest.approx(100 - 100 * moved / 6, abs=0.1)
     assert (direct["said neither"], direct["came true, %"]) == ("6", "\N{EN DASH}")
@@ -166,7 +226,11 @@ def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_th
 def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: Path):
     def say(prompt: str) -> str | Failed:
         names = [name for name, _ in shown(prompt)]
-        return "Aare." if "land 1" in prompt.rpartition("QUESTION:")[2] else f"Aare [{', '.join(names)}]."
+        return (
+            "Aare."
+            if "land 1" in prompt.rpartition("QUESTION:")[2]
+            else f"Aare [{', '.join(names)}]."
+        )
 
     asked, hand = questions(4), Hand(say)
     start(tmp_path, asked, [DIRECTLY], hand)
@@ -175,8 +239,13 @@ def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: 
     (effect,) = rows_of(tmp_path, "Faithfulness: taking")
     with_land_1 = sum("land 1" in one.query for one in asked.items)
     said = [f"nothing cited {with_land_1}"] if with_land_1 else []
-    assert effect["not testable"] == ", ".join([*said, f"nothing left {4 - with_land_1}"])
-    assert (effect["answers changed"], effect["difference"], effect["questions"]) == (*"\N{EN DASH}" * 2, "0")
+    assert effect["not testable"] == ", ".join(
+        [*said, f"nothing left {4 - with_land_1}"]
+    )
+    assert (effect["answers changed"], effect["difference"], effect["questions"]) == (
+        *"\N{EN DASH}" * 2,
+        "0",
+    )
     assert len(hand.prompts) == before + 4  # another order alone
     row = read_grid(tmp_path).records(DIRECTLY, "without-cited")[0]
     assert set(row["scores"].values()) == {None}
@@ -196,7 +265,13 @@ def test_examples_that_were_followed_are_taken_away(tmp_path: Path):
     assert {row["followed"] for row in run.records(cell)} == {1}
     assert {row["undefined"] for row in run.records(cell, "without-followed")} == {None}
     kept = asked.demonstrations[1].query
-    assert sum(prompt.count("(example)\nQUESTION") == 1 and kept in prompt for prompt in hand.prompts) == 4
+    assert (
+        sum(
+            prompt.count("(example)\nQUESTION") == 1 and kept in prompt
+            for prompt in hand.prompts
+        )
+        == 4
+    )
 
 
 MADE = Trial(item(1, 10), DIRECT, item(1, 10).passages[5::-1])
@@ -208,7 +283,8 @@ IDS = [passage.id for passage in MADE.passages]
 def test_a_counterfactual_test_changes_one_thing(credited, seed):
     reply = {"error": None, "credited": sorted(credited)}
     without, control, moved = (
-        change(test, MADE, reply, seed) for test in ("without-cited", "without-others", "other-order")
+        change(test, MADE, reply, seed)
+        for test in ("without-cited", "without-others", "other-order")
     )
     kept = [one for one in IDS if one not in credited]
     if not credited or not kept:
@@ -238,7 +314,9 @@ def test_agreement_by_hand(tmp_path: Path):
     def verdict(label: str, score: float) -> dict[str, Any]:
         return {"label": label, "score": score, "coverage": 1.0}
 
-    def make(cell: GridCell, test: str, ids: list[str]) -> list[tuple[dict[str, Any], int]]:
+    def make(
+        cell: GridCell, test: str, ids: list[str]
+    ) -> list[tuple[dict[str, Any], int]]:
         contexts = [
             {
                 "id": str(at), "cited": at == 0, "credited": at == 0, "relevant": at < 2, "intrinsic": False,
@@ -247,21 +325,50 @@ def test_agreement_by_hand(tmp_path: Path):
             }
             for at in range(3)
         ]  # fmt: skip
-        return [({"id": one, "error": None, "scores": {}, "answered": True, "contexts": contexts}, 0) for one in ids]
+        return [
+            (
+                {
+                    "id": one,
+                    "error": None,
+                    "scores": {},
+                    "answered": True,
+                    "contexts": contexts,
+                },
+                0,
+            )
+            for one in ids
+        ]
 
     record(read_grid(tmp_path), "judge", [(RANKED, "agreement", {})], make)
-    found = {row["judge"]: row for row in rows_of(tmp_path, "Agreement with reflection tokens and")}
+    found = {
+        row["judge"]: row
+        for row in rows_of(tmp_path, "Agreement with reflection tokens and")
+    }
     assert list(found) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
     assert "nan" not in str(found)
-    relevance, cited, nothing = found["IsRel"], found["cited"], found["citation intrinsic"]
+    relevance, cited, nothing = (
+        found["IsRel"],
+        found["cited"],
+        found["citation intrinsic"],
+    )
     assert (relevance["contexts"], relevance["says yes"]) == ("15", "10")
     # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
     assert value(relevance["kappa with cited"]) == 0.4
-    assert kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value  # not a number: all say the same
-    assert [value(relevance[name]) for name in ("AUC of cited", "relevant: P", "R", "AUC")] == [1.0, 100.0, 100.0, 1.0]
-    assert (value(cited["relevant: P"]), value(cited["R"]), cited["AUC of cited"]) == (100.0, 50.0, "\N{EN DASH}")
+    assert (
+        kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value
+    )  # not a number: all say the same
+    assert [
+        value(relevance[name]) for name in ("AUC of cited", "relevant: P", "R", "AUC")
+    ] == [1.0, 100.0, 100.0, 1.0]
+    assert (value(cited["relevant: P"]), value(cited["R"]), cited["AUC of cited"]) == (
+        100.0,
+        50.0,
+        "\N{EN DASH}",
+    )
     assert found["IsSup"]["contexts"] == "10"  # the third context was never judged
-    assert [value(nothing[name]) for name in ("says yes", "kappa with cited", "F1")] == [0, 0.0, 0.0]
+    assert [
+        value(nothing[name]) for name in ("says yes", "kappa with cited", "F1")
+    ] == [0, 0.0, 0.0]
 
 
 def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retrieve():
@@ -272,7 +379,10 @@ def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retriev
     (found,) = writer.write([one])
     prompt = prompt_of(PromptWriter(Hand()).request(one))
     assert prompt == prompt_of(PromptWriter(Hand(), "plain").request(one))
-    assert seen(engine.requests[0].prompt_ids) == f"### Instruction:\n{prompt}\n\n### Response:\n[No Retrieval]"
+    assert (
+        seen(engine.requests[0].prompt_ids)
+        == f"### Instruction:\n{prompt}\n\n### Response:\n[No Retrieval]"
+    )
     assert (found.text, found.finish) == ("Aare [p1a]. Brenta.", "stop")
     engine.limits = EngineLimits(max_model_len=10, vocab_size=LIMITS.vocab_size)
     (failed,) = writer.write([one])
@@ -283,7 +393,9 @@ def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retriev
 
 def test_self_rag_decoding_cites_and_judges_its_own_segments():
     one = Trial(item(1), BASIC, item(1).passages[:3])
-    (found,) = ReflectiveWriter(ScriptedEngine(random_model(0), EOS, LIMITS), PROMPTING).write([one])
+    (found,) = ReflectiveWriter(
+        ScriptedEngine(random_model(0), EOS, LIMITS), PROMPTING
+    ).write([one])
     cited = [judged["cited"] for judged in found.judgments if judged["cited"]]
     assert cited
     assert set(cited) <= {passage.id for passage in one.passages}

@@ -13,7 +13,10 @@ pytest.importorskip("langchain_tests", reason="langchain-tests is not installed"
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_tests.integration_tests import ChatModelIntegrationTests, RetrieversIntegrationTests
+from langchain_tests.integration_tests import (
+    ChatModelIntegrationTests,
+    RetrieversIntegrationTests,
+)
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from retrieval.passage import Passage
@@ -55,7 +58,9 @@ class TestRetriever(RetrieversIntegrationTests):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         rag = random_rag()
-        rag.retriever = lambda queries, k: [passages("e1", "e2", "e3", "e4", "e5")[:k] for _ in queries]
+        rag.retriever = lambda queries, k: [
+            passages("e1", "e2", "e3", "e4", "e5")[:k] for _ in queries
+        ]
         return {"rag": rag}
 
     @property
@@ -69,11 +74,16 @@ def test_citations_refer_to_the_text_of_the_message() -> None:
         answer = random_rag().generate(question)
         message = model.invoke(question)
         assert message.text == answer.cited_text()
-        [block] = message.content_blocks or [{"type": "text", "text": "", "annotations": []}]
+        [block] = message.content_blocks or [
+            {"type": "text", "text": "", "annotations": []}
+        ]
         claims = [segment for segment in answer.segments if segment.citation]
         for one, segment in zip(block.get("annotations", []), claims, strict=True):
             assert one["type"] == "citation"
-            assert message.text[one["start_index"] : one["end_index"]] == segment.text.rstrip()
+            assert (
+                message.text[one["start_index"] : one["end_index"]]
+                == segment.text.rstrip()
+            )
             assert one["cited_text"] == segment.citation.text
             cited += 1
         assert message.response_metadata["selfrag"]["text"] == answer.text
@@ -90,7 +100,11 @@ def test_a_stream_adds_up_to_the_same_message() -> None:
         assert total.text == whole.text
         assert total.usage_metadata == whole.usage_metadata
         found, expected = (
-            [(one["start_index"], one["url"]) for block in sent.content_blocks for one in block.get("annotations", [])]
+            [
+                (one["start_index"], one["url"])
+                for block in sent.content_blocks
+                for one in block.get("annotations", [])
+            ]
             for sent in (total, whole)
         )
         assert found == expected
@@ -99,23 +113,69 @@ def test_a_stream_adds_up_to_the_same_message() -> None:
 def test_chains_settings_and_conversations() -> None:
     """Field audit S4, defect 13: images were dropped in silence, an empty conversation was an AttributeError."""
     model = ChatSelfRAG(rag=random_rag(), settings={"max_segments": 1})
-    chain = ChatPromptTemplate.from_messages([("human", "{question}")]) | model | StrOutputParser()
-    assert chain.invoke({"question": "Q"}) == random_rag().generate("Q", max_segments=1).cited_text()
-    assert model.invoke("Q", mode="never").text == random_rag().generate("Q", max_segments=1, mode="never").cited_text()
-    turns = [SystemMessage("Be short."), HumanMessage("A?"), AIMessage("B."), HumanMessage("C?")]
+    chain = (
+        ChatPromptTemplate.from_messages([("human", "{question}")])
+        | model
+        | StrOutputParser()
+    )
+    assert (
+        chain.invoke({"question": "Q"})
+        == random_rag().generate("Q", max_segments=1).cited_text()
+    )
+    assert (
+        model.invoke("Q", mode="never").text
+        == random_rag().generate("Q", max_segments=1, mode="never").cited_text()
+    )
+    turns = [
+        SystemMessage("Be short."),
+        HumanMessage("A?"),
+        AIMessage("B."),
+        HumanMessage("C?"),
+    ]
     assert isinstance(model.invoke(turns).text, str)
     called = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "1"}])
-    turns = [HumanMessage("A?"), called, ToolMessage("20 C", tool_call_id="1"), HumanMessage("C?")]
-    read = [{"role": role, "content": text} for role, text in (("user", "A?"), ("tool", "20 C"), ("user", "C?"))]
-    assert model.invoke(turns).text == random_rag().generate(read, max_segments=1).cited_text()
-    short = random_rag().generate("Q", max_segments=1, answer_tokens=4, segment_tokens=4).cited_text()
-    assert model.invoke("Q", max_tokens=4, temperature=0.2, top_p=0.5, seed=1).text == short
+    turns = [
+        HumanMessage("A?"),
+        called,
+        ToolMessage("20 C", tool_call_id="1"),
+        HumanMessage("C?"),
+    ]
+    read = [
+        {"role": role, "content": text}
+        for role, text in (("user", "A?"), ("tool", "20 C"), ("user", "C?"))
+    ]
+    assert (
+        model.invoke(turns).text
+        == random_rag().generate(read, max_segments=1).cited_text()
+    )
+    short = (
+        random_rag()
+        .generate("Q", max_segments=1, answer_tokens=4, segment_tokens=4)
+        .cited_text()
+    )
+    assert (
+        model.invoke("Q", max_tokens=4, temperature=0.2, top_p=0.5, seed=1).text
+        == short
+    )
     for wrong, said in (
         ([], "the conversation is empty"),
         ([AIMessage("", tool_calls=[])], "the conversation is empty"),
-        ([HumanMessage([{"type": "image_url", "image_url": {"url": "x"}}])], "part of type 'image_url'"),
-        ([HumanMessage([{"type": "text", "text": "Q"}, {"type": "audio"}])], "part of type 'audio'"),
-        ([HumanMessage("Q"), ToolMessage([{"type": "image"}], tool_call_id="1"), HumanMessage("Q")], "type 'image'"),
+        (
+            [HumanMessage([{"type": "image_url", "image_url": {"url": "x"}}])],
+            "part of type 'image_url'",
+        ),
+        (
+            [HumanMessage([{"type": "text", "text": "Q"}, {"type": "audio"}])],
+            "part of type 'audio'",
+        ),
+        (
+            [
+                HumanMessage("Q"),
+                ToolMessage([{"type": "image"}], tool_call_id="1"),
+                HumanMessage("Q"),
+            ],
+            "type 'image'",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             model.invoke(wrong)
@@ -128,14 +188,24 @@ def test_chains_settings_and_conversations() -> None:
 def test_issue_50_citations_and_documents_have_the_file_and_page() -> None:
     rag = random_rag(3)
     metadata = {"file": "/docs/guide.pdf", "page": 3}
-    rag.retriever = lambda queries, k: [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)
+    rag.retriever = lambda queries, k: (
+        [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)
+    )
     message = ChatSelfRAG(rag=rag, settings={"mode": "always"}).invoke("Q")
-    citations = [one for block in message.content_blocks for one in block.get("annotations", [])]
+    citations = [
+        one for block in message.content_blocks for one in block.get("annotations", [])
+    ]
     assert {one["url"] for one in citations} == {"file:///docs/guide.pdf#page=3"}
     assert message.response_metadata["selfrag"]["citations"][0]["metadata"] == metadata
     [document] = SelfRAGRetriever(rag=rag, k=1).invoke("Q")
     assert metadata.items() <= document.metadata.items()
-    for blank in ("", "  ", [HumanMessage("")], [HumanMessage([])], [SystemMessage("Be short.")]):
+    for blank in (
+        "",
+        "  ",
+        [HumanMessage("")],
+        [HumanMessage([])],
+        [SystemMessage("Be short.")],
+    ):
         with pytest.raises(UserError) as error:
             ChatSelfRAG(rag=rag).invoke(blank)
         assert "\n" not in str(error.value)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from wire_help import find
 
-from selfrag.extensions.granite.registry import DIALECTS, DialectCodec, codec, intrinsics_of
+from selfrag.extensions.granite.registry import (
+    DIALECTS,
+    DialectCodec,
+    codec,
+    intrinsics_of,
+)
 
 
 def published(dialect: str, intrinsic: str) -> DialectCodec:

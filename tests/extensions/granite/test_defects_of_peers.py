@@ -31,22 +31,31 @@ OUT = Code.OUT_OF_RANGE
 DOCUMENT = "Alpha is first. Beta is second. Gamma is third."
 
 
-def read(dialect: str, intrinsic: str, asked: JudgeInput, reply: str, *tokens) -> Reflection:
+def read(
+    dialect: str, intrinsic: str, asked: JudgeInput, reply: str, *tokens
+) -> Reflection:
     codec = published(dialect, intrinsic)
     return codec.decode(codec.encode(asked), Completion(reply, tokens=tokens or None))
 
 
 def cited(raw: str, document: str = DOCUMENT) -> Reflection:
-    return read("mellea", "citation_generation", state("q", TWO, documents=(document,)), raw)
+    return read(
+        "mellea", "citation_generation", state("q", TWO, documents=(document,)), raw
+    )
 
 
 def judged(raw: str, *tokens) -> Reflection:
-    return read("granite-common", "answerability", state("q", documents=("d.",)), raw, *tokens)
+    return read(
+        "granite-common", "answerability", state("q", documents=("d.",)), raw, *tokens
+    )
 
 
 def texts(reflection: Reflection) -> list[list[str] | None]:
     """What each sentence cites; None where that is undefined."""
-    return [f.judgment and [citation.site.text for citation in f.citations] for f in reflection.findings]
+    return [
+        f.judgment and [citation.site.text for citation in f.citations]
+        for f in reflection.findings
+    ]
 
 
 def codes(reflection: Reflection) -> set[Code]:
@@ -55,22 +64,46 @@ def codes(reflection: Reflection) -> set[Code]:
 
 def test_01_boolean_labels_have_their_probability():
     tokens = (token(("false", 0.8), ("true", 0.2)),)
-    found = read("granite-common", "requirement_check", state("q", "a", requirement="short"), "false", *tokens)
+    found = read(
+        "granite-common",
+        "requirement_check",
+        state("q", "a", requirement="short"),
+        "false",
+        *tokens,
+    )
     assert found.judgments[0].score == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
     ("raw", "found", "code"),
     [
-        ('[{"r":0,"c":[1,1]},{"r":1,"c":[]}]', [["Beta is second."], []], Code.DUPLICATE),  # 02
-        ('[{"r":0,"c":[1]},{"r":0,"c":[0]},{"r":1,"c":[]}]', [["Beta is second."], []], Code.DUPLICATE),
+        (
+            '[{"r":0,"c":[1,1]},{"r":1,"c":[]}]',
+            [["Beta is second."], []],
+            Code.DUPLICATE,
+        ),  # 02
+        (
+            '[{"r":0,"c":[1]},{"r":0,"c":[0]},{"r":1,"c":[]}]',
+            [["Beta is second."], []],
+            Code.DUPLICATE,
+        ),
         # 03: a number out of range costs only itself, and a sentence of which nothing is left is undefined
-        ('[{"r":0,"c":[99,2]},{"r":7,"c":[0]},{"r":1,"c":[0]}]', [["Gamma is third."], ["Alpha is first."]], OUT),
+        (
+            '[{"r":0,"c":[99,2]},{"r":7,"c":[0]},{"r":1,"c":[0]}]',
+            [["Gamma is third."], ["Alpha is first."]],
+            OUT,
+        ),
         ('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]', [None, ["Alpha is first."]], OUT),  # 04
-        ('[{"r":0,"c":[2,', [["Gamma is third."], None], Code.TRUNCATED),  # 12: kept as far as it goes
+        (
+            '[{"r":0,"c":[2,',
+            [["Gamma is third."], None],
+            Code.TRUNCATED,
+        ),  # 12: kept as far as it goes
     ],
 )
-def test_02_03_04_12_what_of_a_list_is_cited(raw: str, found: list[list[str] | None], code: Code):
+def test_02_03_04_12_what_of_a_list_is_cited(
+    raw: str, found: list[list[str] | None], code: Code
+):
     reflection = cited(raw)
     assert texts(reflection) == found
     assert code in codes(reflection)
@@ -81,7 +114,12 @@ def test_05_offsets_are_into_the_callers_text(dialect: str):
     original = "Purple bumble fish are yellow.  Green fish\n\nare also yellow.  Third."
     number, note = ("i", "r") if dialect == "granite-3.3" else ("r", "e")
     rows = [{number: i, "f": "faithful", note: ""} for i in range(3)]
-    found = read(dialect, "hallucination_detection", state("q", original, documents=("d.",)), json.dumps(rows))
+    found = read(
+        dialect,
+        "hallucination_detection",
+        state("q", original, documents=("d.",)),
+        json.dumps(rows),
+    )
     sites = [finding.site for finding in found.findings]
     assert [site.text for site in sites] == [
         "Purple bumble fish are yellow.",
@@ -93,29 +131,64 @@ def test_05_offsets_are_into_the_callers_text(dialect: str):
 
 def test_06_a_tag_in_a_text_is_text():
     document = "Text with <c1> inside it. Another one."
-    assert texts(cited('[{"r":0,"c":[1]},{"r":1,"c":[]}]', document)) == [["Another one."], []]
-    request = published("mellea", "citation_generation").encode(state("q <r0> q", "<r1> A.", documents=(document,)))
+    assert texts(cited('[{"r":0,"c":[1]},{"r":1,"c":[]}]', document)) == [
+        ["Another one."],
+        [],
+    ]
+    request = published("mellea", "citation_generation").encode(
+        state("q <r0> q", "<r1> A.", documents=(document,))
+    )
     assert isinstance(request.prompt, ChatPrompt)
-    shown = " ".join([*(m.content for m in request.prompt.messages[:-1]), request.prompt.documents[0]["text"]])
+    shown = " ".join(
+        [
+            *(m.content for m in request.prompt.messages[:-1]),
+            request.prompt.documents[0]["text"],
+        ]
+    )
     assert shown.count("<c1>") == shown.count("<r0>") == shown.count("<c0>") == 1
     assert "<r1>" not in shown
 
 
 def test_07_inputs_stay_as_they_are():
-    extra = {"extra_body": {"documents": [{"text": "a"}], "other": {"x": [1]}}, "temperature": 0.5}
-    given = JudgeInput((Message("user", "q"), Message("assistant", TWO)), (Passage("7", DOCUMENT),), {}, extra)
-    before = copy.deepcopy((given.messages, given.passages, dict(given.arguments), extra))
+    extra = {
+        "extra_body": {"documents": [{"text": "a"}], "other": {"x": [1]}},
+        "temperature": 0.5,
+    }
+    given = JudgeInput(
+        (Message("user", "q"), Message("assistant", TWO)),
+        (Passage("7", DOCUMENT),),
+        {},
+        extra,
+    )
+    before = copy.deepcopy(
+        (given.messages, given.passages, dict(given.arguments), extra)
+    )
     for dialect in DIALECTS:
-        for intrinsic in set(intrinsics_of(dialect)) & {"citation_generation", "hallucination_detection"}:
+        for intrinsic in set(intrinsics_of(dialect)) & {
+            "citation_generation",
+            "hallucination_detection",
+        }:
             read(dialect, intrinsic, given, "[]")
-    assert before == (given.messages, given.passages, dict(given.arguments), dict(given.extra))
+    assert before == (
+        given.messages,
+        given.passages,
+        dict(given.arguments),
+        dict(given.extra),
+    )
 
 
 def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_front():
-    given = JudgeInput((Message("user", "q"), Message("assistant", TWO)), (Passage("a", " "), Passage("b", DOCUMENT)))
-    found = read("mellea", "citation_generation", given, '[{"r":0,"c":[0]},{"r":1,"c":[]}]')
+    given = JudgeInput(
+        (Message("user", "q"), Message("assistant", TWO)),
+        (Passage("a", " "), Passage("b", DOCUMENT)),
+    )
+    found = read(
+        "mellea", "citation_generation", given, '[{"r":0,"c":[0]},{"r":1,"c":[]}]'
+    )
     assert found.findings[0].citations[0].site.passage == 1
-    assert published("mellea", "citation_generation").encode(state("q", TWO)).sources == ()
+    assert (
+        published("mellea", "citation_generation").encode(state("q", TWO)).sources == ()
+    )
     with pytest.raises(UserError, match="there are no passages"):
         CitationGeneration.check(state("q", TWO))
 
@@ -123,8 +196,16 @@ def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_fron
 @pytest.mark.parametrize(
     ("first", "score", "coverage"),
     [
-        ([("un", 0.6), ("", 0.2), ("answer", 0.1)], 0.1 / 0.7, 0.7),  # 09: an empty token is no label
-        ([('"un', 0.9), ('"answer', 0.1)], 0.1, 1.0),  # 10: a quote or a space may be part of the token
+        (
+            [("un", 0.6), ("", 0.2), ("answer", 0.1)],
+            0.1 / 0.7,
+            0.7,
+        ),  # 09: an empty token is no label
+        (
+            [('"un', 0.9), ('"answer', 0.1)],
+            0.1,
+            1.0,
+        ),  # 10: a quote or a space may be part of the token
         ([(' "un', 0.9), (' "answer', 0.1)], 0.1, 1.0),
         ([("un", 0.1), ("answer", 0.1), ("x", 0.8)], 0.5, 0.2),
     ],
@@ -133,23 +214,46 @@ def test_09_10_alternatives_count_for_the_label_that_they_begin(first, score, co
     begun = () if '"' in first[0][0] else plain('"')
     found = judged('"unanswerable"', *begun, token(*first), *plain('answerable"'))
     (judgment,) = found.judgments
-    assert (judgment.score, judgment.coverage) == (pytest.approx(score), pytest.approx(coverage))
+    assert (judgment.score, judgment.coverage) == (
+        pytest.approx(score),
+        pytest.approx(coverage),
+    )
     assert (Code.LOW_COVERAGE in codes(found)) == (coverage < 0.5)
 
 
-@pytest.mark.parametrize(("key", "literal", "labels"), [("a1", "true", (True, False)), ("a", "null", (None, True))])
-def test_11_digits_in_a_key_and_a_null_are_json(key: str, literal: str, labels: tuple[object, ...]):
-    rule = {"type": "likelihood", "input_path": [key], "categories_to_values": [[labels[0], 1.0], [labels[1], 0.0]]}
-    codec = codec_of_spec(read_spec("any", {"transformations": [rule]}), exact=False, find=find)
+@pytest.mark.parametrize(
+    ("key", "literal", "labels"),
+    [("a1", "true", (True, False)), ("a", "null", (None, True))],
+)
+def test_11_digits_in_a_key_and_a_null_are_json(
+    key: str, literal: str, labels: tuple[object, ...]
+):
+    rule = {
+        "type": "likelihood",
+        "input_path": [key],
+        "categories_to_values": [[labels[0], 1.0], [labels[1], 0.0]],
+    }
+    codec = codec_of_spec(
+        read_spec("any", {"transformations": [rule]}), exact=False, find=find
+    )
     other = json.dumps(labels[1])
-    tokens = (*plain(f'{{"{key}":'), token((f" {literal}", 0.75), (f" {other}", 0.25)), *plain("}"))
+    tokens = (
+        *plain(f'{{"{key}":'),
+        token((f" {literal}", 0.75), (f" {other}", 0.25)),
+        *plain("}"),
+    )
     completion = Completion(f'{{"{key}": {literal}}}', tokens=tokens)
-    assert plain_result(codec, codec.encode(state("q")), completion) == {key: pytest.approx(0.75)}
+    assert plain_result(codec, codec.encode(state("q")), completion) == {
+        key: pytest.approx(0.75)
+    }
 
 
 def test_12_without_log_probabilities_a_label_is_hard():
     found = judged('"unanswerable"')
-    assert (found.judgments[0].source, found.judgments[0].score) == (JudgmentSource.HARD, 0.0)
+    assert (found.judgments[0].source, found.judgments[0].score) == (
+        JudgmentSource.HARD,
+        0.0,
+    )
     assert Code.NO_LOGPROBS in codes(found)
 
 
@@ -168,13 +272,24 @@ def test_14_16_no_constraint_is_lost_in_silence_and_garbage_is_no_answer(dialect
 def test_15_16_double_encoded_json_is_decoded_and_an_unknown_label_is_undefined():
     given = state("q", f"{TWO} Third. Fourth.", documents=("d.",))
     reply = {"<r0>": "0.2-0.3", "<r1>": "0.1-0", "<r2>": "0.25-0.35", "<r3>": "NA"}
-    found = read("granite-3.2", "hallucination_detection", given, json.dumps(json.dumps(reply)))
-    assert [f.judgment and f.judgment.label for f in found.findings] == ["0.2-0.3", "0.1-0", None, "NA"]
-    assert [judgment.score for judgment in found.judgments[:2]] == pytest.approx([0.25, 0.05])
+    found = read(
+        "granite-3.2", "hallucination_detection", given, json.dumps(json.dumps(reply))
+    )
+    assert [f.judgment and f.judgment.label for f in found.findings] == [
+        "0.2-0.3",
+        "0.1-0",
+        None,
+        "NA",
+    ]
+    assert [judgment.score for judgment in found.judgments[:2]] == pytest.approx(
+        [0.25, 0.05]
+    )
     assert not found.judgments[2].defined
     assert Code.UNKNOWN_LABEL in codes(found)
     for dialect in ("granite-3.2", "granite-3.3"):  # a decile is its middle
-        assert read(dialect, "uncertainty", state("q", "a"), "7").judgments[0].mode == pytest.approx(0.75)
+        assert read(dialect, "uncertainty", state("q", "a"), "7").judgments[
+            0
+        ].mode == pytest.approx(0.75)
 
 
 def test_18_importing_loads_nothing_heavy_and_nothing_undeclared():
@@ -182,5 +297,7 @@ def test_18_importing_loads_nothing_heavy_and_nothing_undeclared():
         "import sys; import selfrag.extensions.granite.registry;"
         "print([m for m in ('nltk', 'yaml', 'spacy', 'torch', 'vllm', 'transformers', 'httpx') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -42,10 +42,14 @@ def test_all_codecs_are_recorded():
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_a_codec_writes_and_reads_is_as_recorded(name: str):
-    assert digest(ALL[name]) == json.loads(FILE.read_text())[name], json.dumps(list(said(ALL[name])), indent=1)[:20_000]
+    assert digest(ALL[name]) == json.loads(FILE.read_text())[name], json.dumps(
+        list(said(ALL[name])), indent=1
+    )[:20_000]
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n.split()[1] in (*LABELLED, *SENTENCES, *WRITTEN)])
+@pytest.mark.parametrize(
+    "name", [n for n in ALL if n.split()[1] in (*LABELLED, *SENTENCES, *WRITTEN)]
+)
 def test_what_is_taught_comes_back(name):
     check_taught(ALL[name])
 
@@ -54,9 +58,21 @@ def test_what_is_taught_comes_back(name):
     ("name", "gold", "said"),
     [
         ("mellea answerability published", Gold(labels=("maybe",)), "unknown"),
-        ("granite-common answer_relevance_classifier exact", Gold(labels=("relevant",)), "explains itself first"),
-        ("mellea hallucination_detection exact", Gold(labels=("faithful", "NA")), "2 gold labels for 3 sentences"),
-        ("mellea citation_generation exact", Gold(sources=((4,), (), ())), "outside of 4 sources"),
+        (
+            "granite-common answer_relevance_classifier exact",
+            Gold(labels=("relevant",)),
+            "explains itself first",
+        ),
+        (
+            "mellea hallucination_detection exact",
+            Gold(labels=("faithful", "NA")),
+            "2 gold labels for 3 sentences",
+        ),
+        (
+            "mellea citation_generation exact",
+            Gold(sources=((4,), (), ())),
+            "outside of 4 sources",
+        ),
         ("mellea query_rewrite exact", Gold(), "no text"),
     ],
 )
@@ -70,13 +86,18 @@ BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>
 
 @pytest.mark.parametrize("dialect", ["granite-3.2", "granite-3.3"])
 def test_system_turn(dialect: str):
-    made, head = published(dialect, "uncertainty"), "<|start_of_role|>system<|end_of_role|>"
+    made, head = (
+        published(dialect, "uncertainty"),
+        "<|start_of_role|>system<|end_of_role|>",
+    )
 
     def text(given: JudgeInput, **changes) -> str:
         return replace(made, **changes).encode(given).prompt.text
 
     assert text(state("q"), system=SystemTurn.NONE) == BASIC
-    assert text(state("q"), system=SystemTurn.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
+    assert (
+        text(state("q"), system=SystemTurn.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
+    )
     assert "Today's Date: May 2, 2026.\n" in text(state("q"), date="May 2, 2026")
     own = JudgeInput((Message("system", "Be brief."), Message("user", "q")))
     assert text(own) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"
@@ -89,22 +110,43 @@ def of_fields(**fields):
 
 def test_documents_as_turns():
     for form, shown in (
-        ("string", ["You have access to the following documents:\n\n[Document 0]\na\n\n[Document 1]\nb"]),
+        (
+            "string",
+            [
+                "You have access to the following documents:\n\n[Document 0]\na\n\n[Document 1]\nb"
+            ],
+        ),
         ("json", ['[{"text": "a", "doc_id": "0"}, {"text": "b", "doc_id": "1"}]']),
         ("roles", ["a", "b"]),
     ):
         wire = of_fields(docs_as_message=form).wire(state("q", documents=("a", "b")))
         assert [turn["content"] for turn in wire["messages"]] == [*shown, "q"]
-        assert wire["messages"][0]["role"] == ("document 0" if form == "roles" else "user")
+        assert wire["messages"][0]["role"] == (
+            "document 0" if form == "roles" else "user"
+        )
         assert "extra_body" not in wire
         assert len(of_fields(docs_as_message=form).wire(state("q"))["messages"]) == 1
 
 
 def test_the_contract_wins_and_unknown_fields_stay():
-    rules = [{"type": "likelihood", "categories_to_values": {"yes": 1.0}, "input_path": []}]
-    parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
+    rules = [
+        {"type": "likelihood", "categories_to_values": {"yes": 1.0}, "input_path": []}
+    ]
+    parameters = {
+        "temperature": 0.0,
+        "max_completion_tokens": 9,
+        "extra_body": {"top_k": 1},
+    }
     made = of_fields(parameters=parameters, model="adapter", transformations=rules)
-    given = replace(state("q"), extra={"temperature": 1.0, "seed": 3, "model": "base", "extra_body": {"priority": 1}})
+    given = replace(
+        state("q"),
+        extra={
+            "temperature": 1.0,
+            "seed": 3,
+            "model": "base",
+            "extra_body": {"priority": 1},
+        },
+    )
     wire = made.wire(given)
     assert wire.pop("messages") == [{"content": "q", "role": "user"}]
     assert wire == parameters | {
@@ -117,29 +159,41 @@ def test_the_contract_wins_and_unknown_fields_stay():
 
 
 def test_names_that_are_none():
-    with pytest.raises(UserError, match=r"unknown dialect 'granite'; known: granite-3\.2"):
+    with pytest.raises(
+        UserError, match=r"unknown dialect 'granite'; known: granite-3\.2"
+    ):
         codec("granite", "answerability")
-    with pytest.raises(UserError, match=r"granite-3\.2 has no 'guardian'; it has: generation"):
+    with pytest.raises(
+        UserError, match=r"granite-3\.2 has no 'guardian'; it has: generation"
+    ):
         codec("granite-3.2", "guardian")
-    spec = read_spec("any", {"response_format": {"type": "string", "enum": ["yes", "no"]}})
+    spec = read_spec(
+        "any", {"response_format": {"type": "string", "enum": ["yes", "no"]}}
+    )
     with pytest.raises(UserError, match="has no label 'answerable'"):
         codec_of_spec(spec, "answerability", find=find)
 
 
 @pytest.mark.parametrize("limit", ["6", 0, 2.5, True, [6]])
 def test_a_limit_that_is_no_number_of_tokens_is_one_line(limit):
-    with pytest.raises(UserError, match=r"max_completion_tokens=.*: give a whole number of at least 1"):
+    with pytest.raises(
+        UserError, match=r"max_completion_tokens=.*: give a whole number of at least 1"
+    ):
         of_fields().encode(replace(state("q"), extra={"max_completion_tokens": limit}))
 
 
 BAD = {
     "'foo' was unexpected": {"foo": 1},
-    "transformations.0.type: 'magic' is not one of": {"transformations": [{"type": "magic"}]},
+    "transformations.0.type: 'magic' is not one of": {
+        "transformations": [{"type": "magic"}]
+    },
     "docs_as_message: 'xml' is not one of": {"docs_as_message": "xml"},
     "response_format or instruction cannot be read": {"response_format": "{"},
     "response_format is no JSON schema": {"response_format": "[]"},
     "sentence_boundaries: 'here' is not one of": {"sentence_boundaries": {"here": "r"}},
-    "sentence_boundaries.documents: '1' does not match": {"sentence_boundaries": {"documents": "1"}},
+    "sentence_boundaries.documents: '1' does not match": {
+        "sentence_boundaries": {"documents": "1"}
+    },
     r"the field {a.b}": {"instruction": "{a.b}"},
     "or instruction cannot be read": {"instruction": "{"},
     "transformations: 3 is not of type": {"transformations": 3},
@@ -152,7 +206,9 @@ BAD = {
 @pytest.mark.parametrize("message", BAD)
 def test_a_bad_configuration_is_one_line(message: str, tmp_path: Path):
     given = BAD[message]
-    (tmp_path / "io.yaml").write_text(given if isinstance(given, str) else json.dumps(given))  # JSON is YAML
+    (tmp_path / "io.yaml").write_text(
+        given if isinstance(given, str) else json.dumps(given)
+    )  # JSON is YAML
     with pytest.raises(UserError) as error:
         codec_of_file(tmp_path / "io.yaml")
     assert message in str(error.value)
@@ -161,7 +217,11 @@ def test_a_bad_configuration_is_one_line(message: str, tmp_path: Path):
 
 @pytest.mark.parametrize("name", [name for name in ALL if not name.endswith("exact")])
 @settings(max_examples=10)  # of each of a hundred codecs
-@given(text=GARBAGE, with_tokens=st.booleans(), finish=st.sampled_from([None, "stop", "length"]))
+@given(
+    text=GARBAGE,
+    with_tokens=st.booleans(),
+    finish=st.sampled_from([None, "stop", "length"]),
+)
 def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish):
     check_reading(ALL[name], text, finish, spelled(text, with_tokens), ())
 
@@ -170,7 +230,12 @@ def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish):
     ("dialect", "intrinsic", "raw", "label"),
     [
         ("granite-3.2", "answerability", " answerable\n", "answerable"),
-        ("granite-3.2", "answerability", "unanswerable\n\nThe documents", "unanswerable"),
+        (
+            "granite-3.2",
+            "answerability",
+            "unanswerable\n\nThe documents",
+            "unanswerable",
+        ),
         ("granite-3.2", "answerability", "answerableanswerable", "answerable"),
         ("granite-3.2", "answerability", "Unanswerable", "unanswerable"),
         ("granite-3.2", "answerability", "I think answerable", None),
@@ -182,9 +247,14 @@ def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish):
 def test_a_word_may_be_followed_by_more(dialect, intrinsic, raw, label):
     made = published(dialect, intrinsic)
     found = made.decode(made.encode(state("q", documents=("d.",))), Completion(raw))
-    assert [judgment.label for judgment in found.judgments] == ([] if label is None else [label])
+    assert [judgment.label for judgment in found.judgments] == (
+        [] if label is None else [label]
+    )
     assert bool(found.diagnostics) == (raw.strip() != label)
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name: digest(codec) for name, codec in ALL.items()}, indent=1) + "\n")
+    FILE.write_text(
+        json.dumps({name: digest(codec) for name, codec in ALL.items()}, indent=1)
+        + "\n"
+    )

@@ -24,21 +24,34 @@ from selfrag.common.untrusted import printable
 @command
 def main() -> int:
     """Read the command line, run, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
-    parser.add_argument("folder", type=Path, help="folder with cases (*.json), at any depth")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
+    )
+    parser.add_argument(
+        "folder", type=Path, help="folder with cases (*.json), at any depth"
+    )
     parser.add_argument("--only", help="cases whose id contains this text")
     parser.add_argument("--json", type=Path, help="write the outcomes as JSON lines")
     given = parser.parse_args()
-    cases = [case for case in read_cases(given.folder) if not given.only or given.only in case.id]
+    cases = [
+        case
+        for case in read_cases(given.folder)
+        if not given.only or given.only in case.id
+    ]
     outcomes = [check(case) for case in cases]
     if given.json:
-        write_text(given.json, "".join(json_line(_row(outcome)) for outcome in outcomes))
+        write_text(
+            given.json, "".join(json_line(_row(outcome)) for outcome in outcomes)
+        )
     for outcome in outcomes:
         why = outcome.failure or ", ".join(outcome.deviations)
         line = f"{outcome.verdict:9}  {outcome.case.id:55}  {' + '.join(outcome.checked):32}  {why}"
         print(printable(line).rstrip())
     counts = Counter(outcome.verdict for outcome in outcomes)
-    print(f"\n{len(outcomes)} cases: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
+    print(
+        f"\n{len(outcomes)} cases: "
+        + ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict)
+    )
     for deviation in sorted({d for outcome in outcomes for d in outcome.deviations}):
         print(f"  {deviation}: {REASONS[deviation]}")
     return 1 if counts[Verdict.FAIL] else 0

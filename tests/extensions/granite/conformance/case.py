@@ -12,12 +12,20 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import Spec, read_spec
-from selfrag.extensions.granite.registry import BINDINGS, DialectCodec, chat_specs, codec, codec_of_spec
+from selfrag.extensions.granite.registry import (
+    BINDINGS,
+    DialectCodec,
+    chat_specs,
+    codec,
+    codec_of_spec,
+)
 from selfrag.judges.wire import Completion, TokenLogprob
 from selfrag.reflection.inputs import JudgeInput, Message
 
 CONTRACTS = "_contracts.json"
-DIALECT = MappingProxyType({"D1": "granite-3.2", "D2": "granite-3.3", "D3": "granite-common", "D4": "mellea"})
+DIALECT = MappingProxyType(
+    {"D1": "granite-3.2", "D2": "granite-3.3", "D3": "granite-common", "D4": "mellea"}
+)
 INTRINSIC = MappingProxyType(
     {
         "QR": "query_rewrite",
@@ -81,12 +89,22 @@ class Case:
             return codec(dialect, self.intrinsic, exact=False)
         name = self.raw.get("contract")
         if name is None:
-            suffix = "-gpt-oss" if str(self.raw.get("name", "")).startswith("gpt_oss") else ""
+            suffix = (
+                "-gpt-oss"
+                if str(self.raw.get("name", "")).startswith("gpt_oss")
+                else ""
+            )
             return codec(f"{dialect}{suffix}", self.intrinsic, exact=False)
         known = {**chat_specs(dialect), **self.contracts}
         if name not in known:
-            raise UserError(f"{self.path}: no contract {name!r}; known: {', '.join(sorted(known))}")
-        return codec_of_spec(known[name], self.intrinsic if self.intrinsic in BINDINGS else None, exact=False)
+            raise UserError(
+                f"{self.path}: no contract {name!r}; known: {', '.join(sorted(known))}"
+            )
+        return codec_of_spec(
+            known[name],
+            self.intrinsic if self.intrinsic in BINDINGS else None,
+            exact=False,
+        )
 
     def state(self, codec: DialectCodec | None = None) -> JudgeInput:
         """The caller's input.
@@ -95,9 +113,19 @@ class Case:
             codec: its instruction tells which arguments are looked for among the fields of the input.
         """
         given = self.raw["input"]
-        documents = given.get("documents") or (given.get("extra_body") or {}).get("documents") or ()
-        arguments = dict(self.raw.get("arguments") or {}) or _loose_arguments(codec, given)
-        extra = {k: v for k, v in given.items() if k not in ("messages", "documents", "generate_inputs", *arguments)}
+        documents = (
+            given.get("documents")
+            or (given.get("extra_body") or {}).get("documents")
+            or ()
+        )
+        arguments = dict(self.raw.get("arguments") or {}) or _loose_arguments(
+            codec, given
+        )
+        extra = {
+            k: v
+            for k, v in given.items()
+            if k not in ("messages", "documents", "generate_inputs", *arguments)
+        }
         return JudgeInput(
             tuple(Message(m["role"], m["content"]) for m in given["messages"]),
             tuple(_passage(d, index, self.chat) for index, d in enumerate(documents)),
@@ -109,7 +137,9 @@ class Case:
         """What models wrote."""
         plain = [Completion(text) for text in self.raw.get("completions") or ()]
         return plain + [
-            Completion(out["content"], out.get("finish_reason"), _tokens(out.get("logprobs")))
+            Completion(
+                out["content"], out.get("finish_reason"), _tokens(out.get("logprobs"))
+            )
             for out in self.raw.get("model_output") or ()
         ]
 
@@ -123,20 +153,29 @@ def read_cases(folder: Path) -> Iterator[Case]:
     files = sorted(folder.rglob("*.json")) if folder.is_dir() else []
     cases = [path for path in files if path.name != CONTRACTS]
     if not cases:
-        raise UserError(f"{folder}: no cases (*.json) there; give the folder that holds D1 .. D4, or one of them")
-    contracts = {path.parent: _contracts(path) for path in files if path.name == CONTRACTS}
+        raise UserError(
+            f"{folder}: no cases (*.json) there; give the folder that holds D1 .. D4, or one of them"
+        )
+    contracts = {
+        path.parent: _contracts(path) for path in files if path.name == CONTRACTS
+    }
     for path in cases:
         raw = _json(path)
         missing = [name for name in ("dialect", "intrinsic", "kind") if name not in raw]
         if missing:
             raise UserError(f"{path}: no case: the field {missing[0]!r} is missing")
         if raw["dialect"] not in DIALECT or raw["kind"] not in KINDS:
-            raise UserError(f"{path}: unknown dialect {raw['dialect']!r} or kind {raw['kind']!r}")
+            raise UserError(
+                f"{path}: unknown dialect {raw['dialect']!r} or kind {raw['kind']!r}"
+            )
         yield Case(path, raw, contracts.get(path.parent, {}))
 
 
 def _contracts(path: Path) -> dict[str, Spec]:
-    return {name: read_spec(name, raw) for name, raw in _json(path).get("contracts", {}).items()}
+    return {
+        name: read_spec(name, raw)
+        for name, raw in _json(path).get("contracts", {}).items()
+    }
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -154,10 +193,16 @@ def _passage(document: Mapping[str, Any], index: int, chat: bool) -> Passage:
     return Passage(str(name), document["text"])
 
 
-def _loose_arguments(codec: DialectCodec | None, given: Mapping[str, Any]) -> dict[str, str]:
+def _loose_arguments(
+    codec: DialectCodec | None, given: Mapping[str, Any]
+) -> dict[str, str]:
     """Arguments that an input carries as fields of its own, such as `requirement`."""
     instruction = getattr(getattr(codec, "spec", None), "instruction", None) or ""
-    return {k: v for k, v in given.items() if isinstance(v, str) and f"{{{k}}}" in instruction}
+    return {
+        k: v
+        for k, v in given.items()
+        if isinstance(v, str) and f"{{{k}}}" in instruction
+    }
 
 
 def _tokens(logprobs: Any) -> tuple[TokenLogprob, ...] | None:
@@ -168,7 +213,10 @@ def _tokens(logprobs: Any) -> tuple[TokenLogprob, ...] | None:
         TokenLogprob(
             entry["token"],
             entry["logprob"],
-            tuple((other["token"], other["logprob"]) for other in entry.get("top_logprobs") or ()),
+            tuple(
+                (other["token"], other["logprob"])
+                for other in entry.get("top_logprobs") or ()
+            ),
         )
         for entry in entries
     )

@@ -39,7 +39,9 @@ from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 
 
-def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:
+def check_chat(
+    case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]
+) -> None:
     """Compare one case; adds to `found` and `checked`.
 
     Raises:
@@ -54,7 +56,9 @@ def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: lis
     replace(codec, exact=True).encode(state)
     results = case.raw.get("expected_upstream")
     for number, completion in enumerate(case.completions()):
-        found |= _result(codec, request, completion, None if results is None else (results[number],))
+        found |= _result(
+            codec, request, completion, None if results is None else (results[number],)
+        )
     if case.completions():
         checked.append(f"{len(case.completions())} results")
     if case.kind == "api" and results is not None:
@@ -65,7 +69,10 @@ def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: lis
 
 
 def _result(
-    codec: ChatCodec, request: ModelRequest, completion: Completion, expected: tuple[Any] | None
+    codec: ChatCodec,
+    request: ModelRequest,
+    completion: Completion,
+    expected: tuple[Any] | None,
 ) -> set[Deviation]:
     reflection = codec.decode(request, completion)
     sound(reflection)
@@ -95,7 +102,9 @@ def _replay(codec: ChatCodec, request: ModelRequest, results: Any) -> set[Deviat
     return compare(again, results, Rejoined.of(request))
 
 
-def _as_recorded(codec: ChatCodec, state: JudgeInput, expected: Any, found: set[Deviation]) -> ChatCodec:
+def _as_recorded(
+    codec: ChatCodec, state: JudgeInput, expected: Any, found: set[Deviation]
+) -> ChatCodec:
     """The codec that builds the recorded request: ours, or ours with the recorded sentences."""
     ours = codec.wire(state)
     if ours == expected:
@@ -111,7 +120,9 @@ def _as_recorded(codec: ChatCodec, state: JudgeInput, expected: Any, found: set[
     raise MismatchError(first_difference(ours, expected))
 
 
-def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], checked: list[str]) -> None:
+def check_completion(
+    case: Case, codec: CompletionCodec, found: set[Deviation], checked: list[str]
+) -> None:
     """Compare one case; adds to `found` and `checked`.
 
     Raises:
@@ -121,9 +132,20 @@ def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], 
     state = JudgeInput(())
     if recorded is not None:
         codec = dated(codec, recorded["turns"])
-        state = case.state(codec) if case.raw.get("input") else state_of(codec, recorded["turns"])
-        codec, request = _prompt_as_recorded(codec, state, recorded["prompt"], all_texts(recorded["turns"]), found)
-        _parameters(codec, request, recorded, (case.raw.get("input") or {}).get("generate_inputs") or {})
+        state = (
+            case.state(codec)
+            if case.raw.get("input")
+            else state_of(codec, recorded["turns"])
+        )
+        codec, request = _prompt_as_recorded(
+            codec, state, recorded["prompt"], all_texts(recorded["turns"]), found
+        )
+        _parameters(
+            codec,
+            request,
+            recorded,
+            (case.raw.get("input") or {}).get("generate_inputs") or {},
+        )
         checked.append("prompt")
     elif case.raw.get("input"):
         state = case.state(codec)
@@ -135,7 +157,9 @@ def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], 
         if case.kind == "decode":
             found |= _plain(case, codec, request, reflection, expected)
         elif reflection.diagnostics and not (reflection.findings or reflection.text):
-            raise MismatchError(f"completion {number} was not understood: {reflection.diagnostics[0].message}")
+            raise MismatchError(
+                f"completion {number} was not understood: {reflection.diagnostics[0].message}"
+            )
     if case.completions():
         checked.append(f"{len(case.completions())} completions")
 
@@ -146,7 +170,11 @@ def _blank(codec: CompletionCodec) -> ModelRequest:
 
 
 def _prompt_as_recorded(
-    codec: CompletionCodec, state: JudgeInput, prompt: str, texts: list[str], found: set[Deviation]
+    codec: CompletionCodec,
+    state: JudgeInput,
+    prompt: str,
+    texts: list[str],
+    found: set[Deviation],
 ) -> tuple[CompletionCodec, ModelRequest]:
     """The request if its prompt is the recorded one, with our splitter or with the recorded sentences."""
     request = codec.encode(state)
@@ -168,29 +196,47 @@ def _text(request: ModelRequest) -> str:
     return request.prompt.text if isinstance(request.prompt, TextPrompt) else ""
 
 
-def _parameters(codec: CompletionCodec, request: ModelRequest, recorded: Any, caller: Any) -> None:
+def _parameters(
+    codec: CompletionCodec, request: ModelRequest, recorded: Any, caller: Any
+) -> None:
     """Limits, constraint and adapter; a limit that was left to the server, or to the caller, is ours to set."""
     params = dict(recorded["params"])
     if "max_tokens" in caller and caller["max_tokens"] == params.get("max_tokens"):
         del params["max_tokens"]
     form = request.constraint
-    ours: dict[str, Any] = {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
+    ours: dict[str, Any] = (
+        {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
+    )
     if form is not None:
         ours[f"guided_{form.form}"] = form.value
-    theirs = {k: v for k, v in params.items() if k == "max_tokens" or k.startswith("guided_")}
+    theirs = {
+        k: v for k, v in params.items() if k == "max_tokens" or k.startswith("guided_")
+    }
     if codec.intrinsic != "generation" and ours != theirs:
-        raise MismatchError(f"parameters: {ours!r:.200} where {theirs!r:.200} was recorded")
+        raise MismatchError(
+            f"parameters: {ours!r:.200} where {theirs!r:.200} was recorded"
+        )
     if request.adapter is not None and request.adapter != recorded["model"]:
-        raise MismatchError(f"adapter: {request.adapter!r} where {recorded['model']!r} was recorded")
+        raise MismatchError(
+            f"adapter: {request.adapter!r} where {recorded['model']!r} was recorded"
+        )
 
 
 def _plain(
-    case: Case, codec: CompletionCodec, request: ModelRequest, reflection: Reflection, expected: Any
+    case: Case,
+    codec: CompletionCodec,
+    request: ModelRequest,
+    reflection: Reflection,
+    expected: Any,
 ) -> set[Deviation]:
     """A decoded completion against what upstream returned for it."""
     ours = plain_result(codec, request, Completion(reflection.raw))
     nothing = not reflection.judgments and reflection.text is None
-    unread = codec.binding.shape is Shape.WORD or read(reflection.raw).root is None or expected == reflection.raw
+    unread = (
+        codec.binding.shape is Shape.WORD
+        or read(reflection.raw).root is None
+        or expected == reflection.raw
+    )
     if nothing and unread:
         return _undefined(reflection, ours)
     if expected is None and reflection.diagnostics:
@@ -199,10 +245,19 @@ def _plain(
         if ours is None or abs(ours - (float(expected) + 0.05)) > 1e-9:
             raise MismatchError(f"certainty {ours!r} where {expected!r} was recorded")
         return {Deviation.DECILE}
-    if case.intrinsic == "hallucination_detection" and isinstance(expected, list) and len(ours) < len(expected):
+    if (
+        case.intrinsic == "hallucination_detection"
+        and isinstance(expected, list)
+        and len(ours) < len(expected)
+    ):
         known = {row["response_begin"] for row in ours}
-        kept = [{**row, "hallucination_id": str(i)} for i, row in enumerate(_judged(expected, known))]
-        return _noted(reflection) | compare(ours, kept, Rejoined.of(request), subset=True)
+        kept = [
+            {**row, "hallucination_id": str(i)}
+            for i, row in enumerate(_judged(expected, known))
+        ]
+        return _noted(reflection) | compare(
+            ours, kept, Rejoined.of(request), subset=True
+        )
     return compare(ours, expected, Rejoined.of(request), subset=True)
 
 
@@ -239,7 +294,9 @@ class Outcome:
     verdict: Verdict  # passed, differs for named reasons, or failed
     deviations: tuple[Deviation, ...] = ()  # the reasons
     failure: str = ""  # where it failed
-    checked: tuple[str, ...] = ()  # what was compared, such as `request` and `2 results`
+    checked: tuple[
+        str, ...
+    ] = ()  # what was compared, such as `request` and `2 results`
 
 
 def check(case: Case) -> Outcome:
@@ -256,7 +313,9 @@ def check(case: Case) -> Outcome:
         if before != case.raw:
             raise MismatchError("the input was changed")
     except (MismatchError, UserError) as error:
-        return Outcome(case, Verdict.FAIL, tuple(sorted(found)), str(error), tuple(checked))
+        return Outcome(
+            case, Verdict.FAIL, tuple(sorted(found)), str(error), tuple(checked)
+        )
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         # A file that is no case, or a fault of ours: one failure, and the other cases still run.
         why = f"{type(error).__name__}: {error}"

@@ -57,18 +57,27 @@ class MismatchError(Exception):
 class Rejoined:
     """Where the public libraries see a span: in the sentences of a text joined by one space."""
 
-    texts: tuple[tuple[str, tuple[Span, ...]], ...]  # each original with the spans of its numbered sentences
+    texts: tuple[
+        tuple[str, tuple[Span, ...]], ...
+    ]  # each original with the spans of its numbered sentences
 
     @classmethod
     def of(cls, request: ModelRequest) -> Rejoined:
         """The numbered sentences of a request."""
         spans: dict[tuple[int | None, int | None], list[Span]] = {}
         for site in (*request.sites, *request.sources):
-            spans.setdefault((site.message, site.passage), []).append((site.begin, site.end))
+            spans.setdefault((site.message, site.passage), []).append(
+                (site.begin, site.end)
+            )
         state = request.state
         return cls(
             tuple(
-                (state.messages[m].content if m is not None else state.passages[p or 0].text, tuple(sorted(set(found))))
+                (
+                    state.messages[m].content
+                    if m is not None
+                    else state.passages[p or 0].text,
+                    tuple(sorted(set(found))),
+                )
                 for (m, p), found in spans.items()
             )
         )
@@ -88,7 +97,10 @@ class Rejoined:
 
     def forged(self, begin: int, end: int, text: str) -> bool:
         """Whether a span of ours is in an original that holds what looks like a sentence tag."""
-        return any(original[begin:end] == text and _TAG.search(original) for original, _ in self.texts)
+        return any(
+            original[begin:end] == text and _TAG.search(original)
+            for original, _ in self.texts
+        )
 
     def upstream(self, begin: int, end: int, text: str) -> Iterable[Span]:
         """What upstream's offsets of our span are; one for each original that has this text there."""
@@ -102,7 +114,14 @@ class Rejoined:
                 yield sum(lengths[:first]), sum(lengths[: last + 1])
 
 
-def compare(ours: Any, theirs: Any, joined: Rejoined, *, subset: bool = False, at: str = "result") -> set[Deviation]:
+def compare(
+    ours: Any,
+    theirs: Any,
+    joined: Rejoined,
+    *,
+    subset: bool = False,
+    at: str = "result",
+) -> set[Deviation]:
     """Reasons for which two results differ; empty if they do not.
 
     Args:
@@ -131,41 +150,69 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _lists(ours: list[Any], theirs: list[Any], joined: Rejoined, subset: bool, at: str) -> set[Deviation]:
+def _lists(
+    ours: list[Any], theirs: list[Any], joined: Rejoined, subset: bool, at: str
+) -> set[Deviation]:
     found: set[Deviation] = set()
     distinct = [one for index, one in enumerate(theirs) if one not in theirs[:index]]
     if len(distinct) < len(theirs) and len(ours) == len(distinct):
         theirs, found = distinct, {Deviation.DUPLICATES}
     if len(ours) != len(theirs):
-        raise MismatchError(f"{at}: {len(ours)} entries where {len(theirs)} were recorded")
+        raise MismatchError(
+            f"{at}: {len(ours)} entries where {len(theirs)} were recorded"
+        )
     for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         found |= compare(a, b, joined, subset=subset, at=f"{at}[{index}]")
     return found
 
 
 def _records(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], joined: Rejoined, subset: bool, at: str
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    joined: Rejoined,
+    subset: bool,
+    at: str,
 ) -> set[Deviation]:
     missing = sorted(set(theirs) - set(ours))
     added = [] if subset else sorted(set(ours) - set(theirs))
     if missing or added:
-        raise MismatchError(f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many")
+        raise MismatchError(
+            f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many"
+        )
     found: set[Deviation] = set()
-    spans = [name.removesuffix("_begin") for name in theirs if name.endswith("_begin") and f"{name[:-6]}_end" in theirs]
+    spans = [
+        name.removesuffix("_begin")
+        for name in theirs
+        if name.endswith("_begin") and f"{name[:-6]}_end" in theirs
+    ]
     for stem in spans:
         found |= _span(ours, theirs, stem, joined, at)
     covered = {f"{stem}_{part}" for stem in spans for part in ("begin", "end", "text")}
     for name in theirs.keys() - covered:
-        found |= compare(ours[name], theirs[name], joined, subset=subset, at=f"{at}.{name}")
+        found |= compare(
+            ours[name], theirs[name], joined, subset=subset, at=f"{at}.{name}"
+        )
     return found
 
 
-def _span(ours: Mapping[str, Any], theirs: Mapping[str, Any], stem: str, joined: Rejoined, at: str) -> set[Deviation]:
+def _span(
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    stem: str,
+    joined: Rejoined,
+    at: str,
+) -> set[Deviation]:
     """Equal offsets and text, or the offsets that upstream makes of ours."""
     begin, end, text = (ours[f"{stem}_{part}"] for part in ("begin", "end", "text"))
-    recorded = (theirs[f"{stem}_begin"], theirs[f"{stem}_end"], theirs.get(f"{stem}_text", text))
+    recorded = (
+        theirs[f"{stem}_begin"],
+        theirs[f"{stem}_end"],
+        theirs.get(f"{stem}_text", text),
+    )
     if not joined.holds(begin, end, text):
-        raise MismatchError(f"{at}.{stem}: {text!r:.80} is not at {begin}:{end} of any original")
+        raise MismatchError(
+            f"{at}.{stem}: {text!r:.80} is not at {begin}:{end} of any original"
+        )
     if (begin, end, text) == recorded:
         return set()
     if text.split() == recorded[2].split():
@@ -175,12 +222,17 @@ def _span(ours: Mapping[str, Any], theirs: Mapping[str, Any], stem: str, joined:
             return {Deviation.WHITESPACE}
     if joined.forged(begin, end, text):
         return {Deviation.LOOKALIKE}
-    raise MismatchError(f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded")
+    raise MismatchError(
+        f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded"
+    )
 
 
 def difference(name: str, ours: str, theirs: str) -> str:
     """Where two texts part."""
-    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
     shown = slice(max(0, at - 20), at + 40)
     return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
 
@@ -190,7 +242,9 @@ def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in sorted({*ours, *theirs}):
             if ours.get(name) != theirs.get(name):
-                return first_difference(ours.get(name), theirs.get(name), f"{at}.{name}")
+                return first_difference(
+                    ours.get(name), theirs.get(name), f"{at}.{name}"
+                )
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             if a != b:
@@ -203,7 +257,11 @@ def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
 def whole(value: Any, letters: Collection[str]) -> Any:
     """The value with broken-up look-alikes of sentence tags whole again in every string: `< c1>` as `<c1>`."""
     if isinstance(value, str):
-        return re.sub(rf"< (?=[{''.join(sorted(letters))}]\d+>)", "<", value) if letters else value
+        return (
+            re.sub(rf"< (?=[{''.join(sorted(letters))}]\d+>)", "<", value)
+            if letters
+            else value
+        )
     if isinstance(value, list):
         return [whole(one, letters) for one in value]
     if isinstance(value, dict):

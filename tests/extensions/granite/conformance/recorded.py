@@ -29,7 +29,9 @@ _DATE = re.compile(r"Today's Date: (.+?)\.\n")
 _DOCUMENT_ROLE = re.compile(r'document \{"document_id": "(.*)"\}')
 
 
-def dated(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> CompletionCodec:
+def dated(
+    codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]
+) -> CompletionCodec:
     """The codec with the date and the system turn of a recorded prompt."""
     first = turns[0]["text"] if turns and turns[0]["role"] == "system" else None
     if first is None or (len(turns) == 1):
@@ -44,27 +46,41 @@ def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Judg
     """The state behind recorded turns: without the head, the tags and what the dialect puts behind."""
     behind = len(codec.spec.turns)
     body = list(turns[: len(turns) - behind])
-    if body and body[0]["role"] == "system" and (not body[0]["text"] or _DATE.search(body[0]["text"])):
+    if (
+        body
+        and body[0]["role"] == "system"
+        and (not body[0]["text"] or _DATE.search(body[0]["text"]))
+    ):
         body = body[1:]
     passages: list[Passage] = []
     messages: list[Message] = []
     for turn in body:
         role = _DOCUMENT_ROLE.fullmatch(turn["role"])
         if role:
-            passages.append(Passage(role.group(1), _untagged(turn["text"].removeprefix("\n"))))
+            passages.append(
+                Passage(role.group(1), _untagged(turn["text"].removeprefix("\n")))
+            )
         elif turn["role"] == "documents":
             texts = re.split(r"(?:^|\n\n)Document \d+\n", turn["text"])[1:]
-            passages += [Passage(str(index), _untagged(text)) for index, text in enumerate(texts)]
+            passages += [
+                Passage(str(index), _untagged(text)) for index, text in enumerate(texts)
+            ]
         else:
             messages.append(Message(turn["role"], _untagged(turn["text"])))
     for turn, spec in zip(turns[len(turns) - behind :], codec.spec.turns, strict=True):
         found = _DOCUMENT_ROLE.fullmatch(turn["role"])
         if spec.role == "{document}" and found:
             passages.append(Passage(found.group(1), turn["text"].removeprefix("\n")))
-    return JudgeInput(tuple(messages), tuple(passages), _arguments(codec, turns[len(turns) - behind :]))
+    return JudgeInput(
+        tuple(messages),
+        tuple(passages),
+        _arguments(codec, turns[len(turns) - behind :]),
+    )
 
 
-def _arguments(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _arguments(
+    codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
     found: dict[str, str] = {}
     for turn, spec in zip(turns, codec.spec.turns, strict=True):
         names = [name for name in spec.fields() if name != "query"]
@@ -97,7 +113,9 @@ def recorded_finder(texts: Iterable[str], fallback: SentenceFinder) -> SentenceF
     for text in texts:
         for part in re.split(r"(?:^|\n\n)Document \d+\n", text):
             if _TAG.search(part):
-                sentences = [piece.strip() for piece in _TAG.split(part) if piece.strip()]
+                sentences = [
+                    piece.strip() for piece in _TAG.split(part) if piece.strip()
+                ]
                 cuts["".join("".join(sentences).split())] = sentences
 
     def find(text: str) -> Sequence[Span]:
@@ -120,7 +138,13 @@ def all_texts(value: Any) -> list[str]:
     """Every string in a JSON value."""
     if isinstance(value, str):
         return [value]
-    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    children = (
+        value.values()
+        if isinstance(value, Mapping)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
     return [text for child in children for text in all_texts(child)]
 
 
@@ -138,27 +162,48 @@ def replayed(codec: ChatCodec, request: ModelRequest, results: Any) -> Completio
         rows = [
             {
                 str(binding.number): _numbered(request.sites, row["response_text"]),
-                **{names[name]: value for name, value in row.items() if name in names and names[name] in "fe"},
+                **{
+                    names[name]: value
+                    for name, value in row.items()
+                    if name in names and names[name] in "fe"
+                },
             }
             for row in results
         ]
         return Completion(json.dumps(rows))
     if binding.shape is Shape.CITATIONS:
-        cited: dict[int, list[int]] = {number: [] for number in range(len(request.sites))}
+        cited: dict[int, list[int]] = {
+            number: [] for number in range(len(request.sites))
+        }
         for row in results:
-            text = next(value for name, value in row.items() if name.endswith("_text") and name != "response_text")
-            where = next((value for name, value in row.items() if name.endswith("_doc_id")), None)
+            text = next(
+                value
+                for name, value in row.items()
+                if name.endswith("_text") and name != "response_text"
+            )
+            where = next(
+                (value for name, value in row.items() if name.endswith("_doc_id")), None
+            )
             inside = [
                 (number, site)
                 for number, site in enumerate(request.sources)
-                if where is None or (site.passage is not None and request.state.passages[site.passage].id == str(where))
+                if where is None
+                or (
+                    site.passage is not None
+                    and request.state.passages[site.passage].id == str(where)
+                )
             ]
             cited[_numbered(request.sites, row["response_text"])] += _run(inside, text)
-        rows = [{str(binding.number): number, binding.value: found} for number, found in cited.items()]
+        rows = [
+            {str(binding.number): number, binding.value: found}
+            for number, found in cited.items()
+        ]
         return Completion(json.dumps(rows))
     if binding.shape is Shape.LABEL:
         return Completion(reply(binding, 0))
-    text = next(iter(results.values())) if isinstance(results, Mapping) else str(results)
+    text = (
+        next(iter(results.values())) if isinstance(results, Mapping) else str(results)
+    )
     (target,) = codec.teach(request, Gold(text=text))
     return Completion(target.text)
 
@@ -194,7 +239,11 @@ def kinds(value: Any) -> Any:
         return {name: kinds(one) for name, one in value.items()}
     if isinstance(value, list):
         return [kinds(one) for one in value]
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    return (
+        "number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else type(value).__name__
+    )
 
 
 def booleans(spec: Spec, completion: Completion, ours: Any, theirs: Any) -> bool:
@@ -202,10 +251,21 @@ def booleans(spec: Spec, completion: Completion, ours: Any, theirs: Any) -> bool
 
     Right is recomputed without our reading: the alternatives `true` and `false` at the token that was chosen.
     """
-    labels = [label for rule in spec.rules if rule["type"] == "likelihood" for label, _ in categories(rule)]
-    if not labels or not all(isinstance(label, bool) for label in labels) or completion.tokens is None:
+    labels = [
+        label
+        for rule in spec.rules
+        if rule["type"] == "likelihood"
+        for label, _ in categories(rule)
+    ]
+    if (
+        not labels
+        or not all(isinstance(label, bool) for label in labels)
+        or completion.tokens is None
+    ):
         return False
-    chosen = [token for token in completion.tokens if token.token.strip() in ("true", "false")]
+    chosen = [
+        token for token in completion.tokens if token.token.strip() in ("true", "false")
+    ]
     if len(chosen) != 1:
         return False
     mass = {"true": 0.0, "false": 0.0}
@@ -217,16 +277,30 @@ def booleans(spec: Spec, completion: Completion, ours: Any, theirs: Any) -> bool
 
 
 def _differ_in_number(ours: Any, theirs: Any, right: float) -> bool:
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and set(ours) == set(theirs):
-        return all(ours[name] == theirs[name] or _differ_in_number(ours[name], theirs[name], right) for name in ours)
-    return isinstance(ours, float) and theirs in (0.0, 1.0) and abs(ours - right) <= 0.01
+    if (
+        isinstance(ours, Mapping)
+        and isinstance(theirs, Mapping)
+        and set(ours) == set(theirs)
+    ):
+        return all(
+            ours[name] == theirs[name]
+            or _differ_in_number(ours[name], theirs[name], right)
+            for name in ours
+        )
+    return (
+        isinstance(ours, float) and theirs in (0.0, 1.0) and abs(ours - right) <= 0.01
+    )
 
 
 Fault = Callable[[ChatCodec, ModelRequest, Completion], Completion | None]
 
 
 def explained(
-    codec: ChatCodec, request: ModelRequest, completion: Completion, ours: Reflection, theirs: Any
+    codec: ChatCodec,
+    request: ModelRequest,
+    completion: Completion,
+    ours: Reflection,
+    theirs: Any,
 ) -> set[Deviation]:
     """Reasons for which a recorded result differs from ours; empty if no known fault gives it."""
     joined = Rejoined.of(request)
@@ -254,13 +328,18 @@ def _same(ours: Any, theirs: Any, joined: Rejoined) -> set[Deviation] | None:
 def _undefined_too(ours: Any, theirs: Any) -> Any:
     """The recorded result with None where ours has None."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        return {name: _undefined_too(ours.get(name, ""), value) for name, value in theirs.items()}
+        return {
+            name: _undefined_too(ours.get(name, ""), value)
+            for name, value in theirs.items()
+        }
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         return [_undefined_too(a, b) for a, b in zip(ours, theirs, strict=True)]
     return None if ours is None else theirs
 
 
-def _from_the_end(codec: ChatCodec, request: ModelRequest, completion: Completion) -> Completion | None:
+def _from_the_end(
+    codec: ChatCodec, request: ModelRequest, completion: Completion
+) -> Completion | None:
     """Negative numbers of sentences counted from the end, as a Python list does."""
     number, value = codec.binding.number, codec.binding.value
     try:
@@ -278,7 +357,9 @@ def _counted(number: Any, size: int) -> Any:
     return number + size if isinstance(number, int) and -size <= number < 0 else number
 
 
-def _first_label(codec: ChatCodec, request: ModelRequest, completion: Completion) -> Completion | None:
+def _first_label(
+    codec: ChatCodec, request: ModelRequest, completion: Completion
+) -> Completion | None:
     """An alternative that begins several labels (the empty one begins all) taken for the first of them."""
     labels = [str(label) for label in _labels(codec)]
 
@@ -288,17 +369,29 @@ def _first_label(codec: ChatCodec, request: ModelRequest, completion: Completion
 
     if not labels or completion.tokens is None:
         return None
-    tokens = [replace(one, top=tuple((taken(one, text), p) for text, p in one.top)) for one in completion.tokens]
+    tokens = [
+        replace(one, top=tuple((taken(one, text), p) for text, p in one.top))
+        for one in completion.tokens
+    ]
     return replace(completion, tokens=tuple(tokens))
 
 
-def _certain(codec: ChatCodec, request: ModelRequest, completion: Completion) -> Completion | None:
+def _certain(
+    codec: ChatCodec, request: ModelRequest, completion: Completion
+) -> Completion | None:
     """A label that one token writes with its quotes taken as certain."""
-    written = tuple(json.dumps(label) for label in _labels(codec) if isinstance(label, str))
+    written = tuple(
+        json.dumps(label) for label in _labels(codec) if isinstance(label, str)
+    )
     tokens = completion.tokens or ()
     if not written or not any(one.token.endswith(written) for one in tokens):
         return None
-    return replace(completion, tokens=tuple(replace(one, top=((one.token, 0.0),), logprob=0.0) for one in tokens))
+    return replace(
+        completion,
+        tokens=tuple(
+            replace(one, top=((one.token, 0.0),), logprob=0.0) for one in tokens
+        ),
+    )
 
 
 def _labels(codec: ChatCodec) -> Iterator[Any]:

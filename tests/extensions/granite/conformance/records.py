@@ -23,7 +23,9 @@ from selfrag.reflection.inputs import Site
 from selfrag.reflection.labels import Role
 
 
-def plain_result(codec: DialectCodec, request: ModelRequest, completion: Completion) -> Any:
+def plain_result(
+    codec: DialectCodec, request: ModelRequest, completion: Completion
+) -> Any:
     """The result in the fields of the public library; None where undefined."""
     if isinstance(codec, ChatCodec):
         return records(codec.spec.rules, understand(request, completion))
@@ -33,7 +35,10 @@ def plain_result(codec: DialectCodec, request: ModelRequest, completion: Complet
 def categories(rule: Mapping[str, Any]) -> list[tuple[Any, float]]:
     """The labels of a likelihood rule, each with its number."""
     given = rule["categories_to_values"]
-    return [(label, float(number)) for label, number in (given.items() if isinstance(given, Mapping) else given)]
+    return [
+        (label, float(number))
+        for label, number in (given.items() if isinstance(given, Mapping) else given)
+    ]
 
 
 def _path(rule: Mapping[str, Any]) -> JsonPath:
@@ -61,10 +66,17 @@ def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
     root = output.json.root
     for path, node in root.at(_path(rule)) if root is not None else ():
         if not same(_held(value, path), node.value):
-            output.say(Code.INVALID, f"an earlier rule has changed {shown(node.value)}; its likelihood is left out")
+            output.say(
+                Code.INVALID,
+                f"an earlier rule has changed {shown(node.value)}; its likelihood is left out",
+            )
             continue
         found = distribution(output, node, labels, _row(path))
-        expected = None if found is None else sum(p * v for p, v in zip(found.distribution, values, strict=True))
+        expected = (
+            None
+            if found is None
+            else sum(p * v for p, v in zip(found.distribution, values, strict=True))
+        )
         value = _replaced(value, path, expected)
     return value
 
@@ -77,7 +89,9 @@ def _held(value: Any, path: Sequence[str | int | None]) -> Any:
     """What stands at a concrete path; `_NOWHERE` where it leads nowhere."""
     for key in path:
         there = isinstance(value, Mapping) and key in value
-        if not there and not (isinstance(value, list) and isinstance(key, int) and key < len(value)):
+        if not there and not (
+            isinstance(value, list) and isinstance(key, int) and key < len(value)
+        ):
             return _NOWHERE
         value = value[key]
     return value
@@ -118,7 +132,11 @@ def _explode(output: ModelOutput, rule: Rule, value: Any) -> Any:
             return
         yield from ({**record, name: one} for one in many)
 
-    return _at(_path(rule), value, lambda found: [row for record in _listed(found) for row in rows(record)])
+    return _at(
+        _path(rule),
+        value,
+        lambda found: [row for record in _listed(found) for row in rows(record)],
+    )
 
 
 def _drop_duplicates(output: ModelOutput, rule: Rule, value: Any) -> Any:
@@ -127,7 +145,11 @@ def _drop_duplicates(output: ModelOutput, rule: Rule, value: Any) -> Any:
     def distinct(found: Any) -> Any:
         kept: dict[tuple[str, ...], Any] = {}
         for record in _listed(found):
-            key = tuple(repr(record.get(name)) for name in names) if isinstance(record, Mapping) else (repr(record),)
+            key = (
+                tuple(repr(record.get(name)) for name in names)
+                if isinstance(record, Mapping)
+                else (repr(record),)
+            )
             if key in kept:
                 output.say(Code.DUPLICATE, f"{shown(record)} came twice")
             kept.setdefault(key, record)
@@ -151,20 +173,39 @@ def _decode_sentences(output: ModelOutput, rule: Rule, value: Any) -> Any:
 
     if len(_path(rule)) < 2:
         return decode(value)
-    return _at(_path(rule)[:-2], value, lambda found: [r for one in _listed(found) if (r := decode(one)) is not None])
+    return _at(
+        _path(rule)[:-2],
+        value,
+        lambda found: [r for one in _listed(found) if (r := decode(one)) is not None],
+    )
 
 
-def lookup(output: ModelOutput, number: Any, places: Sequence[Site], name: str) -> Site | None:
+def lookup(
+    output: ModelOutput, number: Any, places: Sequence[Site], name: str
+) -> Site | None:
     """The place that a model called by number; None, with a diagnostic, if there is no such place."""
-    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(places):
+    if (
+        isinstance(number, int)
+        and not isinstance(number, bool)
+        and 0 <= number < len(places)
+    ):
         return places[number]
     there = f"0..{len(places) - 1}" if places else "no sentences"
-    output.say(Code.OUT_OF_RANGE, f"{name} = {shown(number)} names no sentence; there are {there}")
+    output.say(
+        Code.OUT_OF_RANGE,
+        f"{name} = {shown(number)} names no sentence; there are {there}",
+    )
     return None
 
 
-def _described(output: ModelOutput, site: Site, names: Mapping[str, str]) -> dict[str, Any]:
-    passage = None if site.passage is None else output.request.state.passages[site.passage].id or None
+def _described(
+    output: ModelOutput, site: Site, names: Mapping[str, str]
+) -> dict[str, Any]:
+    passage = (
+        None
+        if site.passage is None
+        else output.request.state.passages[site.passage].id or None
+    )
     facts = {"begin": site.begin, "end": site.end, "text": site.text}
     facts |= {"document_id": passage, "message_index": site.message}
     return {names[fact]: value for fact, value in facts.items() if fact in names}
@@ -172,23 +213,38 @@ def _described(output: ModelOutput, site: Site, names: Mapping[str, str]) -> dic
 
 def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
     group = rule["group_fields"]
-    begin, end, text = names = (rule["begin_field"], rule["end_field"], rule.get("text_field"))
+    begin, end, text = names = (
+        rule["begin_field"],
+        rule["end_field"],
+        rule.get("text_field"),
+    )
 
     def key(row: Any) -> tuple[Any, ...]:
         values = (row.get(name) for name in group)
         # Models write anything; values of different types are told apart and never compared.
-        return tuple((type(v).__name__, v if isinstance(v, int | float | str) else repr(v)) for v in values)
+        return tuple(
+            (type(v).__name__, v if isinstance(v, int | float | str) else repr(v))
+            for v in values
+        )
 
     def order(row: Any) -> tuple[Any, ...]:
         return (*key(row), row[begin], row[end])
 
     def merge(found: Any) -> list[Any]:
         known = [row for row in _listed(found) if isinstance(row, Mapping)]
-        rows = [row for row in known if isinstance(row.get(begin), int) and isinstance(row.get(end), int)]
+        rows = [
+            row
+            for row in known
+            if isinstance(row.get(begin), int) and isinstance(row.get(end), int)
+        ]
         merged: list[Any] = []
         last: Any = None
         for row in sorted(map(dict, rows), key=order):
-            gap = _between(output, last, row, names) if last is not None and key(last) == key(row) else None
+            gap = (
+                _between(output, last, row, names)
+                if last is not None and key(last) == key(row)
+                else None
+            )
             if gap is None:
                 last = row
                 merged.append(row)
@@ -201,17 +257,23 @@ def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, merge)
 
 
-def _between(output: ModelOutput, left: Any, right: Any, names: tuple[str, str, str | None]) -> str | None:
+def _between(
+    output: ModelOutput, left: Any, right: Any, names: tuple[str, str, str | None]
+) -> str | None:
     """What stands between two spans of one original if it is white space only; None if they are not neighbours."""
     begin, end, text = names
     for site in output.request.sources:
-        if (site.begin, site.end) != (right[begin], right[end]) or right[begin] < left[end]:
+        if (site.begin, site.end) != (right[begin], right[end]) or right[begin] < left[
+            end
+        ]:
             continue
         if text is not None and site.text != right[text]:
             continue
         whole = output.request.state.original(site)
         gap = whole[left[end] : right[begin]]
-        if (text is None or whole[left[begin] : left[end]] == left[text]) and not gap.strip():
+        if (
+            text is None or whole[left[begin] : left[end]] == left[text]
+        ) and not gap.strip():
             return gap
     return None
 
@@ -226,9 +288,15 @@ def _at(path: JsonPath, value: Any, change: Callable[[Any], Any]) -> Any:
         return change(value)
     first, rest = path[0], path[1:]
     if isinstance(value, list):
-        return [_at(rest, one, change) if first in (None, index) else one for index, one in enumerate(value)]
+        return [
+            _at(rest, one, change) if first in (None, index) else one
+            for index, one in enumerate(value)
+        ]
     if isinstance(value, Mapping):
-        return {key: _at(rest, one, change) if first in (None, key) else one for key, one in value.items()}
+        return {
+            key: _at(rest, one, change) if first in (None, key) else one
+            for key, one in value.items()
+        }
     return value
 
 
@@ -251,10 +319,19 @@ def fields(binding: Binding, request: ModelRequest, reflection: Reflection) -> A
     if binding.shape in (Shape.TEXT, Shape.FREE):
         return reflection.text
     if binding.shape is Shape.CITATIONS:
-        return [row for finding in reflection.findings for row in _citation_rows(binding, request, finding)]
+        return [
+            row
+            for finding in reflection.findings
+            for row in _citation_rows(binding, request, finding)
+        ]
     if binding.shape is Shape.SENTENCES:
-        known = [finding for finding in reflection.findings if finding.judgment is not None]
-        return [_sentence_row(binding, number, finding) for number, finding in enumerate(known)]
+        known = [
+            finding for finding in reflection.findings if finding.judgment is not None
+        ]
+        return [
+            _sentence_row(binding, number, finding)
+            for number, finding in enumerate(known)
+        ]
     judgment = reflection.findings[0].judgment if reflection.findings else None
     if judgment is None:
         return None
@@ -269,7 +346,11 @@ def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, 
         "risk": _risk(label) if binding.number is None else label,
         **_span("response", finding.site),
     }
-    return row if finding.explanation is None else {**row, "reasoning": finding.explanation}
+    return (
+        row
+        if finding.explanation is None
+        else {**row, "reasoning": finding.explanation}
+    )
 
 
 def _risk(label: str) -> str:
@@ -281,7 +362,9 @@ def _risk(label: str) -> str:
     return f"{low:g}-{high:g}"
 
 
-def _citation_rows(binding: Binding, request: ModelRequest, finding: Finding) -> list[dict[str, Any]]:
+def _citation_rows(
+    binding: Binding, request: ModelRequest, finding: Finding
+) -> list[dict[str, Any]]:
     """One row a cited span; the older dialect does not merge neighbours."""
     spans = [citation.site for citation in finding.citations]
     if binding.number is None:
@@ -289,9 +372,14 @@ def _citation_rows(binding: Binding, request: ModelRequest, finding: Finding) ->
             source
             for span in spans
             for source in request.sources
-            if source.passage == span.passage and span.begin <= source.begin and source.end <= span.end
+            if source.passage == span.passage
+            and span.begin <= source.begin
+            and source.end <= span.end
         ]
-    names = [None if span.passage is None else request.state.passages[span.passage].id for span in spans]
+    names = [
+        None if span.passage is None else request.state.passages[span.passage].id
+        for span in spans
+    ]
     return [
         {**_span("context", span), "doc_id": name, **_span("response", finding.site)}
         for span, name in zip(spans, names, strict=True)
