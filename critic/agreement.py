@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic.cases import GROUPS
-from selfrag.evaluation.intervals import ROUNDS, Estimate, interval, plain
+from selfrag.evaluation.intervals import ROUNDS, Estimate, interval, json_values
 
 Labels = Mapping[str, Mapping[str, str]]
 """Group -> id of a case -> label name."""
@@ -44,7 +44,7 @@ class Agreement:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; NaN becomes None."""
-        return {**plain(self), "labels": list(GROUPS[self.group].names)}
+        return {**json_values(self), "labels": list(GROUPS[self.group].names)}
 
 
 def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreement]:

@@ -144,7 +144,8 @@ def test_issue_46_an_answer_loads_only_what_it_needs() -> None:
     """At 2d68d6f3 it loaded 87 of our files with 20,410 lines; what few questions need is imported when they do.
 
     The goal is 56 files and 11,500 lines, as at 3387162c; since then writers have files of their own, and so have the
-    files of encoders, unfolded code has more lines, and lines of 88 characters in place of 120 made 12,760 lines 15,100.
+    files of encoders, unfolded code has more lines, and lines of 88 characters in place of 120 made 12,760 lines
+    15,100.
     """
     code, modules = run(ASK)
     ours = {

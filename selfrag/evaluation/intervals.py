@@ -39,7 +39,7 @@ class Estimate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values; NaN becomes None."""
-        values: dict[str, Any] = plain(self)
+        values: dict[str, Any] = json_values(self)
         return values
 
     @property
@@ -54,7 +54,7 @@ class Estimate:
         return f"{self.value:.3f}{ends} n={self.n}"
 
 
-def plain(figures: Any) -> Any:
+def json_values(figures: Any) -> Any:
     """Return figures, and dataclasses and mappings of them, as values for JSON; NaN becomes None."""
     if is_dataclass(figures):
         figures = {
@@ -62,7 +62,7 @@ def plain(figures: Any) -> Any:
         }
     if isinstance(figures, Mapping):
         return {
-            name: value.as_dict() if hasattr(value, "as_dict") else plain(value)
+            name: value.as_dict() if hasattr(value, "as_dict") else json_values(value)
             for name, value in figures.items()
         }
     return None if figures != figures else figures

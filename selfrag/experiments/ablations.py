@@ -22,7 +22,7 @@ from selfrag.evaluation.comparison import (
     estimate_of,
     read_runs,
 )
-from selfrag.evaluation.intervals import NONE, Estimate, bracketed, plain
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed, json_values
 from selfrag.evaluation.items import OUTPUT, Output
 from selfrag.evaluation.metrics.answers import (
     FLUENCY,
@@ -307,7 +307,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         settings[of_file.file.name] = policies
     values = {
         "settings": settings,
-        "reliance": plain(found.reliance),
+        "reliance": json_values(found.reliance),
         "saved": balance(found.studies),
         **about,
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import bootstrap, estimate_of, paired_difference
-from selfrag.evaluation.intervals import Estimate, counted, plain
+from selfrag.evaluation.intervals import Estimate, counted, json_values
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 
 HEADLINE = "headline"
@@ -126,9 +126,9 @@ class ChosenSetting:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return {
-            **plain(self),
+            **json_values(self),
             "goal": str(self.goal),
-            "limits": plain(self.limits or {}),
+            "limits": json_values(self.limits or {}),
         }
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ from selfrag.intrinsics.flows import (
     SelfRAGWriter,
     Take,
     Write,
-    named,
+    named_flow,
     run,
 )
 from selfrag.judges.wire import Completion
@@ -113,7 +113,7 @@ def found(answer: Answer) -> list[str]:
 def test_the_papers_flows(name: str) -> None:
     judge = gate(0.9)
     answer, serving, queries = go(
-        named(name, WRITER, rewrite=rewriter(), answerability=judge)
+        named_flow(name, WRITER, rewrite=rewriter(), answerability=judge)
     )
     evidence = "ms" if "qr" in name else "d1"
     assert queries == [REWRITE if "qr" in name else ASKED]  # section 7.1
@@ -145,7 +145,7 @@ def test_the_papers_flows(name: str) -> None:
 
 
 def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
-    answer, serving, _ = go(named("ad", PLAIN, answerability=gate(0.3)))
+    answer, serving, _ = go(named_flow("ad", PLAIN, answerability=gate(0.3)))
     assert (answer.text, answer.abstained, answer.segments) == (
         "I don't know the answer",
         True,
@@ -155,12 +155,12 @@ def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     assert [step.outcome for step in answer.steps][-1] == "answerable 0.30"
     assert answer.rescore().text == answer.text
     assert (
-        go(named("ad", PLAIN, answerability=gate(0.3), threshold=0.2))[0].text
+        go(named_flow("ad", PLAIN, answerability=gate(0.3), threshold=0.2))[0].text
         == "Found."
     )
     broken = Answerability.on(failing("no memory"))
-    assert go(named("ad", PLAIN, answerability=broken))[0].text == "Found."
-    assert go(named("ad", PLAIN, answerability=gate(0.3)), "Q", lambda query: ())[
+    assert go(named_flow("ad", PLAIN, answerability=broken))[0].text == "Found."
+    assert go(named_flow("ad", PLAIN, answerability=gate(0.3)), "Q", lambda query: ())[
         0
     ].abstained
 
@@ -204,7 +204,9 @@ def test_an_unanswerable_question_is_searched_for_with_other_words(
 
 
 def test_a_flow_by_name_searches_again_and_then_gives_up() -> None:
-    flow = named("QR + again + ad", WRITER, rewrite=rewriter(), answerability=gate(0.3))
+    flow = named_flow(
+        "QR + again + ad", WRITER, rewrite=rewriter(), answerability=gate(0.3)
+    )
     assert (flow.name, len(flow.stages)) == ("qr+again+ad", 5)
     answer, _, queries = go(flow)
     assert queries == [REWRITE, TOGETHER]
@@ -219,7 +221,7 @@ def test_what_a_rewrite_changes_is_a_parameter(
     scope: Any, last: str, turns: int
 ) -> None:
     judge = gate(0.9)
-    flow = named(
+    flow = named_flow(
         "qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope
     )
     answer, serving, queries = go(flow)
@@ -234,14 +236,16 @@ def test_what_a_rewrite_changes_is_a_parameter(
 
 
 def test_what_is_searched_for() -> None:
-    answer, _, queries = go(named("qr", PLAIN, rewrite=rewriter("I cannot do that")))
+    answer, _, queries = go(
+        named_flow("qr", PLAIN, rewrite=rewriter("I cannot do that"))
+    )
     assert queries == [ASKED]
     assert answer.steps[0].outcome.startswith("kept as asked: ")
     assert (
-        go(named("qr", NEVER, rewrite=rewriter(), k=None))[2] == []
+        go(named_flow("qr", NEVER, rewrite=rewriter(), k=None))[2] == []
     )  # the model decides
-    assert go(named("qr", PLAIN, rewrite=rewriter(), k=None))[2] == [REWRITE]
-    assert go(named("qr-both", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
+    assert go(named_flow("qr", PLAIN, rewrite=rewriter(), k=None))[2] == [REWRITE]
+    assert go(named_flow("qr-both", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
 
 
 def test_flows_compose() -> None:
@@ -293,7 +297,7 @@ def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
     assert not sweep([chosen], [Weights()])[1].any()
     for stage in (CertaintyFilter(certainty, threshold=0.95), cite):
         assert not go(Flow((*write, stage)))[0].rescore().exact
-    unanswerable = go(named("ad", PLAIN, answerability=gate(0.3)))[0]
+    unanswerable = go(named_flow("ad", PLAIN, answerability=gate(0.3)))[0]
     assert unanswerable.rescore(
         threshold=0.9
     ).exact  # nothing was written: the gate would say the same
@@ -389,12 +393,12 @@ def test_one_conversation_that_fails_costs_no_other() -> None:
     ("make", "message"),
     [
         (
-            lambda: named("qa", PLAIN),
+            lambda: named_flow("qa", PLAIN),
             "unknown flow 'qa'; known: none, and qr, qr-both, again, ad joined by",
         ),
-        (lambda: named("qr", PLAIN), "needs rewrite="),
-        (lambda: named("ad", PLAIN), "needs answerability="),
-        (lambda: named("ad", PLAIN, answerability=gate(1), k=None), "k=5"),
+        (lambda: named_flow("qr", PLAIN), "needs rewrite="),
+        (lambda: named_flow("ad", PLAIN), "needs answerability="),
+        (lambda: named_flow("ad", PLAIN, answerability=gate(1), k=None), "k=5"),
         (
             lambda: Rewrite(gate(0.5)),
             "Rewrite needs a judge of rewrite, and answerability judges",

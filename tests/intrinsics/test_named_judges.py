@@ -27,7 +27,13 @@ from selfrag.intrinsics import (
     QueryRewrite,
     Uncertainty,
 )
-from selfrag.intrinsics.flows import CertaintyFilter, Flow, SelfRAGWriter, Write, named
+from selfrag.intrinsics.flows import (
+    CertaintyFilter,
+    Flow,
+    SelfRAGWriter,
+    Write,
+    named_flow,
+)
 from selfrag.intrinsics.flows import run as run_flow
 from selfrag.intrinsics.model_library import prompting_of, split_name
 from selfrag.intrinsics.named import adapters_of, on_engine
@@ -514,7 +520,7 @@ def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
         is JudgmentSource.WORDS
     )
     assert model.generate("Q", guardrails="answerability.tokens<0.99:abstain").abstained
-    flow = named(
+    flow = named_flow(
         "ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=judges[0], k=2
     )
     assert model.generate("Q", flow=flow).text == "Two."

@@ -23,8 +23,8 @@ from selfrag.evaluation.intervals import (
     FloatArray,
     bootstrap,
     effective_items,
+    json_values,
     mean,
-    plain,
     share,
 )
 from selfrag.render.figures import save
@@ -58,7 +58,7 @@ class Classification:
         confusion: dict[str, dict[str, int]] = {}
         for (truth, predicted), count in self.confusion.items():
             confusion.setdefault(truth, {})[predicted or ""] = count
-        return {**plain(self), "confusion": confusion}
+        return {**json_values(self), "confusion": confusion}
 
 
 def classification(

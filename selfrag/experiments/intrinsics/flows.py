@@ -17,7 +17,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
-from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean, plain
+from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, json_values, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.citations import (
     Entails,
@@ -48,7 +48,7 @@ from selfrag.experiments.report_tables import (
     percent,
     share,
 )
-from selfrag.intrinsics.flows.flow import NAMES, named, run
+from selfrag.intrinsics.flows.flow import NAMES, named_flow, run
 from selfrag.intrinsics.flows.progress import AnswerWriter
 from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.judges.conversation import same_question, search_query
@@ -95,7 +95,7 @@ def evaluate_flows(
     first: list[FlowOutcome | None] = []
     for name in NAMES:
         # 1. answers, and what became of each question
-        flow = named(
+        flow = named_flow(
             name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES
         )
         answers = run(flow, [turn.state for turn in followups], engine, retriever)
@@ -116,7 +116,7 @@ def evaluate_flows(
         cells: Sequence[str] = [NONE] * (len(FLOWS_HEAD) - 5)
         if known:
             joint = joint_figures(known, seed=seed)
-            values, cells = plain(joint), _flow_cells(joint)
+            values, cells = json_values(joint), _flow_cells(joint)
         # 3. tokens
         used = [answer.usage for answer in answers if isinstance(answer, Answer)]
         tokens, computed, spent = None, None, (NONE, NONE)
@@ -330,7 +330,7 @@ def evaluate_rewrite(
     for system, texts in written.items():
         agreement = _against_people(rows, texts, seed)
         undefined = len(rows) - defined[system]
-        figures[system] = {"undefined": undefined, **plain(agreement)}
+        figures[system] = {"undefined": undefined, **json_values(agreement)}
         lines.append((system, *map(percent, agreement.values()), str(undefined)))
     columns = (
         "exact match",
@@ -453,7 +453,7 @@ def _retrieval(
                 name: mean([every[place][name] for place in members], seed=seed)
                 for name in RANKING
             }
-            figures.setdefault(system, {})[part] = plain(means)
+            figures.setdefault(system, {})[part] = json_values(means)
             lines.append((system, *map(share, means.values())))
         head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
         tables.append(
@@ -504,7 +504,7 @@ def _answers(
     sampled = {turn.id for turn in sample(followups, writing.count)}
     places = [place for place, turn in enumerate(followups) if turn.id in sampled]
     chosen = [followups[place] for place in places]
-    flow = named("none", writing.writer, k=ANSWER_PASSAGES)
+    flow = named_flow("none", writing.writer, k=ANSWER_PASSAGES)
     values: dict[str, list[dict[str, float | None]]] = {}
     records = []
     for system, texts in queries.items():
@@ -533,7 +533,7 @@ def _answers(
             }
             failed = sum(row["failed"] == 1.0 for row in of_part)
             lines.append((system, *map(share, means.values()), str(failed)))
-            figures.setdefault(system, {})[part] = plain(means)
+            figures.setdefault(system, {})[part] = json_values(means)
         tables.append(
             ReportTable(
                 f"Answers after rewrites, {part} ({len(members)})",

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from selfrag.evaluation.intervals import NONE, Estimate, mean, plain, pooled_auc
+from selfrag.evaluation.intervals import NONE, Estimate, json_values, mean, pooled_auc
 from selfrag.evaluation.metrics.citations import (
     Cited,
     CitedClaim,
@@ -256,7 +256,7 @@ def evaluate_citations(
                 seed=seed,
             )
             cells += map(percent, (pairs.recall, pairs.precision, pairs.f1))
-            values[level] = plain(pairs)
+            values[level] = json_values(pairs)
         nothing = mean(map(float, asked.silent), seed=seed)
         lines.append((system, *cells, str(asked.undefined), percent(nothing)))
         figures[system] = {
@@ -802,7 +802,7 @@ def _certainty_line(
         "brier": brier(expected, truth, seed=seed),
         "auc": area(zip(truth, expected, strict=True), seed),
     }
-    values = {**plain(figures), "undefined": undefined}
+    values = {**json_values(figures), "undefined": undefined}
     return (
         (system, *map(share, figures.values()), str(undefined)),
         values,

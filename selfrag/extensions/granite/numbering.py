@@ -35,9 +35,9 @@ def tag(
         if text[begin:end].strip()
     ]
     # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
-    sentences = [plain(text[begin:end].rstrip(), letters) for begin, end in found]
+    sentences = [escape_tags(text[begin:end].rstrip(), letters) for begin, end in found]
     if title and sentences:
-        sentences[0] = f"{plain(title, letters)}\n{sentences[0]}"
+        sentences[0] = f"{escape_tags(title, letters)}\n{sentences[0]}"
     tagged = " ".join(
         f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences)
     )
@@ -49,7 +49,7 @@ def _trimmed(text: str, begin: int, end: int) -> Span:
     return begin + len(body) - len(body.lstrip()), begin + len(body.rstrip())
 
 
-def plain(text: str, letters: Collection[str]) -> str:
+def escape_tags(text: str, letters: Collection[str]) -> str:
     """Return the text with a space in whatever looks like a tag of this request: `<c1>` becomes `< c1>`."""
     if not letters or "<" not in text:
         return text
@@ -129,9 +129,11 @@ def number_sentences(
                 if passage.title and passage.text.strip()
                 else passage.text
             )
-            documents.append(ShownPassage(index, passage.id, plain(whole, letters)))
+            documents.append(
+                ShownPassage(index, passage.id, escape_tags(whole, letters))
+            )
     messages = [
-        replace(message, content=plain(message.content, letters))
+        replace(message, content=escape_tags(message.content, letters))
         for message in state.messages
     ]
     last = len(messages) - 1

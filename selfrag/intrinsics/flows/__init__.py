@@ -1,7 +1,7 @@
 """Flows: retrieval, intrinsics and a writer put together, as values that compose and leave a trace of their steps.
 
-The paper's four (section 7.1 of arXiv 2504.11704) are `named("qr+ad", writer, ..)` and the like; any other order of
-stages is a `Flow`. A flow is sans-IO like a decoder, so many conversations share one driver, engine and index.
+The paper's four (section 7.1 of arXiv 2504.11704) are `named_flow("qr+ad", writer, ..)` and the like; any other order
+of stages is a `Flow`. A flow is sans-IO like a decoder, so many conversations share one driver, engine and index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from selfrag.intrinsics.flows.flow import Search as Search
 from selfrag.intrinsics.flows.flow import SearchAgain as SearchAgain
 from selfrag.intrinsics.flows.flow import Take as Take
 from selfrag.intrinsics.flows.flow import Write as Write
-from selfrag.intrinsics.flows.flow import named as named
+from selfrag.intrinsics.flows.flow import named_flow as named_flow
 from selfrag.intrinsics.flows.flow import run as run
 from selfrag.intrinsics.flows.progress import ChatWriter as ChatWriter
 from selfrag.intrinsics.flows.progress import SelfRAGWriter as SelfRAGWriter

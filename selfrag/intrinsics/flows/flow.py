@@ -378,7 +378,7 @@ class Flow:
         )
 
 
-def named(
+def named_flow(
     name: str,
     writer: AnswerWriter,
     *,
@@ -666,10 +666,10 @@ class ConversationDecoders:
             follows = sum(turn.role == "user" for turn in state.messages) > 1
             if not follows or rewrite is None or given_passages:
                 return Flow((Write(writer),))
-            return named(
+            return named_flow(
                 BOTH, writer, rewrite=rewrite, k=None, rewrite_scope=self.rewrite_scope
             )
-        return named(
+        return named_flow(
             self.flow,
             writer,
             rewrite=rewrite,
