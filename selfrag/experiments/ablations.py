@@ -165,17 +165,19 @@ def ablate(
             **options,
         )
         folders.append(out / "rows" / name)
-    found = comparison(studies, read_runs(folders, [file.name for file in files]), seed)
+    compared = comparison(
+        studies, read_runs(folders, [file.name for file in files]), seed
+    )
     reliance = {
         table.name: {
             row.system: row.figures.get(FROM_MEMORY_SUBSTRING.name)
             for row in table.rows
         }
         | theirs[table.name]
-        for table, file in zip(found.tables, files, strict=True)
+        for table, file in zip(compared.tables, files, strict=True)
         if any(item.answers and item.passages for item in file.items)
     }
-    return Ablated(tuple(studies), found, reliance)
+    return Ablated(tuple(studies), compared, reliance)
 
 
 def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
@@ -210,15 +212,15 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def against_paper(
-    found: Comparison, studies: Sequence[FileStudy]
+    compared: Comparison, studies: Sequence[FileStudy]
 ) -> list[tuple[str, ...]]:
     """Return the paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
     rows: list[tuple[str, ...]] = []
-    systems = {row.system for row in found.tables[0].rows}
+    systems = {row.system for row in compared.tables[0].rows}
     for name in PUBLISHED:
         if name == WHOLE or name not in systems:
             continue
-        for table, of_file in zip(found.tables, studies, strict=True):
+        for table, of_file in zip(compared.tables, studies, strict=True):
             paper = published_difference(name, table.name)
             rows.append(
                 (
@@ -229,9 +231,15 @@ def against_paper(
                     paper,
                 )
             )
-        if found.average is not None:
+        if compared.average is not None:
             rows.append(
-                (name, found.average.name, NONE, _difference(found.average, name), NONE)
+                (
+                    name,
+                    compared.average.name,
+                    NONE,
+                    _difference(compared.average, name),
+                    NONE,
+                )
             )
     return rows
 
@@ -241,8 +249,8 @@ def published_difference(row: str, file: str) -> str:
     if file not in PUBLISHED_FILES:
         return NONE
     column = PUBLISHED_FILES.index(file)
-    ours, whole = PUBLISHED[row][column], PUBLISHED[WHOLE][column]
-    return NONE if ours is None or whole is None else f"{ours - whole:+.1f}"
+    ours, full_system = PUBLISHED[row][column], PUBLISHED[WHOLE][column]
+    return NONE if ours is None or full_system is None else f"{ours - full_system:+.1f}"
 
 
 def _changed(of_file: FileStudy, first: str, second: str) -> str:
@@ -273,21 +281,21 @@ def _difference(table: ComparisonTable, name: str) -> str:
     return bracketed(difference)
 
 
-def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
+def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them."""
-    whole = f"Model {model_name(about)}, {bases(found.studies)}."
+    summary = f"Model {model_name(about)}, {bases(ablated.studies)}."
     text = [
-        f"# Ablations\n\n{escape(whole)} {spared(found.studies)}.\n",
-        markdown(brief(found.comparison)),
+        f"# Ablations\n\n{escape(summary)} {spared(ablated.studies)}.\n",
+        markdown(brief(ablated.comparison)),
         "## Against the paper\n",
-        compact(HEAD, against_paper(found.comparison, found.studies)),
+        compact(HEAD, against_paper(ablated.comparison, ablated.studies)),
         "## Rows\n",
-        _policies(found.studies),
+        _policies(ablated.studies),
         "## As published (Table 3a, models of 50k rows)\n",
         compact(("published", "PopQA", "PubHealth", "ASQA em"), _published()),
     ]
-    if found.reliance:
-        head, *body = reliance_rows(found.reliance)
+    if ablated.reliance:
+        head, *body = reliance_rows(ablated.reliance)
         text += [
             "## Right answers that no passage holds, by exact substrings (appendix C.1)\n",
             compact(head, body),
@@ -299,7 +307,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
             )
         )
     settings = {}
-    for of_file in found.studies:
+    for of_file in ablated.studies:
         policies = {
             setting.name: decoding_dict(setting.decoding)
             for setting in of_file.settings
@@ -307,12 +315,12 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         settings[of_file.file.name] = policies
     values = {
         "settings": settings,
-        "reliance": json_values(found.reliance),
-        "saved": balance(found.studies),
+        "reliance": json_values(ablated.reliance),
+        "saved": balance(ablated.studies),
         **about,
     }
     return write_tables(
-        "ablation", "\n".join(text), csv_text(found.comparison), values, out
+        "ablation", "\n".join(text), csv_text(ablated.comparison), values, out
     )
 
 

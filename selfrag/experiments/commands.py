@@ -105,8 +105,8 @@ def sweep(
     from selfrag.evaluation.runner import Source
 
     quiet()
-    source = Source([Given.parse(one) for one in files], limit, seed, index)
-    found = run(
+    source = Source([Given.parse(file) for file in files], limit, seed, index)
+    swept = run(
         what,
         Answering(model, *engine_options(engine)),
         source,
@@ -117,10 +117,10 @@ def sweep(
         "model": model,
         "engine": engine.get("name"),
         "source": source.settings(),
-        "files": sources(found.studies),
+        "files": sources(swept.studies),
     }
-    show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
-    written(write_sweep(found, out, about))
+    show(brief(swept.comparison), [*sentences(swept), "", spared(swept.studies)])
+    written(write_sweep(swept, out, about))
 
 
 def ablate(
@@ -176,13 +176,15 @@ def ablate(
     from selfrag.experiments.sweeps import brief, sources
 
     quiet()
-    source = Source([Given.parse(one) for one in files], limit, seed, index)
-    given = {"no-retriever": no_retriever, "no-critic": no_critic}
+    source = Source([Given.parse(file) for file in files], limit, seed, index)
+    checkpoints = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {
-        name: checkpoint for name, checkpoint in given.items() if checkpoint is not None
+        name: checkpoint
+        for name, checkpoint in checkpoints.items()
+        if checkpoint is not None
     }
     others: dict[str, Any] = {"baselines": baseline or [], "trained": trained}
-    found = run(
+    ablated = run(
         base,
         Answering(model, *engine_options(engine)),
         source,
@@ -195,27 +197,28 @@ def ablate(
         "model": model,
         "engine": engine.get("name"),
         "source": source.settings(),
-        "files": sources(found.studies),
+        "files": sources(ablated.studies),
     }
     about |= {"trained": trained} if trained else {}
     memory = (
-        [", ".join(row) for row in reliance_rows(found.reliance)]
-        if found.reliance
+        [", ".join(row) for row in reliance_rows(ablated.reliance)]
+        if ablated.reliance
         else []
     )
     heading = ["", "right answers that no passage holds, in percent:"] if memory else []
     beside = [
         ", ".join(cells)
-        for cells in (HEAD, *against_paper(found.comparison, found.studies))
+        for cells in (HEAD, *against_paper(ablated.comparison, ablated.studies))
     ]
     show(
-        brief(found.comparison), [*beside, *heading, *memory, "", spared(found.studies)]
+        brief(ablated.comparison),
+        [*beside, *heading, *memory, "", spared(ablated.studies)],
     )
-    written(write_ablation(found, out, about))
+    written(write_ablation(ablated, out, about))
 
 
 def show(comparison: Any, lines: list[str]) -> None:
-    """Tables and sentences, on the standard output."""
+    """Print tables and sentences on the standard output."""
     from rich.console import Console
 
     from selfrag.evaluation.tables import Terminal

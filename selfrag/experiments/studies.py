@@ -142,13 +142,14 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
 
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     """Return the trace under a policy: without the answer beside the passages that only the recording asked for."""
-    own = {
+    recorded_under = {
         name: getattr(trace.decoding, name) for name in ("weights", "branch_and_bound")
     }  # what it was written under
-    seen = replace(trace, decoding=replace(policy, **own))
+    seen = replace(trace, decoding=replace(policy, **recorded_under))
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
     if not spare or not any(
-        seen.action(one) == "retrieve" and one.passages for one in trace.decisions
+        seen.action(decision) == "retrieve" and decision.passages
+        for decision in trace.decisions
     ):
         return seen
     kept = [
@@ -223,8 +224,13 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     if base.max_segments > 1:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
     retrieving = {
-        (one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch)
-        for one in policies
+        (
+            policy.mode,
+            policy.threshold,
+            policy.retrieve_test,
+            policy.no_retrieval_branch,
+        )
+        for policy in policies
     }
     if len(retrieving) > 1 and not (base.judges or base.guardrails):
         return replace(
@@ -238,7 +244,7 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
 
 
 def read_recorded(path: Path) -> Iterator[tuple[str, Output | None, Trace | None]]:
-    """Id, output and trace of every item of a finished file, one at a time; of an item that failed the id alone."""
+    """Yield id, output and trace of every item of a finished file; of an item that failed the id alone."""
 
     def parse(record: dict[str, Any]) -> tuple[str, Output | None, Trace | None]:
         key = item_id(record)
@@ -298,9 +304,9 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     }
 
     def decode(
-        name: str, own: int | None, policy: Decoding, items: Sequence[Item]
+        name: str, number: int | None, policy: Decoding, items: Sequence[Item]
     ) -> None:
-        """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
+        """Run items under a policy (setting `number`, if it is one), and read what all settings answer from it."""
         folder = job.folder / file.name / name
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
@@ -323,23 +329,26 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
             if output is not None and trace is not None:
                 _read(trace, output.usage, rows[key], policies, seconds)
             else:  # no weights help where nothing could be generated
-                wanted = replace(policy, weights=Weights())
-                for i, other in enumerate(policies):
-                    if replace(other, weights=Weights()) == wanted:
+                unweighted = replace(policy, weights=Weights())
+                for i, candidate in enumerate(policies):
+                    if replace(candidate, weights=Weights()) == unweighted:
                         rows[key][i] = SettingOutcome(None, "decoded", seconds)
-            if own is not None:
-                rows[key][own] = SettingOutcome(output, "decoded", seconds)
+            if number is not None:
+                rows[key][number] = SettingOutcome(output, "decoded", seconds)
 
     decode("recording", None, recording(policies), file.items)
     while lacking := _lacking(file.items, rows):
         for number, items in sorted(lacking.items()):
-            one = settings[number]
+            setting = settings[number]
             decode(
-                f"decodes/{one.name}-{_digest(items)[:8]}", number, one.decoding, items
+                f"decodes/{setting.name}-{_digest(items)[:8]}",
+                number,
+                setting.decoding,
+                items,
             )
     outcomes = {
-        one.name: tuple(row[i] for row in rows.values())
-        for i, one in enumerate(settings)
+        setting.name: tuple(row[i] for row in rows.values())
+        for i, setting in enumerate(settings)
     }
     return FileStudy(file, tuple(settings), outcomes)
 
@@ -359,7 +368,7 @@ def _digest(items: Sequence[Item]) -> str:
 def _lacking(
     items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]
 ) -> dict[int, list[Item]]:
-    """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
+    """Return setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
     lacking: dict[int, list[Item]] = {}
     for item in items:
         sources = [outcome.source for outcome in rows[item.id]]
@@ -384,8 +393,8 @@ def _read(
 def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
     """Return how many settings there are, and how many of their answers were replayed or decoded."""
     answers = Counter({"replayed": 0, "decoded": 0})
-    for one in studies:
-        for row in one.outcomes.values():
+    for file_study in studies:
+        for row in file_study.outcomes.values():
             answers.update(outcome.source for outcome in row)
     return {"settings": len(studies[0].settings), "answers": dict(answers)}
 
@@ -413,16 +422,21 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
             "replayed": True,
         }
         directory = RunDirectory(folder, identity)
-        for one in studies:
-            row, path = one.outcomes[setting.name], folder / f"{one.file.name}.jsonl"
+        for file_study in studies:
+            row, path = (
+                file_study.outcomes[setting.name],
+                folder / f"{file_study.file.name}.jsonl",
+            )
             records, failed = [], 0
-            for item, outcome in zip(one.file.items, row, strict=True):
+            for item, outcome in zip(file_study.file.items, row, strict=True):
                 error = None if outcome.output else "see the recorded decode"
                 records.append(
-                    record_of(item, one.file.task, Finished(0, outcome.output, error))
+                    record_of(
+                        item, file_study.file.task, Finished(0, outcome.output, error)
+                    )
                 )
                 failed += outcome.output is None
-            directory.admit(one.file, job.source)
+            directory.admit(file_study.file, job.source)
             with writing(path):
                 write_jsonl(path, records)
             seconds = round(sum(outcome.seconds for outcome in row), 3)
@@ -432,7 +446,7 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
                 "seconds": seconds,
                 "cached_tokens": 0,
             }
-            directory.result(one.file.name, result)
+            directory.result(file_study.file.name, result)
         folders.append(folder)
     return folders
 

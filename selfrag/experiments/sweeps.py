@@ -263,8 +263,8 @@ def sweep(
     judge = None if what.judge is None else open_judge(what.judge)
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
         studies = [
-            study(job, file, one.settings)
-            for file, one in zip(files, plans, strict=True)
+            study(job, file, plan.settings)
+            for file, plan in zip(files, plans, strict=True)
         ]
         folders = write_answers(job, studies, out / "settings")
     if judge is not None:
@@ -325,10 +325,12 @@ def comparison(
     return compare(runs, against=studies[0].settings[0].name, seed=seed)
 
 
-def brief(whole: Comparison) -> Comparison:
+def brief(comparison: Comparison) -> Comparison:
     """Return the columns that a page has room for, without seconds, which no setting took alone."""
-    average = None if whole.average is None else _brief(whole.average)
-    return replace(whole, tables=tuple(map(_brief, whole.tables)), average=average)
+    average = None if comparison.average is None else _brief(comparison.average)
+    return replace(
+        comparison, tables=tuple(map(_brief, comparison.tables)), average=average
+    )
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable:
@@ -341,30 +343,30 @@ def _brief(table: ComparisonTable) -> ComparisonTable:
     return replace(table, metrics=tuple(metrics), rows=rows)
 
 
-def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
+def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `sweep.md`, `sweep.csv`, `sweep.json` and pictures, and say which."""
     from selfrag.experiments.sweep_plots import plots_of
 
     pictures = []
-    for table, laid_out in zip(found.comparison.tables, found.plans, strict=True):
-        choice = found.choices.get(table.name)
+    for table, laid_out in zip(swept.comparison.tables, swept.plans, strict=True):
+        choice = swept.choices.get(table.name)
         best = None if choice is None else choice.name
         pictures += plots_of(
             table, laid_out.series, BASE, best, out / "plots", judged=JUDGED
         )
-    base = f"Model {model_name(about)}, {bases(found.studies)}."
+    base = f"Model {model_name(about)}, {bases(swept.studies)}."
     text = [
-        f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n",
-        markdown(brief(found.comparison)),
+        f"# Sweep\n\n{escape(base)} {spared(swept.studies)}.\n",
+        markdown(brief(swept.comparison)),
     ]
-    text += [*sentences(found), ""]
+    text += [*sentences(swept), ""]
     text += [
         f"![{path.stem}](plots/{path.name})\n"
         for path in pictures
         if path.suffix == ".svg"
     ]
     settings, series = {}, {}
-    for of_file, laid_out in zip(found.studies, found.plans, strict=True):
+    for of_file, laid_out in zip(swept.studies, swept.plans, strict=True):
         name = of_file.file.name
         settings[name] = {
             setting.name: decoding_dict(setting.decoding)
@@ -376,13 +378,13 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     values = {
         "settings": settings,
         "series": series,
-        "choices": {name: choice.as_dict() for name, choice in found.choices.items()},
-        "saved": balance(found.studies),
+        "choices": {name: choice.as_dict() for name, choice in swept.choices.items()},
+        "saved": balance(swept.studies),
         **about,
     }
     return [
         *write_tables(
-            "sweep", "\n".join(text), csv_text(found.comparison), values, out
+            "sweep", "\n".join(text), csv_text(swept.comparison), values, out
         ),
         *pictures,
     ]
@@ -447,13 +449,13 @@ def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
     return manifest
 
 
-def sentences(found: Swept) -> list[str]:
+def sentences(swept: Swept) -> list[str]:
     """Return the chosen settings, a line each; shares in percent."""
     lines = []
-    for of_file in found.studies if found.choices else ():
+    for of_file in swept.studies if swept.choices else ():
         name = of_file.file.name
-        if name in found.choices:
-            lines.append(f"- {name}, {found.choices[name]}")
+        if name in swept.choices:
+            lines.append(f"- {name}, {swept.choices[name]}")
         else:
             lines.append(f"- {name} has no such figure as the goal asks for")
     return lines

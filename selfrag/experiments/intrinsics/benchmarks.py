@@ -71,25 +71,25 @@ def _parts(rows: Iterator[BenchmarkRow]) -> Iterator[list[BenchmarkRow]]:
 
 
 def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow]:
-    """Rows whose sentences are faithful where all passages together entail them; NA where there was no verdict."""
+    """Yield rows whose sentences are faithful where all passages together entail them; NA without a verdict."""
     states = [parser("hallucination_detection")(row).state for row in rows]
     pairs = [
         (
             "\n".join(map(premise, state.passages)),
-            state.messages[-1].content[one["begin"] : one["end"]],
+            state.messages[-1].content[sentence["begin"] : sentence["end"]],
         )
         for state, row in zip(states, rows, strict=True)
-        for one in row["sentences"]
+        for sentence in row["sentences"]
     ]
     verdicts = iter(entails(judge, pairs))
     for row in rows:
         labels = [
             {
-                "begin": one["begin"],
-                "end": one["end"],
+                "begin": sentence["begin"],
+                "end": sentence["end"],
                 "label": VERDICTS[next(verdicts)],
             }
-            for one in row["sentences"]
+            for sentence in row["sentences"]
         ]
         yield row | {"label_level": "sentence", "sentences": labels}
 
@@ -97,13 +97,13 @@ def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow
 def _agreed(
     rows: Iterator[BenchmarkRow], checker: Subject, said: list[str]
 ) -> Iterator[BenchmarkRow]:
-    """Rows whose label the checker gives, too."""
+    """Yield the rows whose label the checker gives, too."""
     left = 0
     for some in _parts(rows):
-        found = checker.ask(
+        results = checker.ask(
             "answerability", [parser("answerability")(row).state for row in some]
         )
-        for row, reflection in zip(some, found, strict=True):
+        for row, reflection in zip(some, results, strict=True):
             result = checker.result("answerability", reflection)
             agreed = result.answerable is not None and result.holds == (
                 row["label"] == "answerable"
@@ -132,12 +132,12 @@ def _squad(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     if "paragraphs" in raw.record:
         row = PublicRow.of("squad_article", raw.record)
         for paragraph in row["paragraphs"]:
-            for asked in paragraph["questions"]:
+            for question in paragraph["questions"]:
                 yield _answerable(
-                    asked,
+                    question,
                     row["title"],
                     paragraph["context"],
-                    impossible=bool(asked["impossible"]),
+                    impossible=bool(question["impossible"]),
                 )
     else:
         row = PublicRow.of("squad", raw.record)
@@ -147,12 +147,12 @@ def _squad(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
 
 
 def _answerable(
-    asked: PublicRow, title: str, context: str, *, impossible: bool
+    question: PublicRow, title: str, context: str, *, impossible: bool
 ) -> BenchmarkRow:
     return {
-        "id": f"squad2-{asked['id']}",
+        "id": f"squad2-{question['id']}",
         "dataset": "squad2",
-        "conversation": _user(asked["question"].strip()),
+        "conversation": _user(question["question"].strip()),
         "documents": [
             {"doc_id": "d1", "title": title.replace("_", " "), "text": context}
         ],
@@ -188,8 +188,12 @@ def _mtrag(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
      "Answerability": ["ANSWERABLE"], ..}
     """
     task = PublicRow.of("mtrag", raw.record)
-    given = task["label"]
-    label = str(given[0]) if isinstance(given, list) and given else str(given)
+    raw_label = task["label"]
+    label = (
+        str(raw_label[0])
+        if isinstance(raw_label, list) and raw_label
+        else str(raw_label)
+    )
     if label not in _ANSWERABLE:
         raise UnusableError(f"a question that is {label:.40}")
     contexts = task["documents"]
@@ -413,19 +417,19 @@ def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     ARC-Easy, OpenBookQA, CommonsenseQA and RiddleSense: {"question" or "question_stem": "..", "choices": {"text": [..],
     "label": [..]}, "answerKey": "A"}; PIQA, SocialIQA, MedMCQA, Fig-QA, BIG-bench, CODAH and DREAM: their own.
     """
-    found: tuple[Any, Any, Any]  # question, options, place of the right one
+    parts: tuple[Any, Any, Any]  # question, options, place of the right one
     match raw.record:
         case {"choices": _, "answerKey": key}:
-            asked = PublicRow.of("choices", raw.record)
-            names = [option["label"] for option in asked["options"]]
+            row_values = PublicRow.of("choices", raw.record)
+            names = [option["label"] for option in row_values["options"]]
             right = names.index(key) if key in names else -1
-            found = (
-                asked["stem"],
-                [option["text"] for option in asked["options"]],
+            parts = (
+                row_values["stem"],
+                [option["text"] for option in row_values["options"]],
                 right,
             )
-        case {"goal": question, "sol1": one, "sol2": two, "label": right}:
-            found = question, [one, two], right
+        case {"goal": question, "sol1": first, "sol2": second, "label": right}:
+            parts = question, [first, second], right
         case {
             "context": context,
             "question": question,
@@ -434,7 +438,7 @@ def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             "answerC": c,
             "label": right,
         }:
-            found = (
+            parts = (
                 f"{context} {question}",
                 [a, b, c],
                 int(right) - 1 if str(right).isdigit() else -1,
@@ -447,28 +451,33 @@ def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             "opd": d,
             "cop": right,
         }:
-            found = question, [a, b, c, d], right
-        case {"startphrase": question, "ending1": one, "ending2": two, "labels": right}:
-            found = question, [one, two], right
+            parts = question, [a, b, c, d], right
+        case {
+            "startphrase": question,
+            "ending1": first,
+            "ending2": second,
+            "labels": right,
+        }:
+            parts = question, [first, second], right
         case {
             "inputs": question,
             "multiple_choice_targets": [*options],
             "multiple_choice_scores": [*scores],
         }:
-            found = question, options, scores.index(1) if scores.count(1) == 1 else -1
+            parts = question, options, scores.index(1) if scores.count(1) == 1 else -1
         case {
             "question_propmt": question,
             "candidate_answers": [*options],
             "correct_answer_idx": right,
         }:
-            found = question, options, right
+            parts = question, options, right
         case {
             "dialogue": [*said],
             "question": question,
             "choice": [*options],
             "answer": answer,
         }:
-            found = (
+            parts = (
                 "\n".join(map(str, [*said, question])),
                 options,
                 options.index(answer) if answer in options else -1,
@@ -477,7 +486,7 @@ def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             raise UserError(
                 f"no multiple choice in a row with {', '.join(map(repr, list(raw.record)[:12]))}"
             )
-    question, options, right = found
+    question, options, right = parts
     if type(right) is not int or not 0 <= right < min(
         len(options), len(ascii_uppercase)
     ):
@@ -538,9 +547,9 @@ def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], BenchmarkRow]
             {"doc_id": key, "title": p["title"], "text": p["text"]}
             for key, p in passages.items()
         ]
-        asked = _user(trace["question"])
+        conversation = _user(trace["question"])
     row = {"id": identifier(raw.record, "id"), "dataset": path.name.partition(".")[0]}
-    return trace, row | {"conversation": asked, "documents": documents}
+    return trace, row | {"conversation": conversation, "documents": documents}
 
 
 @contextmanager
@@ -576,12 +585,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 }
 
 
-def parse(given: str) -> tuple[str, Path]:
+def parse(text: str) -> tuple[str, Path]:
     """`FORMAT=FILE`, such as `squad2=dev-v2.0.json`, of a format in `BENCHMARKS`."""
-    name, equals, path = given.partition("=")
+    name, equals, path = text.partition("=")
     if not (equals and path):
         raise UserError(
-            f"{given!r:.80}: write FORMAT=FILE, such as squad2=dev-v2.0.json"
+            f"{text!r:.80}: write FORMAT=FILE, such as squad2=dev-v2.0.json"
         )
     if name.strip() not in BENCHMARKS:
         raise UserError(f"unknown format {name!r:.60}; known: {', '.join(BENCHMARKS)}")
@@ -589,7 +598,7 @@ def parse(given: str) -> tuple[str, Path]:
 
 
 def write_rows(
-    given: Sequence[tuple[str, Path]],
+    sources: Sequence[tuple[str, Path]],
     out: Path,
     part: str,
     label: Labelling = UNLABELLED,
@@ -599,18 +608,22 @@ def write_rows(
     Returns a line for each file that was read: its rows, and what was left out and why.
     """
     said: list[str] = []
-    if label.judge is None and "answers" in dict(given):
+    if label.judge is None and "answers" in dict(sources):
         raise UserError(
             "answers of a run have no labels; give a judge with --judge, such as nli:MODEL"
         )
-    for intrinsic in dict.fromkeys(BENCHMARKS[name].intrinsic for name, _ in given):
+    for intrinsic in dict.fromkeys(BENCHMARKS[name].intrinsic for name, _ in sources):
         target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
         if target.exists():
             raise UserError(
                 f"{target} is there already; delete it, or give another folder"
             )
         rows = _told(
-            [one for one in given if BENCHMARKS[one[0]].intrinsic == intrinsic],
+            [
+                source
+                for source in sources
+                if BENCHMARKS[source[0]].intrinsic == intrinsic
+            ],
             part,
             target,
             said,
@@ -620,11 +633,11 @@ def write_rows(
 
 
 def _told(
-    given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]
+    sources: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]
 ) -> Iterator[BenchmarkRow]:
     """Yield the rows of some files; what was read is said in `said`."""
     seen: set[str] = set()
-    for name, path in given:
+    for name, path in sources:
         skipped: Counter[str] = Counter()
         before = len(seen)
         for row in read_benchmark(BENCHMARKS[name], path, part, skipped):
@@ -647,7 +660,7 @@ def _told(
 def read_benchmark(
     form: Benchmark, path: Path, part: str, skipped: Counter[str]
 ) -> Iterator[BenchmarkRow]:
-    """Rows of one file in the schema of its intrinsic, each of them checked.
+    """Yield the rows of one file in the schema of its intrinsic, each of them checked.
 
     The file is JSON, JSON lines or Parquet, of MMLU also CSV. Where records name a split, the part `dev` takes `test`,
     too. `skipped` counts the records that give no row, by reason, while rows are taken.
@@ -659,9 +672,9 @@ def read_benchmark(
         with raw.blamed():
             try:
                 for row in form.read(raw, path):
-                    given = row.pop("part", part)
-                    if ("train" if given == "train" else "dev") != part:
-                        raise UnusableError(f"of the split {given:.40}")
+                    split = row.pop("part", part)
+                    if ("train" if split == "train" else "dev") != part:
+                        raise UnusableError(f"of the split {split:.40}")
                     check(row)
                     yield row
             except UnusableError as why:
@@ -669,7 +682,7 @@ def read_benchmark(
 
 
 def _csv(path: Path) -> Iterator[RawRow]:
-    """Lines of MMLU's own files: question, options, letter."""
+    """Yield the lines of MMLU's own files: question, options, letter."""
     subject = re.sub(r"_(?:test|dev|val)$", "", path.stem)
     for number, fields in enumerate(csv_lines(path)):
         place = f"{path}: row {number + 1}"

@@ -12,7 +12,7 @@ from selfrag.common.untrusted import printable
 
 
 def rows(
-    given: Annotated[
+    sources: Annotated[
         list[str],
         typer.Argument(
             help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, answers, mmlu, choices,"
@@ -53,7 +53,7 @@ def rows(
         None if judge is None else open_judge(judge),
         None if check is None else prompted(check),
     )
-    for line in write_rows([parse(one) for one in given], out, part, label):
+    for line in write_rows([parse(source) for source in sources], out, part, label):
         typer.echo(printable(line))
 
 

@@ -135,7 +135,7 @@ def evaluate_flows(
         figures[name] = values
         less = NONE if outcomes is first else percent(gain)
         lines.append((name, *cells, less, *spent, str(failed)))
-    own = ReportTable(
+    measured = ReportTable(
         f"Flows ({len(followups)} questions, {PASSAGES} passages)",
         FLOWS_HEAD,
         tuple(lines),
@@ -152,7 +152,7 @@ def evaluate_flows(
     )
     judged = ("RAGAS-F", "JAFS")
     tables = (
-        own,
+        measured,
         published_table(
             "tables 14 to 16, MT-RAG",
             (*_CLASSES[:2], "responses", *judged),

@@ -229,10 +229,10 @@ def evaluate_citations(
     systems: dict[str, _CitedRows] = {}
     for name, cite in BASELINES.items():
         requests = [chat.encode(row.state) for row in rows]
-        rest = [chat.encode(row.state) for row in gone]
+        cut_requests = [chat.encode(row.state) for row in gone]
         silent = [
             not any(c.sentence == site for c in cite(r))
-            for r in rest
+            for r in cut_requests
             for site in range(len(r.sites))
         ]
         systems[name] = _CitedRows(
@@ -246,22 +246,22 @@ def evaluate_citations(
         systems[subject.name] = _ask_citations(subject, rows, gone)
     # 2. figures against the annotated citations
     lines, figures = [], dict[str, Any]()
-    for system, asked in systems.items():
+    for system, citing in systems.items():
         cells: list[str] = []
         values: dict[str, Any] = {}
         for level, pairs_of in (("sentence", by_sentence), ("passage", by_passage)):
             pairs = pair_figures(
-                list(map(pairs_of, asked.gold)),
-                list(map(pairs_of, asked.cited)),
+                list(map(pairs_of, citing.gold)),
+                list(map(pairs_of, citing.cited)),
                 seed=seed,
             )
             cells += map(percent, (pairs.recall, pairs.precision, pairs.f1))
             values[level] = json_values(pairs)
-        nothing = mean(map(float, asked.silent), seed=seed)
-        lines.append((system, *cells, str(asked.undefined), percent(nothing)))
+        nothing = mean(map(float, citing.silent), seed=seed)
+        lines.append((system, *cells, str(citing.undefined), percent(nothing)))
         figures[system] = {
             **values,
-            "undefined": asked.undefined,
+            "undefined": citing.undefined,
             "nothing": nothing.as_dict(),
         }
     annotated = systems["first sentence"]
@@ -269,9 +269,9 @@ def evaluate_citations(
     for place, row in enumerate(rows):
         item: dict[str, Any] = {"id": row.id, "gold": annotated.gold[place]}
         items.append(
-            item | {system: asked.cited[place] for system, asked in systems.items()}
+            item | {system: citing.cited[place] for system, citing in systems.items()}
         )
-    own = ReportTable(
+    annotated_table = ReportTable(
         f"Citations against annotated ones ({len(rows)} responses)",
         CITATIONS_HEAD,
         tuple(lines),
@@ -293,7 +293,7 @@ def evaluate_citations(
     }.items():
         if measure is not None:
             scored = {
-                system: measure(rows, asked) for system, asked in measured.items()
+                system: measure(rows, citing) for system, citing in measured.items()
             }
             tables, by_system = _by_judge(name, rows, scored, seed)
             judged += tables
@@ -312,7 +312,7 @@ def evaluate_citations(
         f1,
     )
     return MeasuredSection(
-        CITATIONS_PART, (own, *judged, alce, long), figures, tuple(items)
+        CITATIONS_PART, (annotated_table, *judged, alce, long), figures, tuple(items)
     )
 
 
@@ -347,9 +347,11 @@ def _ask_citations(
         ] * len(request.sites)
         undefined += judged.count(False)
     silent: list[bool] = []
-    rest = [codec.encode(row.state) for row in gone]
+    cut_requests = [codec.encode(row.state) for row in gone]
     for reflection, request in zip(
-        subject.ask(CITATIONS_PART, [row.state for row in gone]), rest, strict=True
+        subject.ask(CITATIONS_PART, [row.state for row in gone]),
+        cut_requests,
+        strict=True,
     ):
         citing = {citation.sentence for citation in _cited(reflection, request)}
         known = [finding.judgment is not None for finding in reflection.findings]
@@ -376,23 +378,27 @@ def _passages_by(entails: Entails | None) -> CitationMeasure | None:
     """Return what gives ALCE's figures, citations lifted to their passages."""
     if entails is None:
         return None
-    return lambda rows, asked: cites(_cited_claims(asked, whole_passages=True), entails)
+    return lambda rows, citing: cites(
+        _cited_claims(citing, whole_passages=True), entails
+    )
 
 
 def _snippets_by(grader: Grader | None) -> CitationMeasure | None:
     """Return what gives LongBench-Cite's figures; neighbouring sentences cited together are one snippet."""
     if grader is None:
         return None
-    return lambda rows, asked: grader.cites(
+    return lambda rows, citing: grader.cites(
         [row.state.query or "" for row in rows],
-        _cited_claims(asked, whole_passages=False),
+        _cited_claims(citing, whole_passages=False),
     )
 
 
-def _cited_claims(asked: _CitedRows, *, whole_passages: bool) -> list[list[CitedClaim]]:
+def _cited_claims(
+    citing: _CitedRows, *, whole_passages: bool
+) -> list[list[CitedClaim]]:
     """Return the sentences of each row with the texts that they cite: passages, or the cited spans alone."""
     claims = []
-    for request, cited in zip(asked.requests, asked.cited, strict=True):
+    for request, cited in zip(citing.requests, citing.cited, strict=True):
         of_row = []
         for number, site in enumerate(request.sites):
             sources = [
@@ -695,19 +701,19 @@ def evaluate_certainty(
     constant = sum(right) / len(right) if share_right is None else share_right
     chosen = [answer for answer in answers if isinstance(answer, ChoiceAnswer)]
     pairs = zip(answers, confidences(answers).tolist(), strict=True)
-    own = [
+    known = [
         confidence if isinstance(answer, ChoiceAnswer) else None
         for answer, confidence in pairs
     ]
     base = {
-        "base: probability of its answer": own,
+        "base: probability of its answer": known,
         "base: calibrated on the other data sets": of_other_data_sets(answers),
     }
     tables, diagrams = list[ReportTable](), dict[str, tuple[Bin, ...]]()
     figures: dict[str, dict[str, Any]] = {}
     items: list[dict[str, Any]] = [
         {"id": answer.id, "right": answer.is_right, "own probability": confidence}
-        for answer, confidence in zip(answers, own, strict=True)
+        for answer, confidence in zip(answers, known, strict=True)
     ]
     for moment in ("after", "before"):
         lines, sets = [], []

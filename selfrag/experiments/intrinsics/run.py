@@ -130,7 +130,7 @@ class MeasurementSettings:
     answers: int = 0  # questions that are answered after rewrites
 
     def __post_init__(self) -> None:
-        if unknown := [one for one in self.parts if one not in PARTS]:
+        if unknown := [part for part in self.parts if part not in PARTS]:
             raise UserError(
                 f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}"
             )
@@ -217,7 +217,7 @@ def evaluate(
 
 
 def found_adapters(folder: Path) -> dict[str, Path]:
-    """Adapters of a folder, by intrinsic: `NAME/adapter` of training, or `NAME` itself."""
+    """Return the adapters of a folder, by intrinsic: `NAME/adapter` of training, or `NAME` itself."""
     places = {name: (folder / name / ADAPTER, folder / name) for name in STEMS}
     adapters: dict[str, Path] = {}
     for name, options in places.items():
@@ -249,7 +249,7 @@ def _part(
         return LABELLED[name](rows, subjects, train, seed)
     if name == CITATIONS_PART:
         return evaluate_citations(rows, subjects, train, seed, beside)
-    found, search = followups
+    turns, search = followups
     engine: Any = getattr(library.executor, "engine", None)
     if name == REWRITE_PART:
         writing = None
@@ -258,14 +258,14 @@ def _part(
             writing = Writing(
                 _writer(settings, library), engine, judge, settings.answers
             )
-        judged = [one for one in found if one.relevant]
+        judged = [turn for turn in turns if turn.relevant]
         return evaluate_rewrite(rows, judged, search, subjects, seed, writing, beside)
     if name == UNCERTAINTY_PART:
         return evaluate_certainty(answers, subjects, _share_right(settings), seed)
     if search is None:
         raise UserError("flows search: give --corpus FOLDER")
-    asked, writer = sample(found, settings.flows), _writer(settings, library)
-    return evaluate_flows(asked, search, writer, subjects[0], engine, seed, beside)
+    sampled, writer = sample(turns, settings.flows), _writer(settings, library)
+    return evaluate_flows(sampled, search, writer, subjects[0], engine, seed, beside)
 
 
 def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
@@ -320,18 +320,20 @@ def _subjects(
                 dialect=library.dialect,
             )
         ]
-    plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
+    untrained = Subject(UNTRAINED, library.executor, dialect=library.dialect)
     subjects: list[Subject] = []
     for choice in settings.judges or JUDGES:
         if choice == "prompt":
-            subjects.append(plain)
+            subjects.append(untrained)
             if settings.shots and train:
                 shots = worked(
                     train, teachable(name), settings.shots, seed=settings.seed
                 )
                 subjects.append(
                     replace(
-                        plain, name=PROMPTED, executor=FewShot(plain.executor, shots)
+                        untrained,
+                        name=PROMPTED,
+                        executor=FewShot(untrained.executor, shots),
                     )
                 )
             continue
@@ -344,7 +346,7 @@ def _subjects(
         adapter = judge.adapter if isinstance(judge, PromptedJudge) else None
         adapters = {} if adapter is None else {name: adapter}
         subjects.append(
-            replace(plain, name=choice, adapters=adapters, judges={name: judge})
+            replace(untrained, name=choice, adapters=adapters, judges={name: judge})
         )
     return subjects
 
@@ -402,7 +404,7 @@ def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
 def _followups(
     settings: MeasurementSettings,
 ) -> tuple[list[JudgedTurn], Retriever | None]:
-    """Questions with known passages, of rows that name them or made from a collection, and what searches for them."""
+    """Return questions with known passages, from rows or made from a collection, and what searches for them."""
     if settings.corpus is None and settings.index is None:
         return [], None
     searched = load_retriever(settings.index, demo=False)
@@ -411,21 +413,24 @@ def _followups(
     passages: Mapping[str, Passage] | None = None
     if settings.corpus is None or any(row.relevant for row in rows):
         passages = None if settings.corpus is None else read_passages(settings.corpus)
-        found = judged_turns(rows, passages)
-        if not found:
+        follow_ups = judged_turns(rows, passages)
+        if not follow_ups:
             raise UserError(
                 f"no row of {known or settings.data} names a passage that is there; give a --corpus with judgments"
             )
-        asked = find_file(ANSWERABILITY_PART, settings.data, "dev")
-        found += (
+        file = find_file(ANSWERABILITY_PART, settings.data, "dev")
+        follow_ups += (
             []
-            if asked is None
-            else unanswerable_turns(read_labelled(asked, ANSWERABILITY_PART))
+            if file is None
+            else unanswerable_turns(read_labelled(file, ANSWERABILITY_PART))
         )
     else:
         collection = read_collection(settings.corpus, "dev")
-        passages, found = collection.passages, sample(turns(collection), settings.limit)
-    return found, searched or PassageSearch(list((passages or {}).values()))
+        passages, follow_ups = (
+            collection.passages,
+            sample(turns(collection), settings.limit),
+        )
+    return follow_ups, searched or PassageSearch(list((passages or {}).values()))
 
 
 def _rows(settings: MeasurementSettings, name: str, part: str) -> list[IntrinsicRow]:
@@ -436,8 +441,8 @@ def _rows(settings: MeasurementSettings, name: str, part: str) -> list[Intrinsic
         raise UserError(
             f"{settings.data} has no {STEMS[name]}_dev.jsonl; give the folder that has it"
         )
-    found = read_labelled(path, name)
-    return found if part == "train" else _sampled(found, settings)
+    labelled = read_labelled(path, name)
+    return labelled if part == "train" else _sampled(labelled, settings)
 
 
 def _sampled(rows: Sequence[T], settings: MeasurementSettings) -> list[T]:

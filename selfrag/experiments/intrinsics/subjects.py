@@ -118,7 +118,7 @@ class FewShot(Executor):
 
     @cached_property
     def engine(self) -> Any:
-        """Engine of the executor."""
+        """Return the engine of the executor."""
         return self.executor.engine
 
     def steps(
@@ -143,7 +143,7 @@ class FewShot(Executor):
 def worked(
     rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: int = 0
 ) -> tuple[Message, ...]:
-    """Worked examples from the shorter half of training rows, labels in turn."""
+    """Return worked examples from the shorter half of training rows, labels in turn."""
 
     def length(state: JudgeInput) -> int:
         texts = [

@@ -127,13 +127,13 @@ def run(
     from selfrag.experiments.self_interpretation.grid import GridTemplate, draw, grid
     from selfrag.experiments.self_interpretation.run import Generator, planned, run_grid
 
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "cutoffs": cutoff,
         "orders": order,
         "examples": examples,
         "prompts": prompt,
     }
-    cells = grid(**{name: value for name, value in given.items() if value})
+    cells = grid(**{name: value for name, value in options.items() if value})
     template = GridTemplate.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
     shown: dict[str, Any] = {

@@ -70,7 +70,7 @@ def tests_of(cell: GridCell) -> tuple[str, ...]:
     tests = [WITHOUT_CITED, WITHOUT_OTHERS]
     if cell.cutoff > 1:
         tests.append(OTHER_ORDER)
-    if cell.asked.needs_examples and cell.examples > 1:
+    if cell.strategy.needs_examples and cell.examples > 1:
         tests += [WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE]
     return tuple(tests)
 
@@ -151,8 +151,8 @@ def _answers(
     changed = [
         change(test, made, replies[made.item.id], run.questions.seed) for made in trials
     ]
-    asked = [one for one in changed if isinstance(one, Trial)]
-    results = iter(writer().write(asked) if asked else ())
+    trials = [trial for trial in changed if isinstance(trial, Trial)]
+    results = iter(writer().write(trials) if trials else ())
     records: list[Made] = []
     for name, trial in zip(ids, changed, strict=True):
         if isinstance(trial, Trial):
@@ -191,16 +191,16 @@ def _answer(
         }, 0
     text = replace_surrogates(result.text)
     reply = run.read(made, text)
-    found, old = (
+    answers, old = (
         answers_found(made.item, reply.answer),
-        GridReply(before["answer"]).plain,
+        GridReply(before["answer"]).answer_text,
     )
-    changed = normalise(old) != normalise(reply.plain)
+    changed = normalise(old) != normalise(reply.answer_text)
     claim = before.get("claim") if test == OTHER_ORDER else None
     scores: dict[str, Part | None] = {
         "changed": (float(changed), 1.0),
-        "answers_changed": (float(set(found) != set(before["found"])), 1.0),
-        "similarity": (token_f1(reply.plain, [old]), 1.0),
+        "answers_changed": (float(set(answers) != set(before["found"])), 1.0),
+        "similarity": (token_f1(reply.answer_text, [old]), 1.0),
         "as_claimed": None
         if claim is None
         else (float(changed == (claim == Claim.CHANGES)), 1.0),
@@ -208,7 +208,7 @@ def _answer(
     kept = {
         "text": text,
         "answer": reply.answer,
-        "found": found,
+        "found": answers,
         "claim": claim,
         "usage": dict(result.usage),
     }
@@ -218,7 +218,7 @@ def _answer(
 def effects_table(
     run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0
 ) -> ReportTable | None:
-    """Does the answer change where the explanation says that it rests? None where it was not tested."""
+    """Return whether answers change where the explanation says that they rest; None where it was not tested."""
     rows = []
     for prompt, its_cells in cells.items():
         for test, control in CONTROLS.items():
@@ -282,7 +282,7 @@ def effects_table(
 def orders_table(
     run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0
 ) -> ReportTable | None:
-    """Did another order do to the answers what the explanations said? None where it was not tested."""
+    """Return whether another order did to the answers what the explanations said; None where it was not tested."""
     rows = []
     for prompt, its_cells in cells.items():
         tested = list(_tested(run, its_cells, OTHER_ORDER).values())
@@ -432,17 +432,19 @@ def _verdicts(
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
     said = {
-        name: "" if replies[name]["error"] else GridReply(replies[name]["answer"]).plain
+        name: ""
+        if replies[name]["error"]
+        else GridReply(replies[name]["answer"]).answer_text
         for name in ids
     }
     answered = [made for made in trials if said[made.item.id]]
 
     def turns(made: Trial, *, with_answer: bool = True) -> tuple[Message, ...]:
-        asked = Message("user", made.question)
+        question = Message("user", made.question)
         return (
-            (asked, Message("assistant", said[made.item.id]))
+            (question, Message("assistant", said[made.item.id]))
             if with_answer
-            else (asked,)
+            else (question,)
         )
 
     judge = judges()
@@ -454,7 +456,11 @@ def _verdicts(
     isrel = judge.ask(judge.relevance, bare)
     issup = judge.ask(
         judge.support,
-        [JudgeInput(turns(made), (one,)) for made in answered for one in made.passages],
+        [
+            JudgeInput(turns(made), (passage,))
+            for made in answered
+            for passage in made.passages
+        ],
     )
     cited = judge.ask(
         judge.citation, [JudgeInput(turns(made), made.passages) for made in answered]
@@ -540,11 +546,11 @@ def agreement_table(
     for cell in cells:
         for row in run.records(cell, AGREEMENT):
             if row["answered"]:
-                named = (
+                contexts = (
                     {**context, "in": (cell.name, context["id"])}
                     for context in row["contexts"]
                 )
-                questions.setdefault(row["id"], []).extend(named)
+                questions.setdefault(row["id"], []).extend(contexts)
     if not questions:
         return None
     rows = tuple(

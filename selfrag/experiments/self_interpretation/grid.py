@@ -66,7 +66,9 @@ EXAMPLES = Asking(  # named by the paper as future work, worded here
     "Which of the examples, the first or the second, did you follow most to find this answer to the question, and how?",
     needs_examples=True,
 )
-ASKINGS = {one.name: one for one in (BASIC, DIRECT, COUNTERFACTUAL, EXAMPLES)}
+ASKINGS = {
+    strategy.name: strategy for strategy in (BASIC, DIRECT, COUNTERFACTUAL, EXAMPLES)
+}
 
 
 def asking(name: str) -> Asking:
@@ -90,7 +92,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,38}[A-Za-z0-9])?")
 def contexts_of(
     passages: Sequence[Passage], words: int | None = None
 ) -> tuple[PromptContext, ...]:
-    """Passages with distinct ids as contexts, in the same order, each cut after so many words (None: whole)."""
+    """Return passages with distinct ids as contexts, in the same order, each cut after so many words (None: whole)."""
     return tuple(
         PromptContext(shown_id(passage.id), " ".join(passage.text.split()[:words]))
         for passage in passages
@@ -141,14 +143,14 @@ class GridTemplate:
 
     def render(
         self,
-        asked: Asking,
+        strategy: Asking,
         question: str,
         contexts: Sequence[PromptContext],
         examples: Sequence[Demonstration],
     ) -> str:
         """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
         shown = {"question": question, "contexts": contexts, "examples": examples}
-        return _table1().render(template=self, asked=asked.question, **shown)
+        return _table1().render(template=self, asked=strategy.question, **shown)
 
 
 @cache
@@ -190,13 +192,13 @@ class GridCell:
             )
         if self.order not in ORDERS:
             raise UserError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")
-        if self.asked.needs_examples and not self.examples:
+        if self.strategy.needs_examples and not self.examples:
             raise UserError(
                 f"the prompt {self.prompt} asks about examples; give --examples 1 or 2 with it"
             )
 
     @property
-    def asked(self) -> Asking:
+    def strategy(self) -> Asking:
         """Return the strategy."""
         return asking(self.prompt)
 
@@ -234,9 +236,9 @@ def grid(
         dict.fromkeys(orders),
     )
     cells = tuple(
-        GridCell(cutoff, order, shots, asked.name)
-        for asked, shots, cutoff, order in combined
-        if shots or not asked.needs_examples
+        GridCell(cutoff, order, shots, strategy.name)
+        for strategy, shots, cutoff, order in combined
+        if shots or not strategy.needs_examples
     )
     if not cells:
         raise UserError(
@@ -262,7 +264,7 @@ class Trial:
     """One question in one cell, ready to be asked."""
 
     item: Item
-    asked: Asking
+    strategy: Asking
     passages: tuple[Passage, ...]  # as shown, in order
     examples: tuple[Demonstration, ...] = ()
     words: int | None = None  # of a passage, which is cut after them
@@ -279,7 +281,7 @@ class Trial:
 
     @property
     def passage_ids(self) -> dict[str, str]:
-        """Context id to passage id."""
+        """Return context id to passage id."""
         return {c.id: p.id for c, p in zip(self.contexts, self.passages, strict=True)}
 
 
@@ -303,16 +305,16 @@ class Questions:
         items = {item.id: item for item in self.items}
         used = self.demonstrations[: cell.examples]
         examples = tuple(
-            example(one, self.example_contexts, self.words) for one in used
+            example(key, self.example_contexts, self.words) for key in used
         )
 
         def trial(item: Item) -> Trial:
             shown = arranged(
                 item.passages, cell.cutoff, cell.order, f"{self.seed}:{item.id}"
             )
-            return Trial(item, cell.asked, shown, examples, self.words)
+            return Trial(item, cell.strategy, shown, examples, self.words)
 
-        return [trial(items[one]) for one in ids]
+        return [trial(items[key]) for key in ids]
 
     def identity(self) -> dict[str, Any]:
         """Return what decides every record, for the manifest."""
@@ -348,24 +350,24 @@ def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Que
     file, made = folder / FILE, identity["questions"]
     rows = list(read_jsonl(file, lambda row: row))
     try:
-        asked, examples = (
+        items, examples = (
             tuple(_item(row) for row in rows if row["role"] == role)
             for role in ("asked", "example")
         )
         kinds = {row["id"]: row["kind"] for row in rows}
         settings = {name: made[name] for name in _SETTINGS}
-        found = Questions(
-            path, identity["data"], asked, examples, kinds=kinds, **settings
+        questions = Questions(
+            path, identity["data"], items, examples, kinds=kinds, **settings
         )
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{file}: not the questions of a run ({error}); start it again in another directory"
         ) from error
-    if found.identity() != dict(made):
+    if questions.identity() != dict(made):
         raise UserError(
             f"{file} was changed since the run was started; put it back, or start again elsewhere"
         )
-    return found
+    return questions
 
 
 def draw(
@@ -401,18 +403,18 @@ def draw(
     if most < passages and encoder is None:
         said = f"no question has {passages} passages, the most is {most}"
         raise UserError(f"{file.path}: {said}; give --cutoff or --index")
-    own = (
+    rows = (
         {}
         if file.preset
         else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
     )
-    aside = {name for name, row in own.items() if row.get("split") == "train"}
-    asked, examples, answerable = choose(
+    aside = {name for name, row in rows.items() if row.get("split") == "train"}
+    items, examples, answerable = choose(
         tasks.items, limit=limit, seed=seed, set_aside=aside
     )
     kinds = {
-        item.id: question_type(item, own.get(item.id, {}))
-        for item in (*asked, *examples)
+        item.id: question_type(item, rows.get(item.id, {}))
+        for item in (*items, *examples)
     }
     published = {"preset": tasks.task.preset} if tasks.task.preset else {}
     data = {
@@ -424,18 +426,18 @@ def draw(
     }
     if encoder is not None:
         data["pool"] = encoder.card.identity() | {"name": encoder.card.name}
-        asked, examples = (
-            pooled(asked, encoder, passages),
+        items, examples = (
+            pooled(items, encoder, passages),
             tuple(
-                replace(one, passages=one.passages[:example_contexts])
-                for one in examples
+                replace(example, passages=example.passages[:example_contexts])
+                for example in examples
             ),
         )
-    by = relevance if any(item.gold is not None for item in asked) else "answers"
+    by = relevance if any(item.gold is not None for item in items) else "answers"
     return Questions(
         file.path,
         data,
-        asked,
+        items,
         examples,
         answerable,
         kinds,
@@ -469,21 +471,21 @@ def choose(
         (aside if len(aside) >= MOST_EXAMPLES else drawn)[:10],
         key=lambda i: -len(_contained(fit[i], TOP)),
     )
-    held = pool[:MOST_EXAMPLES]
-    asked = sorted([i for i in drawn if i not in held and i not in aside][:limit])
-    if not asked:
+    examples = pool[:MOST_EXAMPLES]
+    chosen = sorted([i for i in drawn if i not in examples and i not in aside][:limit])
+    if not chosen:
         raise UserError(
-            f"{len(fit)} answerable questions, {len(held)} of them examples: none is left to ask"
+            f"{len(fit)} answerable questions, {len(examples)} of them examples: none is left to ask"
         )
     return (
-        tuple(fit[i] for i in asked),
-        tuple(fit[i] for i in held),
+        tuple(fit[i] for i in chosen),
+        tuple(fit[i] for i in examples),
         len(fit) - len(aside),
     )
 
 
 def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozenset[str]:
-    """Ids of the passages that the file calls gold, or that contain an answer; the latter where it calls none gold."""
+    """Return ids of the gold passages, or of those that contain an answer; the latter also where no passage is gold."""
     if by == "gold" and item.gold is not None:
         return frozenset(passage.id for passage in passages if passage.id in item.gold)
     sets = sets_of(item) or ()
@@ -525,14 +527,14 @@ def question_type(item: Item, row: Mapping[str, Any]) -> str:
     for key in ("type", "question_type"):
         if isinstance(row.get(key), str) and row[key].strip():
             return str(row[key])
-    first, _, rest = item.id.partition(
+    first, _, suffix = item.id.partition(
         "__"
     )  # as in QAMPARI's `799__wikidata_simple__dev`
-    kind, _, part = rest.rpartition("__")
+    kind, _, part = suffix.rpartition("__")
     if part in ("train", "dev", "test") and first and kind:
         return kind
-    asked = _INTERROGATIVE.search((item.query or item.instruction).lower())
-    return asked[1] if asked else "other"
+    match = _INTERROGATIVE.search((item.query or item.instruction).lower())
+    return match[1] if match else "other"
 
 
 def _row(item: Item, role: str, kind: str) -> dict[str, Any]:
@@ -571,18 +573,18 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
     share an id, theirs get the item's id in front.
     """
     owners: dict[str, tuple[str, Passage]] = {}
-    named: dict[str, set[str]] = {}
+    sources: dict[str, set[str]] = {}
     for item in items:
         for passage in item.passages:
             owners.setdefault(_content(passage), (item.id, passage))
-            named.setdefault(passage.id, set()).add(_content(passage))
+            sources.setdefault(passage.id, set()).add(_content(passage))
     if len(owners) < k:
         raise UserError(
             f"the questions have {len(owners)} different passages, fewer than {k}; give --cutoff"
         )
     pool = []
     for owner, passage in owners.values():
-        if len(named[passage.id]) > 1:
+        if len(sources[passage.id]) > 1:
             passage = replace(passage, id=f"{owner}/{passage.id}")
         pool.append(passage)
     numbered = [replace(passage, id=str(number)) for number, passage in enumerate(pool)]

@@ -46,20 +46,20 @@ class GridReply:
     )
     cited: tuple[str, ...] = ()  # by the answer
     wrong: tuple[str, ...] = ()  # what else stands in brackets in the answer
-    named: tuple[str, ...] = ()  # in the explanation, in brackets or not
+    explained: tuple[str, ...] = ()  # in the explanation, in brackets or not
     ran_on: bool = (
         False  # the model went on with lines of the prompt, which are left out
     )
 
     @property
-    def plain(self) -> str:
+    def answer_text(self) -> str:
         """Return the answer without brackets."""
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
 def read_reply(
     generation: str,
-    given: Collection[str],
+    ids: Collection[str],
     *,
     explains: bool,
     ends: Collection[str] = (),
@@ -70,38 +70,38 @@ def read_reply(
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
     lines, prompt = text.splitlines(), (*LABELS, *ends)
-    own = next(
+    end = next(
         (at for at, line in enumerate(lines) if line.lstrip().startswith(prompt)),
         len(lines),
     )
-    said = "\n".join(lines[:own]).strip() if own < len(lines) else text
+    said = "\n".join(lines[:end]).strip() if end < len(lines) else text
     answer, explanation = _split(said) if explains else (said, None)
-    cited, wrong = citations(answer, given)
-    named = () if explanation is None else _named(explanation, given)
+    cited, wrong = citations(answer, ids)
+    explained = () if explanation is None else _named(explanation, ids)
     return GridReply(
-        answer, explanation, cited, wrong, named, ran_on=len(said) < len(text)
+        answer, explanation, cited, wrong, explained, ran_on=len(said) < len(text)
     )
 
 
 def citations(
-    text: str, given: Collection[str]
+    text: str, ids: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Right and wrong citations of a text, see `GridReply`; empty brackets are none."""
+    """Return right and wrong citations of a text, see `GridReply`; empty brackets are none."""
     parts = (
         part.strip()
         for inside in _BRACKETS.findall(text)
         for part in re.split(r"[,;]", inside)
     )
     names = tuple(dict.fromkeys(name for name in parts if name))
-    return tuple(name for name in names if name in given), tuple(
-        name for name in names if name not in given
+    return tuple(name for name in names if name in ids), tuple(
+        name for name in names if name not in ids
     )
 
 
-def _named(text: str, given: Collection[str]) -> tuple[str, ...]:
-    """Given ids that occur in a text as whole words, in order of first occurrence."""
+def _named(text: str, ids: Collection[str]) -> tuple[str, ...]:
+    """Return the ids that occur in a text as whole words, in order of first occurrence."""
     places = []
-    for name in given:
+    for name in ids:
         match = re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
         if match is not None:
             places.append((match.start(), name))
@@ -109,7 +109,7 @@ def _named(text: str, given: Collection[str]) -> tuple[str, ...]:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Answer and explanation; None where they cannot be told apart.
+    """Return answer and explanation; None where they cannot be told apart.
 
     In this order: at a heading such as `Explanation:`, at the first blank line, at the first line that continues no
     list, at a sentence that begins as explanations do, at `because`.
@@ -132,16 +132,16 @@ def _split(text: str) -> tuple[str, str | None]:
     if answered < len(lines):
         return _parts("\n".join(lines[:answered]), "\n".join(lines[answered:]), text)
     for pattern in (_BEGINS, _BECAUSE):
-        if found := pattern.search(text):
+        if match := pattern.search(text):
             return _parts(
-                text[: found.start()], text[found.start() :].lstrip(" ,"), text
+                text[: match.start()], text[match.start() :].lstrip(" ,"), text
             )
     return text, None
 
 
-def _parts(before: str, after: str, whole: str) -> tuple[str, str | None]:
+def _parts(before: str, after: str, text: str) -> tuple[str, str | None]:
     if not before.strip() or not after.strip():
-        return whole.strip(), None
+        return text.strip(), None
     return before.strip(), after.strip()
 
 
@@ -187,25 +187,25 @@ def order_claim(reply: GridReply) -> Claim | None:
         "different answer", normalise(reply.explanation.replace("\u2019", "'"))
     )
     same = _SAME.search(said) is not None
-    other = _OTHER.search(_SAME.sub(" ", said)) is not None
-    if same != other:
+    changes = _OTHER.search(_SAME.sub(" ", said)) is not None
+    if same != changes:
         return Claim.SAME if same else Claim.CHANGES
-    answer = normalise(reply.plain)
+    answer = normalise(reply.answer_text)
     return (
         Claim.SAME if not same and answer and _I_WOULD.sub("", said) == answer else None
     )
 
 
 def credited(reply: GridReply) -> tuple[str, ...]:
-    """Context ids on which the answer is said to rest: those the answer cites, then those the explanation names."""
-    return tuple(dict.fromkeys((*reply.cited, *reply.named)))
+    """Return context ids on which the answer is said to rest: cited by the answer, then named by the explanation."""
+    return tuple(dict.fromkeys((*reply.cited, *reply.explained)))
 
 
 def followed_example(reply: GridReply) -> int | None:
-    """Number of the example, 1 or 2, that the explanation names; None where it names none or both."""
+    """Return the number of the example, 1 or 2, that the explanation names; None where it names none or both."""
     said = normalise(reply.explanation or "")
-    found = [number for number, words in _FOLLOWED.items() if words.search(said)]
-    return found[0] if len(found) == 1 else None
+    numbers = [number for number, words in _FOLLOWED.items() if words.search(said)]
+    return numbers[0] if len(numbers) == 1 else None
 
 
 MEASURES = ("answer_recall", "citation_precision", "citation_recall", "citation_f")
@@ -226,12 +226,12 @@ def scored(
     None is a wrong answer; without relevant passages there are no citation figures.
     """
     got, ids, sets = reply or GridReply(""), trial.passage_ids, sets_of(trial.item)
-    found: dict[str, Part | None] = {}
+    figures_of: dict[str, Part | None] = {}
     for prefix, said, (cited, wrong) in (
         (ALONE, got.answer, (got.cited, got.wrong)),
         (WHOLE, text, citations(text, ids)),
     ):
-        found[prefix + MEASURES[0]] = _mean(
+        figures_of[prefix + MEASURES[0]] = _mean(
             None if sets is None else answer_recall(said, sets)
         )
         figures = (
@@ -239,23 +239,23 @@ def scored(
             if relevant
             else [None] * 3
         )
-        found |= {
+        figures_of |= {
             prefix + name: _mean(value)
             for name, value in zip(MEASURES[1:], figures, strict=True)
         }
-    found["answer_recall_words"] = _mean(
+    figures_of["answer_recall_words"] = _mean(
         None if sets is None else answer_recall_words(got.answer, sets)
     )
     if reply is None:
-        return found | dict.fromkeys(NAMES[-3:])
-    return found | {
+        return figures_of | dict.fromkeys(NAMES[-3:])
+    return figures_of | {
         "cites": _mean(bool(got.cited)),
         "wrong_citations": (
             float(len(got.wrong)),
             float(len(got.wrong) + len(got.cited)),
         ),
         "explains": _mean(got.explanation is not None)
-        if trial.asked.explains
+        if trial.strategy.explains
         else None,
     }
 
@@ -267,14 +267,14 @@ def _mean(value: float | None) -> Part | None:
 def citation_figures(
     cited: Collection[str], wrong: int, relevant: Collection[str]
 ) -> tuple[float, float, float]:
-    """Precision, recall and F of the passages cited and `wrong` other citations; nothing cited is precision 0."""
+    """Return precision, recall and F of cited passages and `wrong` other citations; nothing cited is precision 0."""
     hits, said = len(set(cited) & set(relevant)), len(set(cited)) + wrong
     precision, recall = hits / said if said else 0.0, hits / len(set(relevant))
     return precision, recall, harmonic(precision, recall)
 
 
 def answers_found(item: Item, text: str) -> list[int]:
-    """Numbers of the right answers that a text contains as whole words."""
+    """Return the numbers of the right answers that a text contains as whole words."""
     return [
         i
         for i, aliases in enumerate(sets_of(item) or ())

@@ -103,12 +103,12 @@ class PromptWriter:
     def request(self, trial: Trial) -> ModelRequest:
         """Return the prompt as the executor takes it."""
         text = _prompt(self.template, trial)
-        own = text.partition("\n\n")[0]
+        instruction = text.partition("\n\n")[0]
         chat = self.layout == "chat"
         prompt = (
-            ChatPrompt((Message("user", text),), own=own)
+            ChatPrompt((Message("user", text),), own=instruction)
             if chat
-            else TextPrompt((PromptPiece(text),), own)
+            else TextPrompt((PromptPiece(text),), instruction)
         )
         return ModelRequest(
             JudgeInput((Message("user", trial.question),), trial.passages),
@@ -183,7 +183,9 @@ class InstructionWriter(_EngineWriter):
 
 
 def _prompt(template: GridTemplate, trial: Trial) -> str:
-    return template.render(trial.asked, trial.question, trial.contexts, trial.examples)
+    return template.render(
+        trial.strategy, trial.question, trial.contexts, trial.examples
+    )
 
 
 def _usage(prompt_tokens: int, generated_tokens: int) -> dict[str, int]:
@@ -208,7 +210,7 @@ class ReflectiveWriter(_EngineWriter):
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """Decode once a trial; all share the engine's batches."""
-        found: dict[int, WrittenReply | Failed] = {}
+        replies: dict[int, WrittenReply | Failed] = {}
         decoders = [
             decode(
                 trial.question, self.prompting, self.decoding, passages=trial.passages
@@ -217,20 +219,20 @@ class ReflectiveWriter(_EngineWriter):
         ]
         for event in drive(decoders, self.engine, None):
             if isinstance(event, QuestionAnswered):
-                found[event.index] = self._written(event.answer, trials[event.index])
+                replies[event.index] = self._written(event.answer, trials[event.index])
             elif isinstance(event, QuestionFailed):
-                found[event.index] = Failed(str(event.error))
-        return [found[index] for index in range(len(trials))]
+                replies[event.index] = Failed(str(event.error))
+        return [replies[index] for index in range(len(trials))]
 
     def _written(self, answer: Answer, trial: Trial) -> WrittenReply:
         names = {passage_id: name for name, passage_id in trial.passage_ids.items()}
         judgments = tuple(
             {
-                "text": one.text,
-                "cited": one.citation and one.citation.id,
-                "reflections": one.as_dict()["reflections"],
+                "text": segment.text,
+                "cited": segment.citation and segment.citation.id,
+                "reflections": segment.as_dict()["reflections"],
             }
-            for one in answer.segments
+            for segment in answer.segments
         )
         usage = {name: int(getattr(answer.usage, name)) for name in USAGE}
         text = answer.cited_text(lambda passage: f"[{names[passage.id]}]")
@@ -282,7 +284,7 @@ class Generator:
 
     @property
     def batch(self) -> int:
-        """Replies that are asked for together; fewer at an endpoint, since one that goes away loses a whole batch."""
+        """Return how many replies are asked for together; fewer at an endpoint, which may go away with a batch."""
         return BATCH // 4 if self.endpoint is not None else BATCH
 
     def identity(self) -> dict[str, Any]:
@@ -365,7 +367,7 @@ class GridRun:
 
     @property
     def cells(self) -> tuple[GridCell, ...]:
-        """Finished ones, in the order of the run."""
+        """Return the finished cells, in the order of the run."""
         entries = (
             entry
             for name, entry in self.files.items()
@@ -374,7 +376,7 @@ class GridRun:
         return tuple(GridCell.from_dict(entry["settings"]["cell"]) for entry in entries)
 
     def select(self, patterns: Sequence[str]) -> tuple[GridCell, ...]:
-        """Finished cells whose names match one of the patterns, such as `k5-*-direct`; without a pattern all."""
+        """Return finished cells whose names match one of the patterns, such as `k5-*-direct`; without a pattern all."""
         names = [cell.name for cell in self.cells]
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -388,11 +390,11 @@ class GridRun:
         return tuple(
             c
             for c in self.cells
-            if not patterns or any(fnmatchcase(c.name, one) for one in patterns)
+            if not patterns or any(fnmatchcase(c.name, pattern) for pattern in patterns)
         )
 
     def records(self, cell: GridCell, test: str = "") -> list[dict[str, Any]]:
-        """Records of a cell, or of a test of a cell; none where they are not finished."""
+        """Return the records of a cell, or of a test of a cell; none where they are not finished."""
         name = file_name(cell, test)
         return (
             read_records(self.folder / f"{name}.jsonl")
@@ -404,7 +406,7 @@ class GridRun:
         """Return a generation, taken apart."""
         ends = (self.template.opening, self.template.closing)
         return replies.read_reply(
-            text, made.passage_ids, explains=made.asked.explains, ends=ends
+            text, made.passage_ids, explains=made.strategy.explains, ends=ends
         )
 
 
@@ -469,14 +471,14 @@ def record(
             with closing(RecordFile(run.folder, name)) as records:
                 if retry_failed:
                     records.reopen()
-                missing = [one for one in ids if one not in records.done]
+                missing = [key for key in ids if key not in records.done]
                 progress.skip(len(ids) - len(missing))
                 for start in range(0, len(missing), batch):
                     some, before = missing[start : start + batch], time.perf_counter()
                     made = make(cell, test, some)
                     seconds = (time.perf_counter() - before) / len(some)
-                    for one, cached in made:
-                        records.append(one, Spent(seconds, cached))
+                    for row, cached in made:
+                        records.append(row, Spent(seconds, cached))
                     progress.advance(len(some), name)
                 results[name] = records.finish(ids)
             directory.result(name, results[name])
@@ -493,7 +495,7 @@ def run_grid(
 ) -> Results:
     """Run a grid, or continue it; the generator is loaded only if there is something to ask."""
     for cell in cells if generator.layout == "reflective" else ():
-        if cell.examples or cell.asked.explains:
+        if cell.examples or cell.strategy.explains:
             raise UserError(
                 f"{cell.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0"
             )
@@ -546,12 +548,12 @@ def _answers(
 
 def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
     """Return what is kept of a reply; contexts are recorded by the ids of their passages."""
-    wanted = relevant(made.item, made.passages, run.questions.relevance)
-    base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}
+    relevant_ids = relevant(made.item, made.passages, run.questions.relevance)
+    base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(relevant_ids)}
     if isinstance(result, Failed):
         return base | {
             "error": printable(result.reason),
-            "scores": replies.scored(made, None, wanted),
+            "scores": replies.scored(made, None, relevant_ids),
         }, 0
     text, ids = replace_surrogates(result.text), made.passage_ids
     reply = run.read(made, text)
@@ -567,17 +569,19 @@ def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
         "read": [passage.id for passage in made.passages],
         "cited": passages(reply.cited),
         "wrong": list(reply.wrong),
-        "named": passages(reply.named),
+        "named": passages(reply.explained),
         "credited": passages(replies.credited(reply)),
-        "claim": replies.order_claim(reply) if made.asked == COUNTERFACTUAL else None,
+        "claim": replies.order_claim(reply)
+        if made.strategy == COUNTERFACTUAL
+        else None,
         "followed": replies.followed_example(reply)
-        if made.asked.needs_examples
+        if made.strategy.needs_examples
         else None,
         "ran_on": reply.ran_on,
         "usage": dict(result.usage),
         **({"judgments": list(result.judgments)} if result.judgments else {}),
         "found": replies.answers_found(made.item, reply.answer),
         "error": None,
-        "scores": replies.scored(made, reply, wanted, text),
+        "scores": replies.scored(made, reply, relevant_ids, text),
     }
     return base | kept, result.cached_tokens

@@ -69,9 +69,9 @@ class ChatSelfRAG(BaseChatModel):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model_name": self.model, **self.settings}
 
-    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _options(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of `Decoding` for a call."""
-        options = {**self.settings, **given}
+        options = {**self.settings, **fields}
         for name in WITHOUT_EFFECT:
             options.pop(name, None)
         for name in MOST_TOKENS:
@@ -143,15 +143,15 @@ def _turns(messages: Sequence[BaseMessage]) -> str | list[dict[str, str]]:
 def _block(
     text: str, annotations: Sequence[dict[str, Any]], cited: Sequence[Passage]
 ) -> dict[str, Any]:
-    given = [
-        {name: value for name, value in one.items() if name != "type"}
-        for one in annotations
+    citations = [
+        {name: value for name, value in citation.items() if name != "type"}
+        for citation in annotations
     ]
-    found = [
-        create_citation(**one, cited_text=passage.text)
-        for one, passage in zip(given, cited, strict=True)
+    created = [
+        create_citation(**citation, cited_text=passage.text)
+        for citation, passage in zip(citations, cited, strict=True)
     ]
-    return {"type": "text", "text": text, "annotations": found}
+    return {"type": "text", "text": text, "annotations": created}
 
 
 def _about(answer: Answer, writer: Writer) -> dict[str, Any]:
@@ -217,17 +217,17 @@ class SelfRAGRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: Any, k: int | None = None
     ) -> list[Document]:
-        found = self.rag.search([query], self.k if k is None else k)[0]
+        passages = self.rag.search([query], self.k if k is None else k)[0]
         return [
             Document(
-                one.text,
-                id=one.id,
+                passage.text,
+                id=passage.id,
                 metadata={
-                    **one.metadata,
-                    "title": one.title,
-                    "score": one.score,
-                    "url": url_of(one),
+                    **passage.metadata,
+                    "title": passage.title,
+                    "score": passage.score,
+                    "url": url_of(passage),
                 },
             )
-            for one in found
+            for passage in passages
         ]

@@ -113,15 +113,15 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         fields = [
-            one
-            for _, one, _, _ in Formatter().parse(values.get("instruction", ""))
-            if one is not None
+            field
+            for _, field, _, _ in Formatter().parse(values.get("instruction", ""))
+            if field is not None
         ]
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"adapter {name!r}: response_format or instruction cannot be read: {error}"
         ) from error
-    if odd := [one for one in fields if not one.isidentifier()]:
+    if odd := [field for field in fields if not field.isidentifier()]:
         raise UserError(
             f"adapter {name!r}: instruction has the field {{{odd[0]}}}; fields must be plain names"
         )

@@ -29,19 +29,19 @@ def tag(
     Tags count from `first`; a title goes in front of the first sentence as `{title}\n`, behind its tag, and is no part
     of any span. `letters` are all that are tags somewhere in the request.
     """
-    found = [
+    spans = [
         (begin, end)
         for begin, end in (find(text) if text.strip() else ())
         if text[begin:end].strip()
     ]
     # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
-    sentences = [escape_tags(text[begin:end].rstrip(), letters) for begin, end in found]
+    sentences = [escape_tags(text[begin:end].rstrip(), letters) for begin, end in spans]
     if title and sentences:
         sentences[0] = f"{escape_tags(title, letters)}\n{sentences[0]}"
     tagged = " ".join(
         f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences)
     )
-    return tagged, [_trimmed(text, begin, end) for begin, end in found]
+    return tagged, [_trimmed(text, begin, end) for begin, end in spans]
 
 
 def _trimmed(text: str, begin: int, end: int) -> Span:
@@ -94,12 +94,12 @@ class NumberedState:
 
     def only(self, name: str) -> ShownPassage:
         """Return the only document that is not blank; `name` is the intrinsic or adapter that needs exactly one."""
-        given = [document for document in self.documents if document.text.strip()]
-        if len(given) != 1:
+        documents = [document for document in self.documents if document.text.strip()]
+        if len(documents) != 1:
             raise UserError(
-                f"{name} asks about one passage at a time, not {len(given)}; give it one"
+                f"{name} asks about one passage at a time, not {len(documents)}; give it one"
             )
-        return given[0]
+        return documents[0]
 
 
 def number_sentences(
@@ -124,13 +124,13 @@ def number_sentences(
             ]
             documents.append(ShownPassage(index, passage.id, shown))
         else:
-            whole = (
+            text = (
                 f"{passage.title}\n{passage.text}"
                 if passage.title and passage.text.strip()
                 else passage.text
             )
             documents.append(
-                ShownPassage(index, passage.id, escape_tags(whole, letters))
+                ShownPassage(index, passage.id, escape_tags(text, letters))
             )
     messages = [
         replace(message, content=escape_tags(message.content, letters))

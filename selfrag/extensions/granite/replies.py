@@ -106,11 +106,13 @@ class BoundCodec(Teachable):
             request, completion
         )
         if request.slots and binding.labels is not None:
-            (asked,), (scores,) = request.slots, slot_scores(request, completion)
-            found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
+            (target,), (scores,) = request.slots, slot_scores(request, completion)
+            judgment, notes = slot_judgment(
+                binding.labels, scores, target.site, request, 0
+            )
             return Reflection(
                 request.state,
-                (Finding(asked.site, found),),
+                (Finding(target.site, judgment),),
                 None,
                 completion.text,
                 notes,
@@ -129,21 +131,21 @@ def _word(
     binding: Binding, output: ModelOutput
 ) -> tuple[tuple[Finding, ...], str | None]:
     site = judged_site(binding.scope, output.request.state)
-    found = word_distribution(output, binding.written)
-    return (_finding(binding, output, found, site),), None
+    likelihood = word_distribution(output, binding.written)
+    return (_finding(binding, output, likelihood, site),), None
 
 
 def _finding(
     binding: Binding,
     output: ModelOutput,
-    found: LabelLikelihood | None,
+    likelihood: LabelLikelihood | None,
     site: Site,
     note: str | None = None,
 ) -> Finding:
-    if found is None or binding.labels is None:
+    if likelihood is None or binding.labels is None:
         return Finding(site, None, explanation=note)
     return Finding(
-        site, judgment(output, binding.labels, found, site), explanation=note
+        site, judgment(output, binding.labels, likelihood, site), explanation=note
     )
 
 
@@ -153,13 +155,13 @@ def _label(
     site = judged_site(binding.scope, output.request.state)
     root = output.json.root
     for path, node in root.at(binding.path) if root is not None else ():
-        found = distribution(output, node, binding.written, None)
+        likelihood = distribution(output, node, binding.written, None)
         note = (
             _text_of(root, (*path[:-1], binding.note))
             if binding.note and path
             else None
         )
-        return (_finding(binding, output, found, site, note),), None
+        return (_finding(binding, output, likelihood, site, note),), None
     say_missing(output, binding.path)
     return (Finding(site, None),), None
 
@@ -214,8 +216,8 @@ def _raw_records(
 
 
 def _text_of(node: JsonNode | None, path: tuple[Any, ...]) -> str | None:
-    for _, found in node.at(path) if node is not None else ():
-        return found.value if isinstance(found.value, str) else None
+    for _, child in node.at(path) if node is not None else ():
+        return child.value if isinstance(child.value, str) else None
     return None
 
 
@@ -224,13 +226,13 @@ def _sentences(
 ) -> tuple[tuple[Finding, ...], str | None]:
     findings: dict[int, Finding] = {}
     for number, value, note in _records(binding, output):
-        found = None
+        likelihood = None
         if value is not None:
-            found = distribution(output, value, binding.written, number)
+            likelihood = distribution(output, value, binding.written, number)
         else:
             output.say(Code.INVALID, f"sentence {number} has no label", number)
         findings[number] = _finding(
-            binding, output, found, output.request.sites[number], note
+            binding, output, likelihood, output.request.sites[number], note
         )
     return _in_order(output, findings), None
 
@@ -262,9 +264,9 @@ def _citations(
             continue
         if not binding.ranked:
             cited = list(merged(output.request.state, cited))
-        found = judgment(output, CITED, certain(0 if cited else 1, len(CITED)), site)
+        verdict = judgment(output, CITED, certain(0 if cited else 1, len(CITED)), site)
         findings[number] = Finding(
-            site, found, tuple(Citation(source) for source in cited)
+            site, verdict, tuple(Citation(source) for source in cited)
         )
     return _in_order(output, findings), None
 
@@ -272,7 +274,7 @@ def _citations(
 def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list[Site]:
     """Return the sources that exist, each once, in the order they came."""
     places = output.request.sources
-    found: dict[int, Site] = {}
+    sites: dict[int, Site] = {}
     for raw in numbers:
         number = number_of(raw)
         if number is None or not 0 <= number < len(places):
@@ -282,11 +284,11 @@ def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list
                 f"source {shown(raw)} does not exist; {there}",
                 sentence,
             )
-        elif number in found:
+        elif number in sites:
             output.say(Code.DUPLICATE, f"source {number} came twice", sentence)
         else:
-            found[number] = places[number]
-    return list(found.values())
+            sites[number] = places[number]
+    return list(sites.values())
 
 
 def _text(
@@ -326,12 +328,12 @@ def with_scores(
     if binding.labels is None or not binding.written:
         return request
     site = judged_site(binding.scope, request.state)
-    found = slot(binding, schema, site)
-    if found is None:
+    label_slot = slot(binding, schema, site)
+    if label_slot is None:
         return replace(request, top_logprobs=TOP_LOGPROBS)
     return replace(
         request,
-        slots=(found,),
+        slots=(label_slot,),
         sites=(site,),
         max_tokens=0,
         constraint=None,
@@ -441,7 +443,7 @@ def _sentence_targets(
             None if label is None else in_set(binding.labels, str(label))
             for label in known
         ]
-    if not known or any(one is None for one in known):
+    if not known or any(numbers is None for numbers in known):
         return ()
     for cited in known if citing else ():
         if any(not 0 <= index < len(request.sources) for index in cited):
@@ -451,12 +453,15 @@ def _sentence_targets(
     if binding.labels is not None and not citing:
         known = [binding.written[binding.labels.index(str(label))] for label in known]
     if binding.number is None:
-        named = [[f"<c{index}>" for index in one] if citing else one for one in known]
+        tags = [
+            [f"<c{index}>" for index in numbers] if citing else numbers
+            for numbers in known
+        ]
         return (
             Target(
                 "",
                 _json(
-                    binding, {f"<r{number}>": form for number, form in enumerate(named)}
+                    binding, {f"<r{number}>": form for number, form in enumerate(tags)}
                 ),
             ),
         )

@@ -156,7 +156,7 @@ class Tools:
         service = self._service
         decoding = service.rag.defaults
         decoding = replace(decoding, mode=mode, passages=passages or decoding.passages)
-        asked = Asked(
+        question_asked = Asked(
             replace_surrogates(question),
             decoding,
             None,
@@ -166,7 +166,7 @@ class Tools:
             False,
         )
         with service.admit() as place:
-            async with aclosing(service.begin(asked, place)) as pieces:
+            async with aclosing(service.begin(question_asked, place)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Answer):
                         return _cited(piece)
@@ -223,13 +223,13 @@ class Tools:
             f"{'prompt' if is_prompted else 'token'}_{labels.role}"
             for labels in CRITIQUES
         ]
-        asked = [self._service.judge(name, turns, [passage], {}) for name in names]
-        reflections = await asyncio.gather(*asked)
-        found = [
+        judgings = [self._service.judge(name, turns, [passage], {}) for name in names]
+        reflections = await asyncio.gather(*judgings)
+        judgments = [
             reflection.judgments[0] if reflection.judgments else None
             for reflection in reflections
         ]
-        relevance, support, usefulness = found
+        relevance, support, usefulness = judgments
         fully = (
             None
             if support is None

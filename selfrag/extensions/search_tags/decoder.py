@@ -71,8 +71,8 @@ class Profile:
     def queries(self, text: str) -> list[str]:
         """Return the queries that the last search of a text asks for, none empty; at most five."""
         opening, closing = self.searching or self.query
-        _, found, inside = text.rpartition(opening)
-        if not found or closing not in inside:
+        _, tag, inside = text.rpartition(opening)
+        if not tag or closing not in inside:
             return []
         inside = inside.partition(closing)[0]
         listed = [inside]
@@ -82,7 +82,7 @@ class Profile:
                 inside,
                 re.DOTALL,
             )
-        return [query for one in listed if (query := " ".join(one.split()))][:5]
+        return [query for line in listed if (query := " ".join(line.split()))][:5]
 
     @property
     def searched(self) -> str:
@@ -111,25 +111,27 @@ def _boxed(inside: str) -> str | None:
     for brace in _BRACE.finditer(inside):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
-            plain = inside[: brace.start()]
-            while (unwrapped := _WRAPPED.sub(r"\1", plain)) != plain:
-                plain = unwrapped
-            return plain.strip()
+            inner = inside[: brace.start()]
+            while (unwrapped := _WRAPPED.sub(r"\1", inner)) != inner:
+                inner = unwrapped
+            return inner.strip()
     return None
 
 
 def _profiles() -> dict[str, Profile]:
-    found = tomllib.loads(
+    tables = tomllib.loads(
         files(__package__).joinpath("profiles.toml").read_text(encoding="utf-8")
     )
 
-    def profile(name: str, given: dict[str, Any]) -> Profile:
+    def profile(name: str, fields: dict[str, Any]) -> Profile:
         pairs = {
-            key: tuple(value) for key, value in given.items() if isinstance(value, list)
+            key: tuple(value)
+            for key, value in fields.items()
+            if isinstance(value, list)
         }
-        return Profile(name=name, **given | pairs)
+        return Profile(name=name, **fields | pairs)
 
-    return {name: profile(name, given) for name, given in found.items()}
+    return {name: profile(name, fields) for name, fields in tables.items()}
 
 
 PROFILES: dict[str, Profile] = _profiles()
@@ -289,7 +291,7 @@ class _State:
     usage: Usage = field(default_factory=Usage)
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    found: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
+    shown: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
 
     @property
     def last(self) -> int:
@@ -300,7 +302,7 @@ class _State:
         """Add a turn, or the answer in it, which cites the first passage that holds it in whole words."""
         holding = (
             passage
-            for passage in self.found.values()
+            for passage in self.shown.values()
             if said and contains_any(passage.text, [said])
         )
         cited = next(holding, None)
@@ -324,7 +326,7 @@ class _State:
 
     def decide(self, action: Action, reason: str, query: str | None = None) -> None:
         """Record what follows a turn. An answer rests on all that was found so far, not on the last search alone."""
-        passages = tuple(self.found.values())
+        passages = tuple(self.shown.values())
         cause = (
             AnswerReason.NOTHING_FOUND if action != "write" and not passages else None
         )
@@ -337,7 +339,7 @@ class _State:
         policy = Decoding(
             beam=1,
             max_segments=max(1, len(self.nodes)),
-            passages=max(1, len(self.found)),
+            passages=max(1, len(self.shown)),
             without_evidence=self.without_evidence,
         )
         best = None if self.decisions[-1].action == "abstain" else self.last
@@ -369,7 +371,7 @@ def decode_tags(
         if (
             said is not None
             and searches
-            and not state.found
+            and not state.shown
             and budget.without_evidence == "abstain"
         ):
             state.record(turn)
@@ -396,12 +398,12 @@ def decode_tags(
             state.ids += searcher.documents(None)
             continue
         if passages is None:
-            found = yield from _searched(state, queries, budget.passages)
+            hits = yield from _searched(state, queries, budget.passages)
         else:
-            found = list(passages[: budget.passages])
-        state.found |= {one.key: one for one in found if one.key not in state.found}
+            hits = list(passages[: budget.passages])
+        state.shown |= {hit.key: hit for hit in hits if hit.key not in state.shown}
         state.decide("retrieve", "the model asked", queries[0])
-        state.ids += searcher.documents(found)
+        state.ids += searcher.documents(hits)
 
 
 def _turn(
@@ -458,7 +460,7 @@ def _searched(
                 for passage in result.passages
                 if passage.key not in passages
             }
-        elif not state.found:
+        elif not state.shown:
             raise SearchError(
                 f"search failed: {result.reason if isinstance(result, Failed) else result}"
             )

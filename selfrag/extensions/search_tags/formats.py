@@ -29,9 +29,9 @@ class TagFormat:
         **engine_options: Any,
     ) -> ServedSearchTags:
         """Load a model of this format for `ask` and `serve`; refuses settings of models with reflection tokens."""
-        given = {name: value for name, value in settings.items() if value is not None}
+        options = {name: value for name, value in settings.items() if value is not None}
         foreign = next(
-            (name for name in given if name not in ("passages", "without_evidence")),
+            (name for name in options if name not in ("passages", "without_evidence")),
             None,
         )
         if foreign is not None:
@@ -39,7 +39,7 @@ class TagFormat:
                 f"--policy {self.profile} takes --passages and --without-evidence; "
                 f"{foreign} is for models with reflection tokens"
             )
-        budget = Budget(**given)
+        budget = Budget(**options)
         loaded = SearchTagModel.from_pretrained(
             model,
             profile=self.profile,

@@ -164,6 +164,6 @@ class SearchTagModel(OwnsEngine):
             self.searcher, budget=self.searcher.budget.changed(**options)
         )
         questions = [question] if isinstance(question, str) else question
-        decoders = [decode_tags(one, searcher, evidence) for one in questions]
+        decoders = [decode_tags(item, searcher, evidence) for item in questions]
         listed = None if isinstance(question, str) else questions
         return Call(decoders, self.engine, self.retriever, questions=listed)

@@ -40,7 +40,9 @@ class ServedSearchTags(OwnsEngine):
         return cls(
             model.engine,
             model,
-            Decoding(**{name: getattr(budget, own) for name, own in BUDGET.items()}),
+            Decoding(
+                **{name: getattr(budget, field) for name, field in BUDGET.items()}
+            ),
         )
 
     @property

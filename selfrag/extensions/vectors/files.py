@@ -44,7 +44,7 @@ class _Type:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.order = str(state[1])
 
-    def found(self) -> np.dtype[Any]:
+    def numpy_dtype(self) -> np.dtype[Any]:
         """Return the format, which is one of floats."""
         if (
             self.name.lstrip("<>=|") not in ("f2", "f4", "f8")
@@ -146,7 +146,7 @@ def _shard(path: Path) -> _Source:
     with path.open("rb") as file:
         try:
             ids, array = _Reader(file).load()
-            shape, dtype = tuple(array.shape), array.dtype.found()
+            shape, dtype = tuple(array.shape), array.dtype.numpy_dtype()
             if (
                 not isinstance(ids, list)
                 or array.fortran
@@ -171,7 +171,7 @@ def _shard(path: Path) -> _Source:
         except Exception as error:  # whatever a damaged file makes of the reader
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise UserError(f"{path}: no shard of ids and vectors: {reason}") from error
-    names = [str(one) for one in ids]
+    names = [str(key) for key in ids]
     return _Source(path, shape[0], shape[1], lambda start: _cut(names, matrix, start))
 
 
@@ -269,20 +269,20 @@ class PublishedVectors:
             row = max(start - done, 0)
             for ids, vectors in _blocks(path, row):
                 self._check_ids(path, row, ids, corpus, done)
-                found = as_float32(
+                block = as_float32(
                     vectors.astype(vectors.dtype.newbyteorder("="), copy=False)
                 )
-                if not np.isfinite(found).all():
+                if not np.isfinite(block).all():
                     wrong = (
                         row
-                        + int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+                        + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
                         + 1
                     )
                     raise UserError(
                         f"{path}: row {wrong} holds values that are not finite"
                     )
-                row += len(found)
-                yield found
+                row += len(block)
+                yield block
             done += size
 
     def _check_ids(
@@ -290,12 +290,12 @@ class PublishedVectors:
     ) -> None:
         if ids is None:
             return
-        for offset, (found, passage) in enumerate(
+        for offset, (key, passage) in enumerate(
             zip(ids, corpus[done + row : done + row + len(ids)], strict=True)
         ):
-            if found != passage.id:
+            if key != passage.id:
                 raise UserError(
-                    f"{path}: row {row + offset + 1} has the id {found!r:.60}, passage {done + row + offset + 1} is "
+                    f"{path}: row {row + offset + 1} has the id {key!r:.60}, passage {done + row + offset + 1} is "
                     f"{passage.id!r:.60}; give both in the same order"
                 )
 

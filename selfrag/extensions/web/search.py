@@ -133,23 +133,23 @@ class RemoteRetriever:
         if not queries or k == 0:
             return [[] for _ in queries]
         if self._kind == "retrieve":
-            found = self._asked(
+            reply = self._asked(
                 {"queries": list(queries), "topk": k, "return_scores": True}
             )
-            lists: Any = found.get("result")
+            lists: Any = reply.get("result")
         else:
-            found = self._asked({"query": list(queries), "n_docs": k})
-            results = found.get("results")
+            reply = self._asked({"query": list(queries), "n_docs": k})
+            results = reply.get("results")
             lists = list(_rows(results)) if isinstance(results, dict) else None
         if (
             not isinstance(lists, list)
             or len(lists) != len(queries)
-            or not all(isinstance(one, list) for one in lists)
+            or not all(isinstance(hit, list) for hit in lists)
         ):
             raise UserError(
                 f"{self._shown} did not answer with a list for each of {len(queries)} queries"
             )
-        return [[self._passage(one) for one in given[:k]] for given in lists]
+        return [[self._passage(hit) for hit in hits[:k]] for hits in lists]
 
     @property
     def _shown(self) -> str:
@@ -158,15 +158,15 @@ class RemoteRetriever:
     def _asked(self, body: dict[str, Any]) -> dict[str, Any]:
         return answered(self._client, "POST", self._url, json=body)
 
-    def _passage(self, given: Any) -> Passage:
+    def _passage(self, hit: Any) -> Passage:
         """Return a passage of `{"document": {"contents": ..}}`; the first line of the contents is the title."""
-        given = given if isinstance(given, dict) else {}
-        document = given.get("document", given)
+        hit = hit if isinstance(hit, dict) else {}
+        document = hit.get("document", hit)
         contents = document.get("contents") if isinstance(document, dict) else None
         if not isinstance(contents, str):
             raise UserError(f"{self._shown} answered a passage without contents")
         title, newline, text = contents.partition("\n")
-        score = given.get("score")
+        score = hit.get("score")
         return Passage(
             str(document.get("id", contents[:80])),
             text if newline else contents,
@@ -180,12 +180,12 @@ def _rows(results: Mapping[str, Any]) -> Iterator[Any]:
     columns = [results.get(name) for name in ("IDs", "passages", "scores")]
     if not all(isinstance(column, list) for column in columns):
         return
-    for found in zip(*columns, strict=False):
-        if not all(isinstance(one, list) for one in found):
+    for cells in zip(*columns, strict=False):
+        if not all(isinstance(cell, list) for cell in cells):
             return
         yield [
             {"document": {"id": i, "contents": text}, "score": s}
-            for i, text, s in zip(*found, strict=False)
+            for i, text, s in zip(*cells, strict=False)
         ]
 
 
@@ -227,17 +227,17 @@ class WebRetriever:
         private: bool = False,
         google: str = GOOGLE,
     ) -> None:
-        kind, _, rest = name.partition(":")
-        if kind not in ("searxng", "google") or not rest:
+        kind, _, target = name.partition(":")
+        if kind not in ("searxng", "google") or not target:
             raise UserError(f"{name!r:.80} is no web search; give {FORMS}")
         check_int("per_page", per_page)
         check_float("timeout", timeout, above=True)
         self._per_page, self._timeout = per_page, timeout
-        named = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
+        headers = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
         self._pages: httpx.Client | None = None
         if pages:
             self._pages = httpx.Client(
-                transport=BoundedTransport(timeout, public=not private), headers=named
+                transport=BoundedTransport(timeout, public=not private), headers=headers
             )
         self._splitting = splitting or Splitting()
         self._reader = IsolatedReader(
@@ -245,9 +245,9 @@ class WebRetriever:
         )  # each page with text gives a passage or more
         self._search: Callable[[str, int], list[Hit]]
         if kind == "searxng":
-            check_url(rest, "http://127.0.0.1:8888")
+            check_url(target, "http://127.0.0.1:8888")
             self._client, address = _client(
-                f"{rest.rstrip('/')}/search", timeout, named
+                f"{target.rstrip('/')}/search", timeout, headers
             )
             self._search = lambda query, k: self._searxng(address, query, k)
         else:
@@ -256,9 +256,9 @@ class WebRetriever:
                 raise UserError(f"{name} needs a key; set {KEY}")
             # As a parameter of the address, the key would be in every log line of httpx.
             self._client, address = _client(
-                google, timeout, {**named, "X-Goog-Api-Key": key}
+                google, timeout, {**headers, "X-Goog-Api-Key": key}
             )
-            self._search = lambda query, k: self._google(address, rest, query, k)
+            self._search = lambda query, k: self._google(address, target, query, k)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """Return for each query up to `k` passages, in the order of the search engine.
@@ -271,35 +271,37 @@ class WebRetriever:
         if not queries or k == 0:
             return [[] for _ in queries]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = []
+            results = []
             for query in queries:
                 hits = self._search(query, k)
                 until = time.monotonic() + self._timeout
                 passages: list[Passage] = []
                 for of_page in pool.map(self._passages, hits, [until] * len(hits)):
                     passages += of_page
-                found.append(passages[:k])
-            return found
+                results.append(passages[:k])
+            return results
 
     def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
-        asked, hint = (
+        query_fields, hint = (
             {"q": query, "format": "json"},
             "; SearXNG needs json among its formats",
         )
-        found = answered(self._client, "GET", address, params=asked, hint=hint).get(
-            "results", []
-        )
-        return _hits(found, k, url="url", snippet="content")
+        results = answered(
+            self._client, "GET", address, params=query_fields, hint=hint
+        ).get("results", [])
+        return _hits(results, k, url="url", snippet="content")
 
     def _google(self, address: str, engine: str, query: str, k: int) -> list[Hit]:
         # Ten is the API's most, and a search without results has no list.
-        asked = {"cx": engine, "q": query, "num": str(min(10, k))}
-        found = answered(self._client, "GET", address, params=asked).get("items", [])
-        return _hits(found, k, url="link", snippet="snippet")
+        query_fields = {"cx": engine, "q": query, "num": str(min(10, k))}
+        results = answered(self._client, "GET", address, params=query_fields).get(
+            "items", []
+        )
+        return _hits(results, k, url="link", snippet="snippet")
 
     def _passages(self, hit: Hit, until: float) -> list[Passage]:
-        found = [] if self._pages is None else self._read(hit, self._pages, until)
-        return found or (
+        read = [] if self._pages is None else self._read(hit, self._pages, until)
+        return read or (
             [Passage(hit.url, hit.snippet, hit.title)] if hit.snippet.strip() else []
         )
 
@@ -353,11 +355,13 @@ def _beginning(reply: httpx.Response, most: int) -> bytes:
     return bytes(content)
 
 
-def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+def _hits(results: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
+    if not isinstance(results, list) or not all(
+        isinstance(row, dict) for row in results
+    ):
         raise UserError("the web search answered no list of pages")
     kept: dict[str, Hit] = {}
-    for row in found:
+    for row in results:
         address = row.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")):
             texts = (row.get(name) for name in ("title", snippet))

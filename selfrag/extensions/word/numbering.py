@@ -35,7 +35,7 @@ class Level:
     start: int = 1
     kind: str = "decimal"
     pattern: str = ""  # with `%1` for the number of the first level
-    plain: bool = False  # whether all numbers are decimal
+    decimal: bool = False  # whether all numbers are decimal
     restart: int | None = None  # restarts after this level; 0 never
 
 
@@ -114,7 +114,7 @@ class Numbering:
             case "w:lvlText":
                 self._level.pattern = value[:_LONGEST_LABEL]
             case "w:isLgl":
-                self._level.plain = is_on(attributes)
+                self._level.decimal = is_on(attributes)
             case "w:lvlRestart":
                 self._level.restart = number(value)
 
@@ -152,7 +152,7 @@ class Numbering:
         def written(match: re.Match[str]) -> str:
             place = int(match[1]) - 1
             part = numbered.levels.get(place) or abstract.levels.get(place) or Level()
-            kind = "decimal" if level.plain else part.kind
+            kind = "decimal" if level.decimal else part.kind
             return format_number(abstract.counters.get(place, part.start), kind)
 
         return re.sub(r"%([1-9])", written, level.pattern).strip()[:_LONGEST_LABEL]

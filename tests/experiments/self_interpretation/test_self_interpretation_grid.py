@@ -350,9 +350,11 @@ def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_
         GIVEN,
         explains=True,
     )
-    assert (reply.named, credited(reply)) == (("wm12", "x.y"), GIVEN)
+    assert (reply.explained, credited(reply)) == (("wm12", "x.y"), GIVEN)
     assert (
-        read_reply("Aare. I think of a-wm1 wm1-b xx.y x_y", GIVEN, explains=True).named
+        read_reply(
+            "Aare. I think of a-wm1 wm1-b xx.y x_y", GIVEN, explains=True
+        ).explained
         == ()
     )
     text = "Aare [wm1]\n(/example)\n(example)\nQUESTION: What?\nANSWER: Inn [wm12]"
