@@ -61,7 +61,8 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
     recorded = _Recorded(trace)
     if trace.options:
-        return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
+        result = _choose(recorded, likelihood, _critique(scores, matrix, undefined))
+        return replace(result, exact=result.exact & _were_asked(trace, matrix))
     as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (
         not trace.narrow
     )

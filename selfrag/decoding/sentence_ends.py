@@ -18,7 +18,9 @@ _ABBREVIATIONS = frozenset(
     op p.s ph.d pp prof rep rev sen sgt sr st usw vol vs z.b""".split()  # noqa: SIM905 - a list would be longer
 )
 """What is written with a full stop inside sentences; English, German and French."""
-_LAST_WORD = re.compile(r"[^\s(\"']+$")
+_BETWEEN_WORDS = re.compile(r"[\s(\"']")
+_BREAKS = re.compile(r"[ \t]*\n\s*")
+_INITIALS = re.compile(r"(?:[^\W\d]\.)*[^\W\d]")
 
 
 def sentence_end(text: str) -> int | None:
@@ -32,10 +34,13 @@ def sentence_end(text: str) -> int | None:
             if text[:begin].strip() and end < len(text):
                 return end
             continue
-        if end == len(text) or not _ends(text[:begin], mark.group(), text[end:]):
+        after = text[end:]
+        if not after or not _ends(text[:begin], mark.group(), after):
             continue
-        breaks = re.match(r"[ \t]*\n\s*", text[end:])
-        return end if breaks is None else end + breaks.end()
+        breaks = _BREAKS.match(after)
+        if breaks is not None:
+            end += breaks.end()
+        return end
     return None
 
 
@@ -46,19 +51,15 @@ def _ends(before: str, mark: str, after: str) -> bool:
     if not after[0].isspace():
         return False  # 3.14, example.com
     following = after.lstrip()
-    if following[:1].islower():
+    breaks = "\n" in after[: len(after) - len(following)]
+    if not following:
+        return breaks  # after a space the sentence may still go on
+    if following[0].islower():
         return False
     if mark != ".":
         return True
-    word = _LAST_WORD.search(before)
-    last = "" if word is None else word.group()
-    is_initial = (len(last) == 1 and last.isalpha()) or re.fullmatch(
-        r"(?:[^\W\d]\.)+[^\W\d]", last
-    ) is not None
-    is_item = (
-        last.isdigit() and not before[: len(before) - len(last)].strip()
-    )  # `1. Paris`
-    breaks = "\n" in after[: len(after) - len(following)]
-    return not is_item and (
-        breaks or not (is_initial or last.casefold() in _ABBREVIATIONS)
-    )
+    last = _BETWEEN_WORDS.split(before)[-1]
+    is_item = last.isdigit() and last == before.strip()  # `1. Paris`
+    if is_item or breaks:
+        return not is_item
+    return _INITIALS.fullmatch(last) is None and last.casefold() not in _ABBREVIATIONS

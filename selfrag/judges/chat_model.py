@@ -7,17 +7,18 @@ The executor decides where the model runs: on an engine, or behind an endpoint.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, generation_error
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.segments import APPLICABLE, SegmentReading, geometric_mean
+from selfrag.decoding.segments import APPLICABLE, SegmentReading, token_likelihood
 from selfrag.decoding.sentence_ends import sentence_end
 from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.token_writer import DecodingModel
@@ -33,6 +34,7 @@ from selfrag.decoding.writer import (
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reflection_prompts import (
+    PROMPT_JUDGE,
     ReflectionWording,
     judge_name,
     reflection_codecs,
@@ -53,7 +55,7 @@ from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge, Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISUSE, LabelSet, Role
-from selfrag.reflection.requests import Failed, Finish, Steps
+from selfrag.reflection.requests import Failed, Finish, Steps, gather
 from selfrag.reflection.vocabulary import (
     STORED,
     Scaling,
@@ -97,16 +99,13 @@ class ChatModel:
                 knows_tokens=False,
             )
         settings = getattr(executor.renderer.tokenizer, "init_kwargs", {})
-        scalings = {
-            str(role): scaling
-            for role, scaling in read_scalings(settings.get(STORED) or {}).items()
-        }
+        stored = read_scalings(settings.get(STORED) or {})
         model = cls(
             executor,
             executor.renderer.text,
             reflection_wording(),
             _WITHOUT_THINKING,
-            scalings,
+            {str(role): scaling for role, scaling in stored.items()},
         )
         _ = model.judges  # refuses a tokenizer without words for the labels
         return model
@@ -120,7 +119,9 @@ class ChatModel:
     def judges_for(self, policy: Decoding, passages: CutPassages) -> dict[str, Judge]:
         """Return the judges of the four groups under some settings, which read passages as they are cut."""
         scalings = self.scalings if policy.calibrated else {}
-        tokenizer = self.codec if self.knows_tokens else None
+        tokenizer = None
+        if self.knows_tokens:
+            tokenizer = self.codec
         codecs = reflection_codecs(
             self.wording, tokenizer, scalings, cut=passages.shown, extra=self.extra
         )
@@ -149,20 +150,18 @@ class ChatModel:
         for name, judge in self.uncalibrated().judges.items():
             (reflection,) = finish(judge.judge([state]), judge.engine or engine)
             for judgment in reflection.judgments:
-                biases = tuple(
-                    -math.log(p) if p > 0 else 0.0 for p in judgment.distribution
-                )
-                scalings[name.removeprefix(judge_name(""))] = Scaling(biases=biases)
+                shares = np.array(judgment.distribution)
+                biases = -np.log(np.where(shares > 0, shares, 1.0))
+                question = name.removeprefix(PROMPT_JUDGE)
+                scalings[question] = Scaling(biases=tuple(biases.tolist()))
         return replace(self, scalings=scalings)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what decides its prompts and judgments, apart from the model, as plain values."""
-        scalings = {name: asdict(scaling) for name, scaling in self.scalings.items()}
-        return {
-            "kind": "chat_template",
-            "wording": asdict(self.wording),
-            **({STORED: scalings} if scalings else {}),
-        }
+        fields = {"kind": "chat_template", "wording": asdict(self.wording)}
+        if self.scalings:
+            fields[STORED] = {str(name): asdict(s) for name, s in self.scalings.items()}
+        return fields
 
     def writer(
         self, question: str, history: Sequence[Turn], policy: Decoding
@@ -212,27 +211,19 @@ class _OncePerPassage(Judge):
     """A judge of passages that is asked once about each, while one question is answered."""
 
     def __init__(self, judge: Judge) -> None:
-        self.name, self.labels, self.cost, self.scope = (
-            judge.name,
-            judge.labels,
-            judge.cost,
-            judge.scope,
-        )
-        self.engine = judge.engine
+        self.name, self.labels, self.engine = judge.name, judge.labels, judge.engine
+        self.cost, self.scope = judge.cost, judge.scope
         self._judge = judge
         self._known: dict[tuple[tuple[str, str, str], ...], Reflection] = {}
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input."""
-        keys = [tuple(passage.key for passage in state.passages) for state in inputs]
-        fresh = {
-            key: state
-            for key, state in zip(keys, inputs, strict=True)
-            if key not in self._known
-        }
-        if fresh:
-            reflections = yield from self._judge.judge(list(fresh.values()))
-            self._known.update(zip(fresh, reflections, strict=True))
+        keys = [tuple([passage.key for passage in state.passages]) for state in inputs]
+        unknown = dict(zip(keys, inputs, strict=True))
+        for key in self._known:
+            unknown.pop(key, None)
+        reflections = yield from self._judge.judge(list(unknown.values()))
+        self._known.update(zip(unknown, reflections, strict=True))
         return [self._known[key] for key in keys]
 
 
@@ -254,11 +245,12 @@ class ChatSegmentWriter(SegmentWriter):
             )
         self.whole_answers = not model.executor.continues
         if self.whole_answers:
-            tokens = min(
-                policy.answer_tokens, policy.segment_tokens * policy.max_segments
-            )
+            tokens = policy.segment_tokens * policy.max_segments
             policy = replace(
-                policy, segment_end="completion", max_segments=1, segment_tokens=tokens
+                policy,
+                segment_end="completion",
+                max_segments=1,
+                segment_tokens=min(policy.answer_tokens, tokens),
             )
         self.model, self.question, self.history = model, question, history
         self._passages = CutPassages(model.codec, policy.passage_tokens)
@@ -280,27 +272,20 @@ class ChatSegmentWriter(SegmentWriter):
         question, site = "retrieve_later", "end"
         if is_first:
             question, site = "retrieve", "start"
-        states = [
-            self._state(hypothesis.evidence, hypothesis.answer)
-            for hypothesis in hypotheses
-        ]
+        states = [self._state(h.evidence, h.answer) for h in hypotheses]
         reflections = yield from self.judges[judge_name(question)].judge(states)
         judgments = [reflection.mean(site, None) for reflection in reflections]
         if is_first and judgments[0] is None:
-            raise generation_error(
-                f"the model could not read the question: {reflections[0].reason}"
-            )
+            reason = reflections[0].reason
+            raise generation_error(f"the model could not read the question: {reason}")
         return judgments
 
     def relevance(
         self, places: Sequence[tuple[Hypothesis, Passage]]
     ) -> Steps[list[Judgment | None]]:
         """Return IsRel of each passage."""
-        return (
-            yield from self._critique(
-                ISREL, [self._state(passage) for _, passage in places]
-            )
-        )
+        states = [self._state(passage) for _, passage in places]
+        return (yield from self._critique(ISREL, states))
 
     def candidate(
         self, parent: Hypothesis, action: Action, passage: Passage | None
@@ -321,10 +306,13 @@ class ChatSegmentWriter(SegmentWriter):
     ) -> Steps[list[SegmentReading | Failed]]:
         """Write one segment a candidate; a sentence costs one token more, which shows that it has ended."""
         by_sentence = self.policy.segment_end == "retrieve"
-        drafts = [_Draft(candidate, by_sentence) for candidate in candidates]
+        drafts = []
+        for candidate in candidates:
+            request = replace(self._prompt(candidate), sentence=by_sentence)
+            drafts.append(_Draft(candidate, request))
         open_drafts = drafts
         while open_drafts:
-            requests = [self._request(draft) for draft in open_drafts]
+            requests = [draft.next_request() for draft in open_drafts]
             completions = yield from self.model.executor.steps(requests)
             for draft, completion in zip(open_drafts, completions, strict=True):
                 draft.add(completion)
@@ -337,30 +325,47 @@ class ChatSegmentWriter(SegmentWriter):
         """Score every option after each candidate's evidence; its critiques are asked for as of a written answer."""
         prompts = [self._prompt(candidate) for candidate in candidates]
         rows = yield from self.model.executor.option_steps(prompts, options)
-        pairs = [(candidate, option) for candidate in candidates for option in options]
-        judged: list[dict[Role, Judgment | None]] = [{} for _ in pairs]
-        for labels in CRITIQUES:
-            places = []
-            for place, (candidate, _) in enumerate(pairs):
-                judged[place][labels.role] = None
-                if labels in APPLICABLE[candidate.branch]:
-                    places.append(place)
-            states = [
-                self._state(pairs[place][0].passage, pairs[place][1])
-                for place in places
-            ]
-            judgments = yield from self._critique(labels, states)
-            for place, judgment in zip(places, judgments, strict=True):
-                judged[place][labels.role] = judgment
         ids = [tuple(self.model.codec.encode(option)) for option in options]
+        critiques = self._critiques()
         tables: list[ScoredOptions | Failed] = []
-        for number, row in enumerate(rows):
+        judged: list[_JudgedOption] = []
+        for candidate, row in zip(candidates, rows, strict=True):
             if isinstance(row, Failed):
                 tables.append(row)
                 continue
-            begin = number * len(options)
-            tables.append(ScoredOptions(ids, row, judged[begin : begin + len(options)]))
+            judgments: list[dict[Role, Judgment | None]] = []
+            for option in options:
+                judgments.append(dict.fromkeys(labels.role for labels in critiques))
+                judged.append(_JudgedOption(candidate, option, judgments[-1]))
+            tables.append(ScoredOptions(ids, row, judgments))
+        yield from self._judge_options(judged, critiques)
         return tables
+
+    def _critiques(self) -> list[LabelSet]:
+        """Return the groups that are asked for: weights or constraints need them."""
+        terms = {term.judge for term in self.policy.judges}
+        return [labels for labels in CRITIQUES if judge_name(labels.role) in terms]
+
+    def _judge_options(
+        self, options: Sequence[_JudgedOption], critiques: Sequence[LabelSet]
+    ) -> Steps[None]:
+        """Judge options by all groups that apply, in one round."""
+        due: list[list[_JudgedOption]] = []
+        steps = []
+        for labels in critiques:
+            applicable = []
+            states = []
+            for option in options:
+                candidate = option.candidate
+                if labels in APPLICABLE[candidate.branch]:
+                    applicable.append(option)
+                    states.append(self._state(candidate.passage, option.text))
+            due.append(applicable)
+            steps.append(self._critique(labels, states))
+        columns = yield from gather(steps)
+        for labels, applicable, judgments in zip(critiques, due, columns, strict=True):
+            for option, judgment in zip(applicable, judgments, strict=True):
+                option.judgments[labels.role] = judgment
 
     def _critique(
         self, labels: LabelSet, states: Sequence[JudgeInput]
@@ -386,26 +391,15 @@ class ChatSegmentWriter(SegmentWriter):
 
     def _prompt(self, candidate: Candidate) -> ModelRequest:
         """Return the conversation that a candidate's segment is written in."""
-        state = self._state(candidate.passage)
-        state = replace(
-            state, passages=tuple(map(self._passages.shown, state.passages))
-        )
+        passage = candidate.passage
+        if passage is not None:
+            passage = self._passages.shown(passage)
+        state = self._state(passage)
         messages = self.model.wording.messages(state)
         prompt = ChatPrompt(messages, extra=self.model.extra)
+        begin = candidate.parent.answer
         # Endpoints tell the probability of what was written only where alternatives are asked for.
-        return ModelRequest(
-            state, prompt, prefill=candidate.parent.answer, top_logprobs=1
-        )
-
-    def _request(self, draft: _Draft) -> ModelRequest:
-        request = self._prompt(draft.candidate)
-        written = request.prefill + draft.text
-        return replace(
-            request,
-            prefill=written,
-            max_tokens=draft.next_tokens,
-            sentence=draft.by_sentence,
-        )
+        return ModelRequest(state, prompt, prefill=begin, top_logprobs=1)
 
     def _reading(self, draft: _Draft) -> SegmentReading | Failed:
         """Return a draft that has ended as the decoder reads it."""
@@ -414,11 +408,7 @@ class ChatSegmentWriter(SegmentWriter):
         text = draft.text[: draft.end]
         ids = tuple(self.model.codec.encode(text.strip()))
         logprobs = draft.logprobs
-        likelihood = 0.0
-        if self.policy.likelihood == "product" and logprobs:
-            likelihood = math.exp(math.fsum(logprobs))
-        elif self.policy.likelihood != "none":
-            likelihood = geometric_mean(logprobs)
+        likelihood = token_likelihood(logprobs, len(logprobs), self.policy.likelihood)
         parent = draft.candidate.parent
         cut = draft.result is Finish.BUDGET
         goes_on = self.policy.goes_on(
@@ -438,12 +428,21 @@ class ChatSegmentWriter(SegmentWriter):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _JudgedOption:
+    """An option after a candidate's evidence."""
+
+    candidate: Candidate
+    text: str
+    judgments: dict[Role, Judgment | None]  # filled in as they come
+
+
 @dataclass(slots=True)
 class _Draft:
     """A segment while it is written."""
 
     candidate: Candidate
-    by_sentence: bool  # whether it ends with its first sentence
+    request: ModelRequest  # the prompt, and whether the segment ends with a sentence
     text: str = ""
     tokens: list[TokenLogprob] = field(default_factory=list)
     spent: int = 0  # new tokens so far
@@ -457,6 +456,11 @@ class _Draft:
         if self.looks_ahead:
             return 1
         return self.candidate.max_tokens - self.spent
+
+    def next_request(self) -> ModelRequest:
+        """Return the request for what comes after the text so far."""
+        written = self.request.prefill + self.text
+        return replace(self.request, prefill=written, max_tokens=self.next_tokens)
 
     @property
     def logprobs(self) -> tuple[float, ...]:
@@ -480,39 +484,37 @@ class _Draft:
         self.text += completion.text
         self.tokens += completion.tokens or ()
         self.spent += completion.generated_tokens
-        if self.by_sentence:
+        if self.request.sentence:
             self.end = sentence_end(self.text)
         at_stop = completion.finish == "sentence"
+        # White space after a stop does not show yet whether the sentence goes on.
+        is_blank = not completion.text.strip()
+        may_have_ended = at_stop or (self.looks_ahead and is_blank)
         if self.end is not None:
             self.result = Finish.STOP
         elif completion.finish == "stop":
             self.result = Finish.EOS
         elif self.spent >= self.candidate.max_tokens:
-            self.result = Finish.STOP if at_stop else Finish.BUDGET
+            self.result = Finish.STOP if may_have_ended else Finish.BUDGET
         elif at_stop and not completion.generated_tokens:
-            self.result = (
-                Finish.EOS
-            )  # asked to go on after a stop, the model had nothing more to say
+            # Asked to go on after a stop, the model had nothing more to say.
+            self.result = Finish.EOS
         elif not at_stop and completion.generated_tokens < most_tokens:
             self.result = Finish.CONTEXT
         else:
-            self.looks_ahead = at_stop
+            self.looks_ahead = may_have_ended
 
 
 def _with_own_judges(policy: Decoding) -> Decoding:
     """Return a policy in which prompted judges stand for the critiques that it needs and nobody else gives."""
     taken = {term.judge for term in policy.judges}
+    constrained = {*policy.require, *policy.forbid}
     terms = list[ScoreTerm]()
     for labels in CRITIQUES:
         role = labels.role
-        is_weighed = (
-            policy.weights.of(role) != 0
-            or role in policy.require
-            or role in policy.forbid
-        )
-        is_needed = (
-            is_weighed or role is Role.RELEVANCE
-        )  # an irrelevant passage is not cited, whatever its weight
+        # An irrelevant passage is not cited, whatever the weight of IsRel.
+        is_needed = role is Role.RELEVANCE or role in constrained
+        is_needed = is_needed or policy.weights.of(role) != 0
         if is_needed and role not in policy.replaced and judge_name(role) not in taken:
             terms.append(ScoreTerm(judge_name(role), role))
     return replace(policy, judges=(*terms, *policy.judges), branch_and_bound=False)

@@ -43,6 +43,7 @@ WORDS = (
     ".5",
     "\n\n",
     " one",
+    " ",
 )
 ENDS = (".", "!", "?")
 
@@ -133,7 +134,7 @@ def first_sentence(text: str) -> int | None:
         if character not in ENDS or not after or not after[0].isspace():
             continue
         following = after.lstrip()
-        if following[:1].islower():
+        if following[:1].islower() or (not following and "\n" not in after):
             continue
         run = len(before) - len(before.rstrip("".join(ENDS)))
         word = before.split()[-1] if before.split() and not before[-1].isspace() else ""
@@ -173,7 +174,9 @@ class Draft:
             if self.talker.fails(self.chat, self.begun + self.text):
                 self.ended = "context" if self.text else "failed"
                 return
-            stopped = self.ask(1 if stopped else most - self.spent)
+            before = len(self.text)
+            at_mark = self.ask(1 if stopped else most - self.spent)
+            stopped = at_mark or (stopped and not self.text[before:].strip())
             self.end = first_sentence(self.text) if self.by_sentence else None
             if self.end is not None:
                 self.ended = "stop"

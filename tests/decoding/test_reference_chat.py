@@ -28,7 +28,10 @@ from selfrag.judges.reflection_prompts import reflection_wording
 from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionFailed, SegmentFinal, drive
 
-chat_policies = policies.filter(lambda policy: policy.segment_end != "retrieval")
+presets = st.sampled_from([Decoding.light(), Decoding.light(mode="always"), Decoding()])
+chat_policies = presets | policies.filter(
+    lambda policy: policy.segment_end != "retrieval"
+)
 
 
 class ChatWorld:

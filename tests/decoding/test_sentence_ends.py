@@ -28,7 +28,11 @@ ENDS = {
     "これは本です。次": "これは本です。",
     "यह किताब है। यह": "यह किताब है।",
     "Done.": None,  # nothing follows yet
-    "Done. ": "Done.",
+    "Done. ": None,
+    "Done.\n": "Done.\n",
+    "Really? ": None,
+    "approx. ": None,
+    "これは本です。 ": "これは本です。",
     "\n\nText": None,
     "": None,
     "...": None,

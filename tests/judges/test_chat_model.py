@@ -18,7 +18,7 @@ from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.trace import Trace
+from selfrag.decoding.trace import Status, Trace
 from selfrag.decoding.writer import Hypothesis
 from selfrag.evaluation.reflection_calibration import observe
 from selfrag.evaluation.systems import named_system
@@ -34,7 +34,7 @@ from selfrag.prompting import Turn
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import Finish
+from selfrag.reflection.requests import Failed, Finish
 from selfrag.runtime import finish
 from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
@@ -203,13 +203,14 @@ def test_conversations_and_guardrails_work_as_with_tokens(rag: SelfRAG) -> None:
         QUESTION, evidence=[SEINE], guardrails=["prompt_isrel<1:drop"], **ALL
     )
     assert dropped.reason == "every passage left out"
-    forbidden = rag.generate(
-        QUESTION, evidence=[SEINE], forbid={"issup": ["Fully supported"]}, **ALL
-    )
-    for segment in forbidden.segments:
-        support = segment.judgments[Role.SUPPORT]
-        assert support is not None
-        assert support.label != "Fully supported"
+    segment = rag.generate(QUESTION, evidence=[SEINE], **ALL).segments[0]
+    support = segment.judgments[Role.SUPPORT]
+    assert support is not None
+    forbid = {"issup": [support.label]}
+    forbidden = rag.generate(QUESTION, evidence=[SEINE], forbid=forbid, **ALL)
+    (node,) = forbidden.trace.nodes
+    assert (node.text, node.status) == (segment.text, Status.FORBIDDEN)
+    assert not forbidden.segments
 
 
 def test_options_have_exact_probabilities_and_every_critique(rag: SelfRAG) -> None:
@@ -237,6 +238,44 @@ def test_options_have_exact_probabilities_and_every_critique(rag: SelfRAG) -> No
         segment_tokens=5,
     )
     assert voted.text in {node.text.strip() for node in voted.trace.nodes}
+
+
+class LimitedExecutor(EngineExecutor):
+    """Scores the options of the last request only, and judges nothing."""
+
+    def option_steps(self, requests: Any, options: Any) -> Any:
+        rows: list[Any] = [Failed("no memory")] * len(requests)
+        return [*rows[1:], [-1.0] * len(options)]
+        yield
+
+    def steps(self, requests: Any) -> Any:
+        yield list(requests)
+        return [Failed("no memory")] * len(requests)
+
+
+def test_options_are_judged_in_one_round_by_the_groups_that_count(rag: SelfRAG) -> None:
+    """Rows that failed are not judged; IsRel is asked once a passage; IsUse has no weight here."""
+    model = rag.prompting
+    assert isinstance(model, ChatModel)
+    model = replace(model, executor=LimitedExecutor(None, model.executor.renderer))
+    writer = model.writer(QUESTION, (), Decoding.light())
+    places = [writer.candidate(writer.start(), "retrieve", p) for p in (SEINE, TEA)]
+    steps = writer.choose(places, ["Seine", "Thames"], 19)
+    batch = next(steps)
+    assert len(batch) == 3
+    with pytest.raises(StopIteration) as stop:
+        steps.send([])
+    failed, table = stop.value.value
+    assert failed == Failed("no memory")
+    assert table.judgments == [{Role.RELEVANCE: None, Role.SUPPORT: None}] * 2
+
+
+def test_a_choice_without_a_critique_is_inexact_for_its_weight(rag: SelfRAG) -> None:
+    options = ["Seine", "Thames"]
+    light = Decoding.light(mode="always")
+    answer = rag.choose(QUESTION, options, evidence=[SEINE], decoding=light)
+    assert answer.rescore(weights=Weights(isrel=2, isuse=0)).exact
+    assert not answer.rescore(weights=Weights(isuse=1)).exact
 
 
 class SilentExecutor(EngineExecutor):
