@@ -14,34 +14,9 @@ from selfrag.decoding.terms import as_label
 from selfrag.decoding.trace import FinishReason, Node, Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
+from selfrag.reflection.requests import Usage as Usage
 from selfrag.reflection.weights import Weights
 from selfrag.render import html, plain
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What an answer cost."""
-
-    requests: int = 0  # requests to the engine
-    prompt_tokens: int = 0  # tokens of all prompts, cached ones included
-    cached_tokens: int = 0  # of these, tokens the engine did not compute again
-    generated_tokens: int = 0  # new tokens
-    searches: int = 0  # queries to the retriever
-    seconds: float = 0.0  # wall time from the first request to the answer, shared with the other questions of the batch
-
-    def __add__(self, added: Usage) -> Usage:
-        return Usage(  # field by field: a decode adds at each of its steps
-            self.requests + added.requests,
-            self.prompt_tokens + added.prompt_tokens,
-            self.cached_tokens + added.cached_tokens,
-            self.generated_tokens + added.generated_tokens,
-            self.searches + added.searches,
-            self.seconds + added.seconds,
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +101,7 @@ class Answer:
         text: the answer without reflection tokens, or the abstention; empty if the model wrote nothing or `error` is
             set.
         segments: segments of the text, in order.
-        usage: what it cost.
+        usage: what it cost; counted by whoever runs the decoder (`selfrag.runtime.drive`).
         trace: everything that was considered.
         exact: after `rescore`: whether the recorded tree held everything the new settings ask for; True before. In
             16-bit formats a new decode can choose otherwise, because judgments depend on the batch
@@ -330,10 +305,6 @@ class Answer:
 
     def __str__(self) -> str:
         return plain(self)
-
-    def with_seconds(self, seconds: float) -> Answer:
-        """Return the same answer with its wall time filled in."""
-        return replace(self, usage=replace(self.usage, seconds=seconds))
 
     def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str:
         """Return the answer with a mark after each segment that cites, before the white space at its end.

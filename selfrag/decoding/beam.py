@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.candidates import write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.terms import Guardrail, ScoreTerm
@@ -362,7 +362,7 @@ def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
         tree.question,
         text,
         segments,
-        tree.usage,
+        Usage(),
         trace,
         exact=not whole,
         whole_answers=whole,

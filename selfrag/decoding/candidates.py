@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from selfrag.decoding.segments import SegmentReading
 from selfrag.decoding.trace import CUT, UNUSABLE, Node, Status
-from selfrag.decoding.tree import Tree, with_usage
+from selfrag.decoding.tree import Tree
 from selfrag.decoding.writer import Candidate, Hypothesis
 from selfrag.reflection.requests import Failed, Finish, Steps
 
@@ -79,7 +79,7 @@ class WrittenStep:
 
 def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[WrittenStep]:
     """Write all candidates of a step and record them in the tree."""
-    readings = yield from with_usage(tree, tree.writer.write(candidates))
+    readings = yield from tree.writer.write(candidates)
     usable = []
     for candidate, reading in zip(candidates, readings, strict=True):
         node, hypothesis = grow(tree, candidate, reading, len(tree.nodes), depth)

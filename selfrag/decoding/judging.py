@@ -15,7 +15,7 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.terms import Effect, Guardrail, ScoreTerm
 from selfrag.decoding.trace import QUESTION, Node, Status
-from selfrag.decoding.tree import EvidenceFilterResult, JudgedEvidence, Tree, counted
+from selfrag.decoding.tree import EvidenceFilterResult, JudgedEvidence, Tree
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
@@ -67,7 +67,7 @@ def _judge(
 ) -> Steps[list[Node]]:
     """Return the candidates that no judge of the level rejects."""
     steps = [_reflections(tree, nodes, term) for term in terms]
-    by_term = yield from gather(steps, partial(counted, tree))
+    by_term = yield from gather(steps)
     passed = []
     for node, judged in zip(nodes, zip(*by_term, strict=True), strict=True):
         reflections = list(zip(terms, judged, strict=True))
@@ -271,7 +271,7 @@ def _judge_guardrails(
     """Return a row for each guardrail with a judgment for each evidence."""
     judges = [tree.judges[guardrail.judge] for guardrail in guardrails]
     steps = [_ask_about_evidence(tree, judge, evidence) for judge in judges]
-    by_judge = yield from gather(steps, partial(counted, tree))
+    by_judge = yield from gather(steps)
     rows = []
     for reflections in by_judge:
         row = []

@@ -10,7 +10,7 @@ from retrieval.passage import Passage
 from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError, generation_error
 from selfrag.common.untrusted import replace_surrogates
-from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.candidates import write
 from selfrag.decoding.option_scoring import MOST_WATCHED, Length, normalised
 from selfrag.decoding.policy import AnswerReason, Decoding
@@ -31,7 +31,6 @@ from selfrag.decoding.tree import (
     find,
     read_boundaries,
     shortlisted,
-    with_usage,
 )
 from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions
 from selfrag.reflection.judgment import Judgment
@@ -102,9 +101,7 @@ def decode_options(
     if policy.aggregate == "vote":
         return (yield from _vote(tree, start, evidence.passages))
     candidates = _candidates(tree, start, evidence.passages)
-    tables = yield from with_usage(
-        tree, writer.choose(candidates, options, most_watched)
-    )
+    tables = yield from writer.choose(candidates, options, most_watched)
     scored = [
         (c, table)
         for c, table in zip(candidates, tables, strict=True)
@@ -177,4 +174,4 @@ def _answer(tree: Tree, options: tuple[str, ...]) -> Answer:
     recorded = tree.trace(None, options)
     trace = settle(recorded, replay(recorded, [tree.policy.weights]))
     text, segments = segments_of(trace, trace.best)
-    return Answer(tree.question, text, segments, tree.usage, trace)
+    return Answer(tree.question, text, segments, Usage(), trace)

@@ -24,7 +24,7 @@ from selfrag.decoding.segments import (
 )
 from selfrag.decoding.token_writer import TokenWriter
 from selfrag.decoding.trace import ROOT, Node, Status
-from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, ask, race, with_usage
+from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, race
 from selfrag.decoding.writer import Candidate, Hypothesis
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, Role
@@ -33,6 +33,7 @@ from selfrag.reflection.requests import (
     Generated,
     RequestResult,
     Steps,
+    ask,
     has_ended,
 )
 
@@ -174,7 +175,7 @@ def _build_nodes(
     """Return the nodes of candidates that have ended, each with its hypothesis if it can be used."""
     candidates = [candidate for candidate, _, _ in ended]
     results = [result for _, result, _ in ended]
-    readings = yield from with_usage(tree, _writer(tree).read_all(candidates, results))
+    readings = yield from _writer(tree).read_all(candidates, results)
     pairs = []
     for (candidate, _, number), reading in zip(ended, readings, strict=True):
         pairs.append(grow(tree, candidate, reading, number, depth))
@@ -214,7 +215,7 @@ def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Steps[list[Hypothesi
     """Write candidates that were given up after all; return those that end an answer. None can enter the beam."""
     writer = _writer(tree)
     results = yield from ask(
-        tree, [writer.request(candidate) for candidate in bounded.values()]
+        [writer.request(candidate) for candidate in bounded.values()]
     )
     finished: list[Hypothesis] = []
     for (number, candidate), result in zip(bounded.items(), results, strict=True):
@@ -262,7 +263,7 @@ class _Step:
                 replace(self.writer.request(self.candidates[i]), report=True)
                 for i in waiting
             ]
-            known = yield from race(self.tree, requests, partial(self._rule, waiting))
+            known = yield from race(requests, partial(self._rule, waiting))
             results |= {
                 waiting[position]: result
                 for position, result in known.items()

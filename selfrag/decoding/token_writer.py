@@ -30,9 +30,8 @@ from selfrag.reflection.requests import (
     Generated,
     Steps,
     TokenIds,
-    failure_of,
+    ask,
 )
-from selfrag.reflection.requests import ask as ask_batch
 from selfrag.reflection.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -50,17 +49,6 @@ def with_tokens(model: DecodingModel) -> Prompting:
             "this reads reflection tokens, which the model does not have; give a Self-RAG checkpoint"
         )
     return model
-
-
-def ask(requests: Sequence[Generate]) -> Steps[list[Generated | Failed]]:
-    """Ask for one batch, if there is anything in it."""
-    if not requests:
-        return []
-    results = yield from ask_batch(list(requests))
-    return [
-        result if isinstance(result, Generated) else Failed(failure_of(result))
-        for result in results
-    ]
 
 
 @dataclass(slots=True)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from retrieval.passage import Passage
 from selfrag.common.errors import SearchError
-from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import path_score, segment_score
 from selfrag.decoding.terms import Guardrail
@@ -22,7 +21,6 @@ from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL
 from selfrag.reflection.requests import (
-    ExternalResult,
     Failed,
     Generate,
     Generated,
@@ -33,7 +31,6 @@ from selfrag.reflection.requests import (
     Retrieved,
     Steps,
     failure_of,
-    gather,
     has_ended,
 )
 
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from selfrag.reflection.findings import Reflection
     from selfrag.reflection.judge import Judge
 
-T = TypeVar("T")
 JudgedEvidence: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
 """A judge and the keys of the passages that it judged with the question alone."""
 
@@ -85,7 +81,6 @@ class Tree:
     )  # of the caller; None where the decoder searches
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
     fixed: tuple[Passage, ...] | None = (
         None  # first search's passages, for retrieve_once
     )
@@ -144,34 +139,17 @@ class Tree:
         return scores
 
 
-class UsageCounter(Protocol):
-    """The part of a decoder's state that counts requests."""
-
-    usage: Usage
-
-
-def ask(
-    tree: UsageCounter, requests: list[Generate]
-) -> Steps[list[Generated | Failed]]:
-    """Ask for one batch of generations, and count them."""
-    if not requests:
-        return []
-    results = yield list(requests)
-    return _count(tree, requests, results)
-
-
 def race(
-    tree: UsageCounter,
     requests: list[Generate],
     rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]],
 ) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
     """Run requests, and give up those that are not needed any more.
 
-    `rule` says which, from what is there of each position, beginnings included. A request that is given up counts as
-    many tokens as the longest that had ended by then. Returns what was there of each when it ended or was given up.
+    `rule` says which, from what is there of each position, beginnings included. Returns what was there of each when it
+    ended or was given up.
     """
     known: dict[int, Generated | Failed] = {}
-    pending, longest, unread = set(range(len(requests))), 0, 0
+    pending = set(range(len(requests)))
     news = yield Race(requests)
     while True:
         for item in news:
@@ -179,68 +157,11 @@ def race(
                 known[item.position] = item.result
                 if has_ended(item.result):
                     pending.discard(item.position)
-                    longest = max(longest, _length(item.result))
         gone = pending.intersection(rule(known))
         if not pending:
-            break
+            return known
         pending -= gone
-        unread += sum(
-            max(0, longest - _length(known[position]))
-            for position in gone & known.keys()
-        )
         news = yield Abort(frozenset(gone))
-    _count(tree, [requests[i] for i in known], list(known.values()))
-    tree.usage = replace(
-        tree.usage,
-        requests=tree.usage.requests + len(requests) - len(known),
-        generated_tokens=tree.usage.generated_tokens + unread,
-    )
-    return known
-
-
-def _length(result: Generated | Failed) -> int:
-    return 0 if isinstance(result, Failed) else len(result.token_ids)
-
-
-def counted(tree: UsageCounter, batch: list[Request]) -> Steps[list[RequestResult]]:
-    """Serve a round of judges, the generations counted."""
-    results = yield batch
-    _count(tree, batch, results)
-    for result in results:
-        if isinstance(result, ExternalResult):
-            used = result.usage
-            tree.usage += Usage(
-                used.requests,
-                used.prompt_tokens,
-                used.cached_tokens,
-                used.generated_tokens,
-            )
-    return results
-
-
-def with_usage(tree: UsageCounter, steps: Steps[T]) -> Steps[T]:
-    """Run steps, and count the generations that they ask for."""
-    (value,) = yield from gather([steps], partial(counted, tree))
-    return value
-
-
-def _count(
-    tree: UsageCounter, requests: Sequence[Request], results: Sequence[RequestResult]
-) -> list[Generated | Failed]:
-    """Add what generations cost to the usage, and return their results; other requests are not counted."""
-    generations: list[Generated | Failed] = []
-    prompt_tokens = cached_tokens = generated_tokens = 0
-    for request, result in zip(requests, results, strict=True):
-        if isinstance(request, Generate) and isinstance(result, Generated | Failed):
-            generations.append(result)
-            if isinstance(result, Generated):
-                prompt_tokens += len(request.prompt_ids)
-                cached_tokens += result.cached_tokens
-                generated_tokens += len(result.token_ids)
-    tree.usage += Usage(
-        len(generations), prompt_tokens, cached_tokens, generated_tokens
-    )
-    return generations
 
 
 def read_boundaries(
@@ -250,7 +171,7 @@ def read_boundaries(
     unknown = [hypothesis for hypothesis in hypotheses if hypothesis.boundary is None]
     if not unknown or tree.policy.mode != "adaptive":
         return list(hypotheses)
-    judgments = yield from with_usage(tree, tree.writer.boundaries(unknown))
+    judgments = yield from tree.writer.boundaries(unknown)
     known = {h.node: judgment for h, judgment in zip(unknown, judgments, strict=True)}
     completed = []
     for hypothesis in hypotheses:
@@ -294,7 +215,6 @@ def find(
         queries.append(start if alone else f"{start} {text}")
     unique = list(dict.fromkeys(queries))
     results = yield [Retrieve(query, policy.searched) for query in unique]
-    tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
     evidence: dict[str, RetrievedEvidence] = {}
     for query, result in zip(unique, results, strict=True):
         if isinstance(result, Retrieved):
@@ -332,7 +252,7 @@ def shortlisted(
         for hypothesis, passages in searches
         for passage in passages
     ]
-    judgments = iter((yield from with_usage(tree, tree.writer.relevance(places))))
+    judgments = iter((yield from tree.writer.relevance(places)))
     lists: list[ShortlistedPassages] = []
     for _, passages in searches:
         judged = [(passage, next(judgments)) for passage in passages]

@@ -8,7 +8,7 @@ endpoint scores options exactly.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -24,7 +24,7 @@ from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
-from selfrag.decoding.tree import Decoder, RequestBatch, ask
+from selfrag.decoding.tree import Decoder, RequestBatch
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
@@ -42,6 +42,7 @@ from selfrag.reflection.requests import (
     Generated,
     RequestResult,
     TokenIds,
+    ask,
 )
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec, TextCodec
@@ -57,19 +58,13 @@ class SystemPrompt:
     dropped_tokens: int = 0  # tokens of passages that were cut
 
 
-@dataclass(slots=True)
-class _State:
-    usage: Usage = field(default_factory=Usage)
-
-
 def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
     """Write one greedy answer.
 
     Raises:
         DecodingError: the engine refused the prompt.
     """
-    state = _State()
-    (result,) = yield from ask(state, [Generate(prompt.ids, max_tokens)])
+    (result,) = yield from ask([Generate(prompt.ids, max_tokens)])
     if isinstance(result, Failed):
         raise DecodingError(f"no answer could be generated: {result.reason}")
     ids = result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids
@@ -79,7 +74,7 @@ def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
         geometric_mean(result.token_logprobs),
     )
     node.score = node.path_score = node.likelihood
-    return _answer(prompt, [node], 0, state.usage, max_tokens)
+    return _answer(prompt, [node], 0, max_tokens)
 
 
 def choose(
@@ -89,10 +84,9 @@ def choose(
 
     `options` are as the model would write them, and `eos_id` ends one that another one continues from.
     """
-    state = _State()
     encoded = [tuple(codec.encode(option)) for option in options]
     requests = option_requests(prompt.ids, encoded, (eos_id,))
-    results = yield from _all(state, requests)
+    results = yield from _all(requests)
     logprobs = option_logprobs(requests, results, prompt.ids, encoded, (eos_id,))
     nodes: list[Node] = []
     probabilities = normalised(logprobs, options, encoded)
@@ -103,14 +97,14 @@ def choose(
         nodes.append(node)
     best = probabilities.index(max(probabilities))
     nodes[best].status = Status.FINISHED
-    return _answer(prompt, nodes, best, state.usage, 1, tuple(options))
+    return _answer(prompt, nodes, best, 1, tuple(options))
 
 
 def _all(
-    state: _State, requests: list[Generate]
+    requests: list[Generate],
 ) -> Generator[RequestBatch, list[RequestResult], list[Generated]]:
     scored = []
-    for result in (yield from ask(state, requests)):
+    for result in (yield from ask(requests)):
         if isinstance(result, Failed):
             raise DecodingError(f"no option could be scored: {result.reason}")
         scored.append(result)
@@ -134,7 +128,6 @@ def _answer(
     prompt: SystemPrompt,
     nodes: list[Node],
     best: int,
-    usage: Usage,
     max_tokens: int,
     options: tuple[str, ...] = (),
 ) -> Answer:
@@ -155,7 +148,7 @@ def _answer(
     )
     trace = Trace(prompt.question, policy, tuple(nodes), (decision,), best, options)
     text, segments = segments_of(trace, best)
-    return Answer(prompt.question, text, segments, usage, trace)
+    return Answer(prompt.question, text, segments, Usage(), trace)
 
 
 def _answered(

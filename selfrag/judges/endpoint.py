@@ -47,8 +47,8 @@ from selfrag.reflection.requests import (
     External,
     ExternalResult,
     Failed,
-    ServiceUsage,
     Steps,
+    Usage,
     failure_of,
 )
 
@@ -177,9 +177,7 @@ class EndpointExecutor(Executor):
                 continue
             sent = len(request.slots) + (request.max_tokens > 0)
             results.append(
-                ExternalResult(
-                    completion, ServiceUsage(sent, *_token_counts(completion))
-                )
+                ExternalResult(completion, Usage(sent, *_token_counts(completion)))
             )
         return results
 

@@ -19,7 +19,7 @@ from selfrag.common.errors import UserError
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.judge import Cost
-from selfrag.reflection.requests import Constraint, Failed, Steps
+from selfrag.reflection.requests import Constraint, Failed, Steps, Usage
 from selfrag.runtime import finish
 
 DIALECT = "chat"
@@ -137,6 +137,11 @@ class Completion:
     prompt_tokens: int = 0  # tokens of all prompts, cached ones included
     cached_tokens: int = 0  # of these, tokens that were not computed again
     generated_tokens: int = 0  # new tokens
+
+    @property
+    def usage(self) -> Usage:
+        """Return what one request has cost."""
+        return Usage(1, self.prompt_tokens, self.cached_tokens, self.generated_tokens)
 
 
 def logsumexp(values: Sequence[float]) -> float:

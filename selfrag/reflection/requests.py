@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,13 +154,29 @@ class External:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceUsage:
-    """What a service spent on a request."""
+class Usage:
+    """What an answer cost, or a part of it."""
 
-    requests: int = 0  # to a model
+    requests: int = 0  # to the engine, or to a model behind a service
     prompt_tokens: int = 0  # tokens of all prompts, cached ones included
     cached_tokens: int = 0  # of these, tokens that were not computed again
     generated_tokens: int = 0  # new tokens
+    searches: int = 0  # queries to the retriever
+    seconds: float = 0.0  # wall time from the first request to the answer, shared with the other questions of the batch
+
+    def __add__(self, added: Usage) -> Usage:
+        return Usage(  # field by field: the driver adds after each batch
+            self.requests + added.requests,
+            self.prompt_tokens + added.prompt_tokens,
+            self.cached_tokens + added.cached_tokens,
+            self.generated_tokens + added.generated_tokens,
+            self.searches + added.searches,
+            self.seconds + added.seconds,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +184,7 @@ class ExternalResult:
     """Result of `External`: whatever the service gives. One that counts tokens makes it itself."""
 
     value: Any
-    usage: ServiceUsage = ServiceUsage()
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,47 +228,74 @@ def external_value(result: RequestResult) -> Any:
 
 
 T = TypeVar("T")
+AskedT = TypeVar("AskedT")
 Steps: TypeAlias = Generator[list[Request], list[RequestResult], T]
 """A sans-IO computation that returns a `T`."""
 
 
-def ask(batch: list[Request]) -> Steps[list[RequestResult]]:
-    """Ask for one batch."""
+def ask(requests: Sequence[Generate]) -> Steps[list[Generated | Failed]]:
+    """Return the results of one batch of generations; asks for nothing if there are none."""
+    if not requests:
+        return []
+    results = yield list(requests)
+    generations: list[Generated | Failed] = []
+    for result in results:
+        if isinstance(result, Generated):
+            generations.append(result)
+        else:
+            generations.append(Failed(failure_of(result)))
+    return generations
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(Generic[T]):
+    """What a computation returned at its end."""
+
+    value: T
+
+
+def resume(
+    steps: Generator[AskedT, list[RequestResult], T],
+    results: list[RequestResult] | None,
+) -> AskedT | Returned[T]:
+    """Send results into a computation, None to start it; return what it asks for next, or its value.
+
+    The one place where computations are run: the driver serves what many of them ask for, `gather` makes one of many.
+    """
+    try:
+        return steps.send(cast(Any, results))
+    except StopIteration as stop:
+        return Returned(stop.value)
+
+
+def ask_batch(batch: list[Request]) -> Steps[list[RequestResult]]:
+    """Return the results of one batch of any requests."""
     return (yield batch)
 
 
 def gather(
     steps: Sequence[Steps[T]],
-    serve: Callable[[list[Request]], Steps[list[RequestResult]]] = ask,
+    serve: Callable[[list[Request]], Steps[list[RequestResult]]] = ask_batch,
 ) -> Steps[list[T]]:
-    """Run computations side by side, in rounds: the requests of all that wait are one batch.
+    """Return the values of computations that run side by side: the requests of all that wait are one batch.
 
-    Args:
-        steps: what runs.
-        serve: answers the batch of a round; by default whoever runs the steps does.
+    No second driver: it serves nothing, and is one more computation, which whoever runs it serves. `serve` may serve
+    the requests of a round in other batches.
     """
     values: dict[int, T] = {}
-    waiting: dict[int, list[Request]] = {}
-
-    def advance(number: int, results: list[RequestResult] | None) -> None:
-        try:
-            waiting[number] = (
-                next(steps[number]) if results is None else steps[number].send(results)
-            )
-        except StopIteration as stop:
-            values[number] = stop.value
-
-    for number in range(len(steps)):
-        advance(number, None)
-    while waiting:
-        batches, waiting = waiting, {}
-        results = iter(
-            (
-                yield from serve(
-                    [request for batch in batches.values() for request in batch]
-                )
-            )
-        )
-        for number, batch in batches.items():
-            advance(number, list(islice(results, len(batch))))
+    received: dict[int, list[RequestResult] | None] = dict.fromkeys(range(len(steps)))
+    while received:
+        batch: list[Request] = []
+        counts: dict[int, int] = {}
+        for number, results in received.items():
+            item = resume(steps[number], results)
+            if isinstance(item, Returned):
+                values[number] = item.value
+            else:
+                batch += item
+                counts[number] = len(item)
+        arrived = iter((yield from serve(batch)) if counts else ())
+        received = {}
+        for number, count in counts.items():
+            received[number] = list(islice(arrived, count))
     return [values[number] for number in range(len(steps))]

@@ -32,15 +32,20 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Abort, Commit, Decoder, Race
 from selfrag.reflection.requests import (
     External,
+    ExternalResult,
     ExternalService,
     Failed,
     Generate,
     Generated,
     RaceResult,
+    Request,
     RequestResult,
     Retrieve,
+    Returned,
     Steps,
+    Usage,
     has_ended,
+    resume,
 )
 from selfrag.runtime.batching import Batcher, SharedRetriever, call_service, search
 from selfrag.runtime.sessions import (
@@ -155,23 +160,71 @@ DriverEvent: TypeAlias = SegmentFinal | QuestionAnswered | QuestionFailed
 
 
 @dataclass(slots=True)
+class _RunningRace:
+    """What still runs of a race, and what its requests have cost."""
+
+    requests: list[Generate]
+    tickets: dict[int, Ticket]  # by position
+    begun: dict[int, Generated] = field(default_factory=dict)  # partial results
+    longest: int = 0  # tokens of the longest that has ended
+
+
+@dataclass(slots=True)
 class _Task:
     """One decoder and the batch it waits for."""
 
     index: int
     decoder: Decoder
     started: float
+    requests: Sequence[Request] = ()
     results: list[RequestResult | None] = field(default_factory=list)
     missing: int = 0
-    race: dict[int, Ticket] | None = (
-        None  # position to ticket of what still runs, if it waits for news of a race
-    )
+    race: _RunningRace | None = None  # if it waits for news of one
+    usage: Usage = field(default_factory=Usage)
 
     def fill(self, position: int, result: RequestResult) -> bool:
         """Store a result; whether the batch is complete."""
         self.results[position] = result
         self.missing -= 1
         return self.missing == 0
+
+    def count(self, race: _RunningRace, result: RaceResult) -> None:
+        """Count what a request of a race has cost if it has ended, or keep what has begun."""
+        if not has_ended(result.result):
+            race.begun[result.position] = cast(Generated, result.result)
+            return
+        if isinstance(result.result, Generated):
+            race.longest = max(race.longest, len(result.result.token_ids))
+        self.usage += cost_of([race.requests[result.position]], [result.result])
+
+    def give_up(self, race: _RunningRace, position: int) -> Ticket:
+        """Count a request that is given up, as many tokens as the longest that has ended, and return its ticket."""
+        beginning = race.begun.get(position)
+        self.usage += Usage(1)
+        if beginning is not None:
+            cost = cost_of([race.requests[position]], [beginning])
+            written = max(race.longest, cost.generated_tokens)
+            self.usage += replace(cost, requests=0, generated_tokens=written)
+        return race.tickets.pop(position)
+
+
+def cost_of(requests: Sequence[Request], results: Sequence[RequestResult]) -> Usage:
+    """Return what the requests of a batch cost, those that failed as requests alone."""
+    count = prompt_tokens = cached_tokens = generated_tokens = searches = 0
+    beside = Usage()
+    for request, result in zip(requests, results, strict=True):
+        if isinstance(request, Generate):
+            count += 1
+        elif isinstance(request, Retrieve):
+            searches += 1
+        if isinstance(result, Generated):
+            prompt_tokens += len(cast(Generate, request).prompt_ids)
+            cached_tokens += result.cached_tokens
+            generated_tokens += len(result.token_ids)
+        elif isinstance(result, ExternalResult):
+            beside += result.usage
+    cost = Usage(count, prompt_tokens, cached_tokens, generated_tokens, searches)
+    return cost + beside if beside.requests else cost
 
 
 MAX_LIVE = 256
@@ -193,59 +246,62 @@ class _Driver:
         """Send results into a decoder and queue what it asks for next, until it waits or ends."""
         while True:
             try:
-                item = (
-                    next(task.decoder)
-                    if results is None
-                    else task.decoder.send(results)
-                )
-            except StopIteration as stop:
-                self.live -= 1
-                value = stop.value
-                if isinstance(value, Answer):
-                    value = value.with_seconds(time.perf_counter() - task.started)
-                yield QuestionAnswered(task.index, value)
-                return
+                item = resume(task.decoder, results)
             except UserError as error:
                 self.live -= 1
                 yield QuestionFailed(task.index, error)
                 return
+            if isinstance(item, Returned):
+                self.live -= 1
+                value = item.value
+                if isinstance(value, Answer):
+                    seconds = time.perf_counter() - task.started
+                    value = replace(value, usage=replace(task.usage, seconds=seconds))
+                yield QuestionAnswered(task.index, value)
+                return
+            results = []
             if isinstance(item, Commit):
                 yield SegmentFinal(task.index, item.segment)
-                results = None
                 continue
-            if isinstance(item, Abort) and task.race is not None:
-                self._give_up(
-                    [task.race.pop(position) for position in sorted(item.positions)]
-                )
-                if task.race:
+            if isinstance(item, Abort):
+                if self._is_racing(task, item):
                     return
-            if isinstance(item, Abort) or not item:
-                results = []
                 continue
             if isinstance(item, Race):
-                task.race = {
-                    i: self._submit(task, i, request)
-                    for i, request in enumerate(item.requests)
-                }
+                task.race = _RunningRace(item.requests, {})
+                for position, request in enumerate(item.requests):
+                    task.race.tickets[position] = self._submit(task, position, request)
                 return
-            task.race = None
-            task.results, task.missing = [None] * len(item), len(item)
-            for position, request in enumerate(item):
-                if isinstance(request, Generate):
-                    self._submit(task, position, request)
-                else:
-                    self.beside.ask(task, position, request)
-            return
+            if item:
+                self._queue(task, item)
+                return
+
+    def _is_racing(self, task: _Task, abort: Abort) -> bool:
+        """Give up requests of a race; return whether others still run."""
+        race = task.race
+        if race is None:
+            return False
+        tickets = [task.give_up(race, position) for position in sorted(abort.positions)]
+        self.engine.abort(tickets, wait=False)
+        for ticket in tickets:
+            del self.running[ticket]
+        return bool(race.tickets)
+
+    def _queue(self, task: _Task, batch: Sequence[Request]) -> None:
+        task.race = None
+        task.requests = batch
+        task.results = [None] * len(batch)
+        task.missing = len(batch)
+        for position, request in enumerate(batch):
+            if isinstance(request, Generate):
+                self._submit(task, position, request)
+            else:
+                self.beside.ask(task, position, request)
 
     def _submit(self, task: _Task, position: int, request: Generate) -> Ticket:
         ticket = self.engine.submit(request)
         self.running[ticket] = (task, position)
         return ticket
-
-    def _give_up(self, tickets: Sequence[Ticket]) -> None:
-        self.engine.abort(tickets, wait=False)
-        for ticket in tickets:
-            del self.running[ticket]
 
     def deliver(
         self, arrived: Sequence[tuple[_Task, int, RequestResult]]
@@ -254,15 +310,15 @@ class _Driver:
         news: dict[int, tuple[_Task, list[RequestResult]]] = {}
         for task, position, result in arrived:
             if task.race is not None and isinstance(result, Generated | Failed):
-                news.setdefault(task.index, (task, []))[1].append(
-                    RaceResult(position, result)
-                )
+                item = RaceResult(position, result)
+                task.count(task.race, item)
+                news.setdefault(task.index, (task, []))[1].append(item)
             elif task.fill(position, result):
-                yield from self.advance(
-                    task, [r for r in task.results if r is not None]
-                )
-        for task, results in news.values():
-            yield from self.advance(task, results)
+                results = [item for item in task.results if item is not None]
+                task.usage += cost_of(task.requests, results)
+                yield from self.advance(task, results)
+        for task, items in news.values():
+            yield from self.advance(task, items)
 
     def _served(
         self, ticket: Ticket, result: Generated | Failed
@@ -271,7 +327,7 @@ class _Driver:
         if has_ended(result):
             del self.running[ticket]
             if task.race is not None:
-                del task.race[position]
+                del task.race.tickets[position]
         return task, position, result
 
     def poll(self) -> Iterator[DriverEvent | None]:

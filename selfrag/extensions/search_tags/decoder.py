@@ -22,7 +22,7 @@ from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
-from selfrag.decoding.tree import Commit, Decoder, RequestBatch, ask
+from selfrag.decoding.tree import Commit, Decoder, RequestBatch
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.prompting import Chat
 from selfrag.reflection.requests import (
@@ -32,6 +32,7 @@ from selfrag.reflection.requests import (
     RequestResult,
     Retrieve,
     Retrieved,
+    ask,
 )
 from selfrag.tokenization import HFTextCodec
 
@@ -288,7 +289,6 @@ class _State:
     ids: list[int]
     without_evidence: WithoutEvidence
     tokens: int = 0
-    usage: Usage = field(default_factory=Usage)
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     shown: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
@@ -347,7 +347,7 @@ class _State:
             self.question, policy, tuple(self.nodes), tuple(self.decisions), best
         )
         text, segments = segments_of(trace, trace.best)
-        return Answer(self.question, text, segments, self.usage, trace, error=error)
+        return Answer(self.question, text, segments, Usage(), trace, error=error)
 
 
 def decode_tags(
@@ -417,9 +417,7 @@ def _turn(
     while (
         room := min(budget.turn_tokens - len(ids), budget.tokens - state.tokens)
     ) > 0:
-        (result,) = yield from ask(
-            state, [Generate(tuple(state.ids), room, stop_ids=stop)]
-        )
+        (result,) = yield from ask([Generate(tuple(state.ids), room, stop_ids=stop)])
         if isinstance(result, Failed):
             if not state.nodes and not ids:
                 raise generation_error(f"no turn could be generated: {result.reason}")
@@ -451,7 +449,6 @@ def _searched(
 ) -> Generator[RequestBatch | Commit, list[RequestResult], list[Passage]]:
     """Yield what all queries find, each passage once. A failed search ends only an answer that has nothing yet."""
     results = yield [Retrieve(query, k) for query in queries]
-    state.usage = replace(state.usage, searches=state.usage.searches + len(queries))
     passages: dict[tuple[str, str, str], Passage] = {}
     for result in results:
         if isinstance(result, Retrieved):

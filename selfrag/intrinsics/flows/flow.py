@@ -124,7 +124,6 @@ class Search(Stage):
             )
         queries = list(dict.fromkeys(self._queries(progress)))
         results = yield [Retrieve(query, self.k) for query in queries]
-        run.usage = replace(run.usage, searches=run.usage.searches + len(queries))
         hits: list[Passage] = []
         failures = []
         for result in results:
@@ -235,7 +234,6 @@ class SearchAgain(JudgeStage):
         kept, queries = progress, list[str]()
         for query in (yield from self._other_words(progress, run)):
             queries.append(query)
-            run.usage = replace(run.usage, searches=run.usage.searches + 1)
             (result,) = yield [Retrieve(query, self.k)]
             if not isinstance(result, Retrieved):
                 continue
@@ -373,9 +371,7 @@ class Flow:
             raise UserError(
                 f"the flow {self.name or '(without a name)'} writes no answer; add Write(..) or Take()"
             )
-        return replace(
-            answer, question=progress.question, usage=run.usage, steps=progress.steps
-        )
+        return replace(answer, question=progress.question, steps=progress.steps)
 
 
 def named_flow(

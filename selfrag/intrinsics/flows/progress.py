@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
@@ -16,7 +15,7 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
-from selfrag.decoding.tree import Yielded, counted
+from selfrag.decoding.tree import Yielded
 from selfrag.judges import layout
 from selfrag.judges.external import beside
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
@@ -28,11 +27,11 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import (
     External,
+    ExternalResult,
     Failed,
     RequestResult,
     Steps,
     external_value,
-    gather,
 )
 
 T = TypeVar("T")
@@ -94,17 +93,13 @@ class FlowRun:
     """What the stages of one conversation share."""
 
     engine: Any  # the driver's; a judge on another one is asked beside it
-    usage: Usage = field(default_factory=Usage)  # what has been spent
 
     def ask(
         self, judge: Judge, inputs: Sequence[JudgeInput]
     ) -> Steps[list[Reflection]]:
-        """Return one reflection an input; its requests are counted."""
+        """Return one reflection an input."""
         (placed,) = beside([judge], self.engine)
-        (reflections,) = yield from gather(
-            [placed.judge(inputs)], partial(counted, self)
-        )
-        return reflections
+        return (yield from placed.judge(inputs))
 
 
 class Stage(ABC):
@@ -182,7 +177,6 @@ class SelfRAGWriter:
             history=history,
             judges=beside(self.judges, run.engine),
         )
-        run.usage = run.usage + answer.usage
         return finished(answer, samples)
 
 
@@ -210,12 +204,8 @@ class ChatWriter:
             raise UserError(
                 f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say"
             )
-        steps = self._results([self.request(progress)] * samples, run.engine)
-        (results,) = yield from gather([steps], partial(counted, run))
-        if (
-            self.executor.engine is not None and self.executor.engine is not run.engine
-        ):  # others are counted as they go
-            run.usage = run.usage + _spent(results)
+        requests = [self.request(progress)] * samples
+        results = yield from self._results(requests, run.engine)
         texts: dict[str, None] = {}
         reason = ""
         for result in results:
@@ -251,9 +241,19 @@ class ChatWriter:
         if self.executor.engine is None or self.executor.engine is engine:
             return (yield from self.executor.steps(requests))
         results = yield [
-            External(self.executor.run, request, self.name) for request in requests
+            External(self._run, request, self.name) for request in requests
         ]
         return [external_value(result) for result in results]
+
+    def _run(self, requests: Sequence[ModelRequest]) -> list[ExternalResult | Failed]:
+        """Run requests on the executor's own engine; each is counted with its result."""
+        results: list[ExternalResult | Failed] = []
+        for completion in self.executor.run(requests):
+            if isinstance(completion, Failed):
+                results.append(completion)
+            else:
+                results.append(ExternalResult(completion, completion.usage))
+        return results
 
 
 def finished(answer: Answer, most: int) -> list[Answer]:
@@ -318,13 +318,3 @@ def _turns(progress: FlowProgress) -> list[Turn]:
     return [
         Turn(turn.role, turn.content) for turn in progress.seen.messages[: last + 1]
     ]
-
-
-def _spent(results: Sequence[Completion | Failed]) -> Usage:
-    usage = Usage(len(results))
-    for result in results:
-        if isinstance(result, Completion):
-            usage = usage + Usage(
-                0, result.prompt_tokens, result.cached_tokens, result.generated_tokens
-            )
-    return usage
