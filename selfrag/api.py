@@ -197,10 +197,10 @@ class SelfRAG(OwnsEngine):
             model = ChatModel.on(executor)
             named = on_endpoint(executor, judges) if judges else ()
         except UserError:
-            if executor.engine is not None:
-                executor.engine.close()
+            executor.close()
             raise
-        return cls(model, executor.engine or NoEngine(), retriever, judges=named)
+        engine = executor.engine or NoEngine(executor.close)
+        return cls(model, engine, retriever, judges=named)
 
     @overload
     def generate(  # type: ignore[overload-overlap] # a text is a sequence of texts, too

@@ -23,6 +23,7 @@ from selfrag.engines.client import (
     Adherence,
     BadReplyError,
     Client,
+    Negotiation,
     ServerConfig,
     ServerTraits,
     json_of,
@@ -452,11 +453,10 @@ class EndpointTeacher:
     def __init__(self, config: TeacherConfig, name: str | None = None) -> None:
         self.config = config
         self.name = name or config.model
-        self._traits = ServerTraits(
-            mode=None
-            if config.constraint is LabelConstraint.AUTO
-            else config.constraint
-        )
+        self._traits = ServerTraits()
+        self._negotiation = Negotiation()
+        if config.constraint is not LabelConstraint.AUTO:
+            self._negotiation.mode = config.constraint
 
     def identity(self) -> Mapping[str, Any]:
         """Return settings that decide labels, and the fingerprint of all prompts; no key."""
@@ -523,7 +523,7 @@ class EndpointTeacher:
             )
             return total, _adherence(reply)
 
-        return position, await sender.negotiate(_MODES, attempt)
+        return position, await sender.negotiate(self._negotiation, _MODES, attempt)
 
     async def _ask(
         self, sender: _Hosted, case: Case, constraint: LabelConstraint

@@ -176,6 +176,10 @@ class NoEngine:
         max_model_len=8192, vocab_size=1, max_watch=0
     )  # old turns are left out by this context
 
+    def __init__(self, close: Callable[[], None] = lambda: None) -> None:
+        """Run nothing; `close` frees what the model's executor holds."""
+        self.close = close
+
     def submit(self, request: Generate) -> Ticket:
         """Refuse a request."""
         raise UserError(
@@ -188,9 +192,6 @@ class NoEngine:
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Do nothing: nothing runs."""
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
 
 def check_model(model: str) -> None:

@@ -141,11 +141,17 @@ class ServerTraits:
     """What clients of one server have found out about it; a later client starts with it."""
 
     limit_name: str = "max_tokens"  # field that limits new tokens
-    mode: StrEnum | None = None  # how the server is held to constraints
-    failed_trials: int = 0  # negotiations without a valid reply
     # fields without which a request is still worth its reply; a server that refuses one by its name never gets it again
     optional: frozenset[str] = frozenset()
     dropped: set[str] = field(default_factory=set)  # optional fields that it refused
+
+
+@dataclass(slots=True)
+class Negotiation:
+    """The mode in which a server does what it is asked for, such as to hold a reply to a constraint."""
+
+    mode: StrEnum | None = None  # None until a reply has shown it
+    failed_trials: int = 0  # requests without a valid reply in any mode
 
 
 class Client:
@@ -171,6 +177,7 @@ class Client:
         self._hint = hint
         self._traits = traits or ServerTraits()
         self._negotiating = asyncio.Lock()
+        self._slots = asyncio.Semaphore(config.max_concurrency)
         self._key = config.key()
         self._interval = (
             60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
@@ -201,7 +208,7 @@ class Client:
         parse: Callable[[bytes], T],
         seconds: float | None = None,
     ) -> ServerReply[T]:
-        """Send a request until there is an answer, the server refuses it, or the repetitions are used up.
+        """Send a request, when a slot is free, until it is answered or refused, or the repetitions are used up.
 
         `body` makes the JSON anew for every time that the request is sent. `parse` reads a reply of status 200 or
         raises a `BadReplyError`. A whole answer may take `seconds`, by default `read_timeout`.
@@ -209,13 +216,24 @@ class Client:
         Raises:
             EngineError: the key is refused, or there is no server and the client has a hint.
         """
+        async with self._slots:
+            return await self._repeated(
+                method, address, body, parse, seconds or self._config.read_timeout
+            )
+
+    async def _repeated(
+        self,
+        method: str,
+        address: str,
+        body: Callable[[], Mapping[str, Any] | None],
+        parse: Callable[[bytes], T],
+        seconds: float,
+    ) -> ServerReply[T]:
         config, wait, requests, tries = self._config, self._config.backoff, 0, 0
         while True:
             await self._turn()
             content = self._adapted(body())
-            reply = await self._once(
-                method, address, content, parse, seconds or config.read_timeout
-            )
+            reply = await self._once(method, address, content, parse, seconds)
             requests += 1
             if self._learns(reply, content):
                 continue
@@ -257,41 +275,44 @@ class Client:
 
     async def negotiate(
         self,
+        negotiation: Negotiation,
         modes: Sequence[ModeT],
         attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]],
     ) -> T:
-        """Return the result of a request under the strictest constraint mode that the server obeys.
+        """Return the result of a request under the strictest mode that the server obeys.
 
         A server that does not know a mode refuses the request or ignores the constraint. The first request that the
         server obeys decides for all later ones. A request that fails in every mode may itself be at fault: the next one
         tries again, up to `TRIALS` times.
 
         Args:
+            negotiation: what earlier requests have shown.
             modes: from the strictest mode to no constraint at all.
             attempt: sends the request in a mode.
         """
-        if self._traits.mode is None:
+        if negotiation.mode is None:
             async with self._negotiating:
-                if self._traits.mode is None:
-                    return await self._find_mode(modes, attempt)
-        result, _ = await attempt(cast(ModeT, self._traits.mode))
+                if negotiation.mode is None:
+                    return await self._find_mode(negotiation, modes, attempt)
+        result, _ = await attempt(cast(ModeT, negotiation.mode))
         return result
 
     async def _find_mode(
         self,
+        negotiation: Negotiation,
         modes: Sequence[ModeT],
         attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]],
     ) -> T:
         for mode in modes:
             result, adherence = await attempt(mode)
             if adherence is Adherence.OBEYED:
-                self._traits.mode = mode
+                negotiation.mode = mode
             if adherence in (Adherence.OBEYED, Adherence.UNKNOWN):
                 return result
         if adherence is Adherence.IGNORED:
-            self._traits.failed_trials += 1
-            if self._traits.failed_trials == TRIALS:
-                self._traits.mode = modes[-1]
+            negotiation.failed_trials += 1
+            if negotiation.failed_trials == TRIALS:
+                negotiation.mode = modes[-1]
         return result
 
     def _adapted(self, content: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -6,14 +6,13 @@ the server again, or for good in an environment variable.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from anyio.from_thread import start_blocking_portal
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
@@ -21,6 +20,7 @@ from retrieval.encoders import EncoderCard, check_vectors
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.validation import validate
 from selfrag.engines.client import BadReplyError, Client, ServerConfig, json_of
+from selfrag.engines.client_thread import ClientThread, run_together
 
 ADDRESS = "SELFRAG_ENCODER_ENGINE"
 """Environment variable with the address of the server for indexes that one has encoded."""
@@ -79,6 +79,7 @@ class ServerEncoder:
 
     def __init__(self, url: str, model: str = "", api_key: str | None = None) -> None:
         self._config = ServerConfig(url, api_key=api_key)
+        self._client = ClientThread(partial(Client, self._config, _HINT))
         self._model = model or self._only_model()
         vector = self._vectors(["A text to learn the length of a vector."])[0]
         self.card = EncoderCard(
@@ -138,34 +139,22 @@ class ServerEncoder:
         self, method: str, route: str, requests: Sequence[Any], kind: Any
     ) -> list[Any]:
         """Return the replies to all requests, each checked to be a `kind`."""
-        with start_blocking_portal() as portal:
-            return portal.call(
-                self._send, method, self._config.base + route, requests, kind
-            )
+        address = self._config.base + route
 
-    async def _send(
-        self, method: str, address: str, requests: Sequence[Any], kind: Any
-    ) -> list[Any]:
         def parse(content: bytes) -> Any:
             try:
                 return validate(kind, json_of(content), others="ignore")
             except UserError as error:
                 raise BadReplyError(str(error)) from error
 
-        async with Client(self._config, _HINT) as client:
-            limit = asyncio.Semaphore(self._config.max_concurrency)
+        async def reply_to(client: Client, request: Any) -> Any:
+            reply = await client.send(method, address, lambda: request, parse)
+            if reply.value is None:
+                raise EngineError(f"{address}: {reply.reason}")
+            return reply.value
 
-            async def reply_to(request: Any) -> Any:
-                async with limit:
-                    reply = await client.send(method, address, lambda: request, parse)
-                if reply.value is None:
-                    raise EngineError(f"{address}: {reply.reason}")
-                return reply.value
-
-            replies = await asyncio.gather(
-                *map(reply_to, requests), return_exceptions=True
+        return self._client.call(
+            lambda client: run_together(
+                [reply_to(client, request) for request in requests]
             )
-        for reply in replies:
-            if isinstance(reply, BaseException):
-                raise reply
-        return replies
+        )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import queue
-import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from selfrag.engines.client import (
     ServerReply,
     json_of,
 )
+from selfrag.engines.client_thread import LoopThread
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
 
@@ -329,7 +329,6 @@ class _Server(Client):
     def __init__(self, config: HTTPConfig) -> None:
         super().__init__(config, HINT)
         self._settings = config
-        self._slots = asyncio.Semaphore(config.max_concurrency)
         self._unwanted: list[
             str
         ] = []  # names of requests that the server is to be told of
@@ -388,13 +387,12 @@ class _Server(Client):
             return self.wire.body(request, model, sent, self.limits.max_model_len)
 
         try:
-            async with self._slots:
-                reply = await self.send(
-                    "POST",
-                    self._address(self.wire.route),
-                    body,
-                    lambda content: self.wire.parse(content, request),
-                )
+            reply = await self.send(
+                "POST",
+                self._address(self.wire.route),
+                body,
+                lambda content: self.wire.parse(content, request),
+            )
         except asyncio.CancelledError:
             await self._abort(sent)
             raise
@@ -447,11 +445,7 @@ class HTTPEngine(BaseEngine):
         )
         self._live: dict[Ticket, Future[Generated | Failed]] = {}
         self._session = uuid.uuid4().hex
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="selfrag-http", daemon=True
-        )
-        self._thread.start()
+        self._thread = LoopThread()
 
     @classmethod
     def load(cls, config: HTTPConfig) -> HTTPEngine:
@@ -462,7 +456,7 @@ class HTTPEngine(BaseEngine):
         """
         self = cls(config)
         try:
-            self._run(self._client.discover()).result()
+            self._thread.submit(self._client.discover()).result()
             self.limits = self._client.limits
         except BaseException:
             self.close()
@@ -471,7 +465,7 @@ class HTTPEngine(BaseEngine):
 
     def _queue(self, ticket: Ticket, request: Generate) -> None:
         """Send it as soon as a slot is free."""
-        self._live[ticket] = self._run(
+        self._live[ticket] = self._thread.submit(
             self._client.generate(request, f"{self._session}-{ticket}")
         )
         self._live[ticket].add_done_callback(
@@ -501,7 +495,9 @@ class HTTPEngine(BaseEngine):
         self._refused = self._refusals(gone)
         tasks = [self._live.pop(ticket) for ticket in sorted(gone & set(self._live))]
         if tasks:
-            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            self._thread.loop.call_soon_threadsafe(
+                lambda: [task.cancel() for task in tasks]
+            )
 
     def close(self) -> None:
         """Abort what is under way, close the connections and stop the thread."""
@@ -509,20 +505,4 @@ class HTTPEngine(BaseEngine):
             return
         self._gone = "the HTTP engine is closed; load it again"
         self._live.clear()
-        self._run(self._shut()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10.0)
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    async def _shut(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            if (
-                not task.cancelling()
-            ):  # one that is cancelled already tells the server just now
-                task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
+        self._thread.close(self._client)

@@ -572,7 +572,7 @@ def _answering(
         return (
             (lambda kind, task: endpoint_system(kind, executor, settings, task)),
             identity,
-            NoEngine,
+            functools.partial(NoEngine, executor.close),
         )
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)

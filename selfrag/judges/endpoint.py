@@ -6,14 +6,11 @@ the tokenizer of the model is at hand.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from anyio.from_thread import start_blocking_portal
 
 from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import EngineError, UserError
@@ -22,10 +19,12 @@ from selfrag.engines.client import (
     REFUSED,
     Adherence,
     Client,
+    Negotiation,
     ServerConfig,
     ServerTraits,
     json_of,
 )
+from selfrag.engines.client_thread import ClientThread, run_together
 from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.openai_wire import (
@@ -114,42 +113,49 @@ _PROBE = ModelRequest(
 class EndpointExecutor(Executor):
     """An `Executor` on a server, which is asked beside the engine of a decoder.
 
-    How the server is held to constraints is found out by the first call that has one, and how it goes on with a reply
-    by a request of its own, when `continues` is first asked for.
+    All requests share one client, with one pace and one pool of connections. How the server is held to constraints is
+    found out by the first call that has one, and how it goes on with a reply by `find_continuation`.
     """
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
-        self._traits = ServerTraits(optional=_OPTIONAL)
+        self._constraints = Negotiation()
         if config.constraint_mode is not ConstraintMode.AUTO:
-            self._traits.mode = config.constraint_mode
-        self._continuing = ServerTraits(optional=_OPTIONAL)
+            self._constraints.mode = config.constraint_mode
+        self._continuations = Negotiation()
         if config.continuation is not Continuation.AUTO:
-            self._continuing.mode = config.continuation
+            self._continuations.mode = config.continuation
+        self._client = ClientThread(
+            partial(_EndpointClient, config, self._constraints, self._continuations)
+        )
 
     @property
     def constraint_mode(self) -> ConstraintMode:
         """Return how constraints are sent; `AUTO` until a request with one was answered."""
-        return ConstraintMode(self._traits.mode or ConstraintMode.AUTO)
+        return ConstraintMode(self._constraints.mode or ConstraintMode.AUTO)
 
     @property
     def continuation(self) -> Continuation:
-        """Return how replies are continued; `AUTO` until `continues` was asked for."""
-        return Continuation(self._continuing.mode or Continuation.AUTO)
+        """Return how replies are continued; `AUTO` until that was found out."""
+        return Continuation(self._continuations.mode or Continuation.AUTO)
 
     @property
     def continues(self) -> bool:  # type: ignore[override]  # found out when it is first asked for
-        """Return whether the server goes on with a reply that has begun.
+        """Return whether the server goes on with a reply that has begun."""
+        self.find_continuation()
+        return self.continuation is not Continuation.NONE
+
+    def find_continuation(self) -> None:
+        """Find out how the server goes on with a reply, if that is not known, by a small request.
 
         Raises:
             EngineError: there is no such server, or it does not know the model.
         """
-        if self.continuation is Continuation.AUTO:
-            with start_blocking_portal() as portal:
-                result = portal.call(self._probe)
-            if isinstance(result, Failed):
-                raise EngineError(result.reason)
-        return self.continuation is not Continuation.NONE
+        if self.continuation is not Continuation.AUTO:
+            return
+        result = self._client.call(_EndpointClient.find_continuation)
+        if isinstance(result, Failed):
+            raise EngineError(result.reason)
 
     def steps(
         self, requests: Sequence[ModelRequest]
@@ -166,141 +172,140 @@ class EndpointExecutor(Executor):
                 completions.append(Failed(failure_of(result)))
         return completions
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
     def _serve(self, requests: Sequence[ModelRequest]) -> list[ExternalResult | Failed]:
-        # The event loop has a thread of its own, since a notebook's is running already.
-        with start_blocking_portal() as portal:
-            completions = portal.call(self._run, requests)
+        completions = self._client.call(lambda client: client.complete_all(requests))
         results: list[ExternalResult | Failed] = []
         for request, completion in zip(requests, completions, strict=True):
             if isinstance(completion, Failed):
                 results.append(completion)
                 continue
-            sent = len(request.slots) + (request.max_tokens > 0)
-            results.append(
-                ExternalResult(completion, Usage(sent, *_token_counts(completion)))
-            )
+            calls = len(request.slots) + (request.max_tokens > 0)
+            usage = Usage(calls, *_token_counts(completion))
+            results.append(ExternalResult(completion, usage))
         return results
 
-    async def _run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
-        async with Client(self.config, HINT, self._traits) as client:
-            connection = _Connection(self, client)
-            return list(
-                await asyncio.gather(
-                    *(connection.request(request) for request in requests)
-                )
-            )
 
-    async def _probe(self) -> Completion | Failed:
-        async with Client(self.config, HINT, self._continuing) as client:
-            connection = _Connection(self, client)
-            refused_chats = 0
+class _EndpointClient(Client):
+    """The calls of requests."""
 
-            async def attempt(
-                continuation: Continuation,
-            ) -> tuple[Completion | Failed, Adherence]:
-                nonlocal refused_chats
-                if continuation is Continuation.COMPLETIONS and refused_chats < 2:
-                    return Failed(
-                        "chats are served"
-                    ), Adherence.IGNORED  # a chat model needs its chat template
-                result, status = await connection.send(
-                    _PROBE, ConstraintMode.NONE, _PROBE.prefill, continuation
-                )
-                refused_chats += status in _NO_ROUTE
-                return result, _continued(result, status, continuation)
+    def __init__(
+        self,
+        config: EndpointConfig,
+        constraints: Negotiation,
+        continuations: Negotiation,
+    ) -> None:
+        super().__init__(config, HINT, ServerTraits(optional=_OPTIONAL))
+        self._settings = config
+        self._constraints, self._continuations = constraints, continuations
 
-            return await client.negotiate(_CONTINUATIONS, attempt)
+    async def complete_all(
+        self, requests: Sequence[ModelRequest]
+    ) -> list[Completion | Failed]:
+        """Serve requests side by side."""
+        return await run_together([self._complete(request) for request in requests])
 
-
-class _Connection:
-    """The calls of one batch."""
-
-    def __init__(self, owner: EndpointExecutor, client: Client) -> None:
-        self._owner, self._client = owner, client
-        self._places = asyncio.Semaphore(owner.config.max_concurrency)
-
-    async def request(self, request: ModelRequest) -> Completion | Failed:
+    async def _complete(self, request: ModelRequest) -> Completion | Failed:
         """Serve a request: its slots, each a call, and its text."""
-        most = self._owner.config.top_logprobs
-        calls = [
-            self._call(partial(label_request, slot, request, most), slot.prefill)
-            for slot in request.slots
-        ]
+        most = self._settings.top_logprobs
+        calls = []
+        for slot in request.slots:
+            label = partial(label_request, slot, request, most)
+            calls.append(self._call(label, slot.prefill))
         writes = request.max_tokens > 0
         if writes:
             writing = replace(request, top_logprobs=min(request.top_logprobs, most))
             calls.append(self._call(lambda _: writing, request.prefill))
-        results = await asyncio.gather(*calls)
+        results = await run_together(calls)
         served = [result for result in results if isinstance(result, Completion)]
         failures = [result for result in results if isinstance(result, Failed)]
-        written = results[-1] if writes else Completion()
+        written: Completion | Failed = Completion()
+        if writes:
+            written = results[-1]
         if isinstance(written, Failed):
             return written
         if failures and not served:
             return failures[-1]
         scores: list[tuple[float, ...] | None] = []
         for slot, result in zip(request.slots, results, strict=False):
-            scores.append(
-                slot_logprobs(slot, result) if isinstance(result, Completion) else None
-            )
-        totals = [
-            sum(counts) for counts in zip(*map(_token_counts, served), strict=True)
-        ] or [0, 0, 0]
-        prompt, cached, generated = totals
+            if isinstance(result, Completion):
+                scores.append(slot_logprobs(slot, result))
+            else:
+                scores.append(None)
         return replace(
             written,
             scores=tuple(scores),
-            prompt_tokens=prompt,
-            cached_tokens=cached,
-            generated_tokens=generated,
+            prompt_tokens=sum(result.prompt_tokens for result in served),
+            cached_tokens=sum(result.cached_tokens for result in served),
+            generated_tokens=sum(result.generated_tokens for result in served),
         )
 
+    async def find_continuation(self) -> Completion | Failed:
+        """Return the reply to a small request under the first continuation that the server has."""
+        refused_chats = 0
+
+        async def attempt(
+            continuation: Continuation,
+        ) -> tuple[Completion | Failed, Adherence]:
+            nonlocal refused_chats
+            if continuation is Continuation.COMPLETIONS and refused_chats < 2:
+                # A chat model needs its chat template.
+                return Failed("chats are served"), Adherence.IGNORED
+            result, status = await self._ask(
+                _PROBE, ConstraintMode.NONE, _PROBE.prefill, continuation
+            )
+            refused_chats += status in _NO_ROUTE
+            return result, _continued(result, status, continuation)
+
+        return await self.negotiate(self._continuations, _CONTINUATIONS, attempt)
+
     async def _call(
-        self, make: Callable[[ConstraintMode], ModelRequest], begun: str
+        self, make: Callable[[ConstraintMode], ModelRequest], beginning: str
     ) -> Completion | Failed:
+        """Return the reply to the request that `make` gives for a mode; its text goes on from `beginning`."""
+
         async def attempt(
             mode: ConstraintMode,
         ) -> tuple[Completion | Failed, Adherence]:
             request = make(mode)
-            result, status = await self.send(
-                request, mode, begun, self._continuation(mode)
-            )
+            continuation = self._continuation(mode)
+            result, status = await self._ask(request, mode, beginning, continuation)
             return result, _adherence(result, status, request.constraint, mode)
 
         if make(ConstraintMode.STRUCTURED).constraint is None:
-            result, _ = await attempt(self._owner.constraint_mode)
+            known = ConstraintMode(self._constraints.mode or ConstraintMode.AUTO)
+            result, _ = await attempt(known)
             return result
-        return await self._client.negotiate(_CONSTRAINT_MODES, attempt)
+        return await self.negotiate(self._constraints, _CONSTRAINT_MODES, attempt)
 
     def _continuation(self, mode: ConstraintMode) -> Continuation:
         """Return how a reply is continued: a server with vLLM's constraints has its continuation, too."""
-        known = self._owner.continuation
-        if known is Continuation.AUTO:
-            return (
-                Continuation.FIELDS
-                if mode is ConstraintMode.STRUCTURED
-                else Continuation.NONE
-            )
-        return known
+        if self._continuations.mode is not None:
+            return Continuation(self._continuations.mode)
+        if mode is ConstraintMode.STRUCTURED:
+            return Continuation.FIELDS
+        return Continuation.NONE
 
-    async def send(
+    async def _ask(
         self,
         request: ModelRequest,
         mode: ConstraintMode,
-        begun: str,
+        beginning: str,
         continuation: Continuation,
     ) -> tuple[Completion | Failed, int]:
         """Return what came back, and the status; 0 for none."""
-        config = self._owner.config
-        content = body(request, config.model, mode, begun, continuation)
+        config = self._settings
+        content = body(request, config.model, mode, beginning, continuation)
         route = route_of(request, continuation)
-        async with self._places:
-            reply = await self._client.send(
-                "POST",
-                f"{config.base}{route}",
-                lambda: content,
-                lambda received: parse(received, route),
-            )
+        reply = await self.send(
+            "POST",
+            f"{config.base}{route}",
+            lambda: content,
+            lambda received: parse(received, route),
+        )
         if reply.value is None:
             return Failed(f"{config.url}: {reply.reason}"), reply.status
         return _counted(reply.value, content), reply.status
@@ -379,10 +384,15 @@ def executor_at(
             f"a model at an address has no option {unknown[0]!r}; known: {', '.join(known)}, tokenizer"
         )
     config = EndpointConfig(url, model, **settings)
-    with start_blocking_portal() as portal:
-        is_vllm = portal.call(_serves_with_vllm, config)
+    probe = ClientThread(partial(Client, config, HINT))
+    try:
+        is_vllm = probe.call(partial(_serves_with_vllm, config))
+    finally:
+        probe.close()
     if not is_vllm:
-        return EndpointExecutor(config)
+        executor = EndpointExecutor(config)
+        executor.find_continuation()  # now: it must not hold up somebody's first question
+        return executor
     source = tokenizer or model
     if user_path(source).is_dir():
         source = str(user_path(source))
@@ -410,18 +420,16 @@ def _by_token_ids(config: EndpointConfig, source: str) -> EngineExecutor:
     )
 
 
-async def _serves_with_vllm(config: EndpointConfig) -> bool:
+async def _serves_with_vllm(config: EndpointConfig, client: Client) -> bool:
     """Return whether a server says that it is vLLM and has the model; servers without a list of models are not."""
-    async with Client(config, HINT) as client:
-        reply = await client.send("GET", f"{config.base}/models", lambda: None, json_of)
+    reply = await client.send("GET", f"{config.base}/models", lambda: None, json_of)
     match reply.value:
         case {"data": [*cards]}:
             pass
         case _:
             return False
-    mine = [
-        card
-        for card in cards
-        if isinstance(card, dict) and card.get("id") == config.model
-    ]
-    return any(card.get("owned_by") == "vllm" for card in mine)
+    for card in cards:
+        match card:
+            case {"id": config.model, "owned_by": "vllm"}:
+                return True
+    return False

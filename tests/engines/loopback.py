@@ -17,7 +17,7 @@ class Loopback(ThreadingHTTPServer):
 
     def __init__(self, port=0):
         super().__init__(("127.0.0.1", port), self.handler)
-        self.connections = set()
+        self.connections, self.accepted = set(), 0
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(
@@ -45,6 +45,7 @@ class Answering(BaseHTTPRequestHandler):
     def setup(self):
         super().setup()
         self.server.connections.add(self.connection)
+        self.server.accepted += 1
 
     def finish(self):
         self.server.connections.discard(self.connection)

@@ -3,6 +3,10 @@
 import asyncio
 import json
 import math
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import ChatServer, said
@@ -380,6 +384,46 @@ def test_log_probabilities_that_are_none_are_left_out(bad):
     }
     found = parse(json.dumps(reply).encode(), "/chat/completions")
     assert (found.text, found.tokens, found.finish) == ("a", None, None)
+
+
+def test_batches_share_one_pace_and_one_connection_until_it_is_closed():
+    request = ModelRequest(STATE, CHAT, 5)
+    with ChatServer(lambda sent: said("x")) as server:
+        runs = executor(server, requests_per_minute=1200)
+        begin = time.monotonic()
+        results = [runs.run([request])[0].text for _ in range(5)]
+        seconds = time.monotonic() - begin
+        assert (results, server.accepted) == (["x"] * 5, 1)
+        assert seconds >= 4 * 0.05
+        copy = pickle.loads(pickle.dumps(runs))
+        runs.close()
+        for again in (runs, copy):
+            assert again.run([request])[0].text == "x"
+            again.close()
+        assert server.accepted == 3
+
+
+def test_threads_together_have_no_more_requests_at_the_server_than_one_may():
+    together, lock, most = 0, threading.Lock(), 0
+
+    def slow(sent):
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        time.sleep(0.02)
+        with lock:
+            together -= 1
+        return said("x")
+
+    with ChatServer(slow) as server:
+        runs = executor(server, max_concurrency=2)
+        with ThreadPoolExecutor(4) as threads:
+            batches = [[ModelRequest(STATE, CHAT, 5)] * 3] * 4
+            results = list(threads.map(runs.run, batches))
+        runs.close()
+    assert [[item.text for item in batch] for batch in results] == [["x"] * 3] * 4
+    assert most == 2
 
 
 def test_it_runs_inside_an_event_loop_too():

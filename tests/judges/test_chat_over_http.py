@@ -90,8 +90,10 @@ def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_a
     None
 ):
     with ChatServer(model()) as server, loaded(server) as rag:
+        probes = len(server.bodies)  # at load: no question waits for them
         answer = rag.generate(QUESTION, evidence=[TEA, SEINE])
         sent = len(server.bodies)
+    assert probes == 3
     assert (answer.text, answer.citations) == (TEXT, (SEINE,))
     assert (answer.whole_answers, answer.exact, len(answer.segments)) == (
         True,
@@ -112,7 +114,7 @@ def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_a
     }
     assert {node.likelihood for node in answer.trace.nodes} == {0.0}
     assert not answer.rescore(weights=Weights(issup=3)).exact
-    assert answer.usage.requests == sent - 3  # of the probe
+    assert answer.usage.requests == sent - probes
     assert answer.usage.prompt_tokens == 7 * answer.usage.requests
 
 

@@ -1,0 +1,95 @@
+"""A client in a thread of its own: errors, closing while it works, and owners that forget it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from selfrag.engines.client import Client, ServerConfig
+from selfrag.engines.client_thread import ClientThread, run_together
+
+CONFIG = ServerConfig("http://127.0.0.1:9")
+
+
+def client_thread() -> ClientThread[Client]:
+    return ClientThread(partial(Client, CONFIG))
+
+
+async def identify(client: Client) -> int:
+    return id(client)
+
+
+def threads() -> int:
+    return [thread.name for thread in threading.enumerate()].count("selfrag-http")
+
+
+def test_the_first_error_ends_the_other_works() -> None:
+    ended = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("cancelled")
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(run_together([wait(), fail(), wait()]))
+    assert ended == ["cancelled"] * 2
+
+
+def test_all_calls_share_a_client_until_it_is_closed() -> None:
+    before = threads()
+    client = client_thread()
+    client.close()
+    with ThreadPoolExecutor(8) as callers:
+        assert len(set(callers.map(client.call, [identify] * 32))) == 1
+    assert threads() == before + 1
+    client.close()
+    client.close()
+    assert threads() == before
+    client.call(identify)
+    del client
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "selfrag-http" and threads() > before:
+            thread.join(5)
+    assert threads() == before
+
+
+def test_closing_ends_what_still_runs() -> None:
+    client = client_thread()
+    started = threading.Event()
+
+    async def wait(_: Client) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    with ThreadPoolExecutor(1) as caller:
+        future = caller.submit(client.call, wait)
+        assert started.wait(5)
+        client.close()
+        with pytest.raises(CancelledError):
+            future.result(5)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_child_process_has_a_client_of_its_own() -> None:
+    client = client_thread()
+    client.call(identify)
+    child = multiprocessing.get_context("fork").Process(
+        target=client.call, args=(identify,)
+    )
+    child.start()
+    child.join(10)
+    assert child.exitcode == 0
+    client.close()
