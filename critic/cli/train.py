@@ -80,6 +80,10 @@ def train(
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
     quiet()
+    from critic.student.encoder_decoder import (
+        is_encoder_decoder,
+        train_encoder_decoder,
+    )
     from critic.student.training import planned, train_critic
     from selfrag.loading import resolve_base
 
@@ -108,6 +112,14 @@ def train(
         return
     check_processes(chosen, options := given(ctx))
     directory = resolve_base(base)
+    if is_encoder_decoder(directory):
+        if dry_run:
+            raise UserError("--dry-run estimates causal models only; leave it out")
+        folder = train_encoder_decoder(rows, directory, out, config)
+        typer.echo(
+            f"{folder}: trained; to see how good it is: critic eval ROWS --critic {folder}"
+        )
+        return
     if dry_run:
         facts, estimate = planned(rows, directory, config, scale, processes or 1)
         typer.echo("\n".join([*_rows(facts), *estimate.lines(config.training.epochs)]))

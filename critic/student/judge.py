@@ -6,16 +6,16 @@ One one-token request a case where the labels part at their first token, else on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from critic.cases import GROUPS, Case
 from critic.judging import CaseJudge, Critic
-from critic.student.prompt import CriticPrompt, Ids
+from critic.student.prompt import CaseCodec, CriticPrompt, Ids
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import model_files
 from selfrag.decoding.option_scoring import option_logprobs, option_requests
@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 
 DEMO = "demo"
 """The critic of the package."""
-
-
-class CaseCodec(Protocol):
-    """What turns a case into ids: `PromptCodec`, or another way of asking."""
-
-    @property
-    def eos_id(self) -> int:
-        """Ends an answer."""
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of the longest prompt with its longest label."""
-
-    def prompt(self, case: Case) -> CriticPrompt:
-        """Lay out one case."""
 
 
 class StudentJudge(CaseJudge):
@@ -125,25 +110,29 @@ class _Plan:
 
 
 class StudentCritic(Critic):
-    """A trained critic on an engine."""
+    """A trained critic, on an engine unless its judges run by themselves."""
 
     def __init__(
-        self, engine: Engine, codec: CaseCodec, *, exact: bool = False
+        self,
+        engine: Engine | None,
+        codec: CaseCodec,
+        *,
+        exact: bool = False,
+        judges: Mapping[str, Judge] | None = None,
     ) -> None:
-        """Make the judges of all groups; see `StudentJudge`."""
-        room = engine.limits.max_model_len
-        if codec.max_length > room:
+        """Make the judges of all groups, unless they are given; see `StudentJudge`."""
+        room = None if engine is None else engine.limits.max_model_len
+        if room is not None and codec.max_length > room:
             raise UserError(
                 f"prompts of up to {codec.max_length} tokens do not fit the engine's max_model_len={room}; raise it"
             )
         self.codec = codec
-        super().__init__(
-            {
+        if judges is None:
+            judges = {
                 group: StudentJudge(group, codec, engine, exact=exact)
                 for group in GROUPS
-            },
-            engine,
-        )
+            }
+        super().__init__(judges, engine)
 
     def shortened(self, cases: Sequence[Case]) -> int:
         """Return how many cases are asked with less than they hold, because their prompts would be too long."""
@@ -170,7 +159,7 @@ def load_critic(
 
     Args:
         model_dir: directory of the checkpoint with its `critic.json`; `demo` for the critic of the package.
-        engine: as for `load_engine`.
+        engine: as for `load_engine`; an encoder-decoder runs by transformers whatever it is.
         exact: as in `StudentCritic`.
         options: settings of the engine.
 
@@ -178,11 +167,14 @@ def load_critic(
         UserError: the directory holds no critic, or the engine cannot load it.
     """
     from critic.student.card import read_card
+    from critic.student.encoder_decoder import is_encoder_decoder, label_judges
     from selfrag.engines import load_engine
     from selfrag.loading import load_tokenizer
 
     directory = resolve_critic(model_dir)
     codec = read_card(directory, load_tokenizer(directory))
+    if is_encoder_decoder(directory):
+        return StudentCritic(None, codec, judges=label_judges(directory, codec))
     return StudentCritic(load_engine(engine, directory, **options), codec, exact=exact)
 
 

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from critic.cases import GROUPS, Case
 from selfrag.common.checks import check_int
@@ -122,6 +122,21 @@ class CriticPrompt:
     dropped: Mapping[str, int] = field(
         default_factory=dict
     )  # tokens cut, by part; only parts that were cut
+
+
+class CaseCodec(Protocol):
+    """What turns a case into ids: `PromptCodec`, or another way of asking."""
+
+    @property
+    def eos_id(self) -> int:
+        """Ends an answer."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest prompt with its longest label."""
+
+    def prompt(self, case: Case) -> CriticPrompt:
+        """Lay out one case."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,48 @@ def test_what_a_server_may_answer_instead(
         RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
 
 
+HITS = [
+    {"_id": "d1", "_score": 2.5, "_source": {"title": "Faust", "text": "By Goethe."}},
+    {"_id": "d2", "_score": None, "_source": {"text": "A city."}},
+]
+
+
+def test_elasticsearch_is_searched_by_elser(request) -> None:
+    """Intrinsics, 2.2: the field and the inference endpoint stand in the address."""
+    asked = []
+
+    class Handler(Answering):
+        def do_POST(self) -> None:
+            asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+            content = json.dumps({"hits": {"hits": HITS}}).encode()
+            self.answer(200 if self.path == "/clapnq/_search" else 404, content)
+
+    server = loopback(Handler)
+    request.addfinalizer(server.stop)
+    search = load_retriever(f"{server.url}/clapnq/_search?field=v&model=e", demo=False)
+    first, second = search(["who", "where"], 2)
+    assert [(p.id, p.title, p.text, p.score) for p in first] == [
+        ("d1", "Faust", "By Goethe.", 2.5),
+        ("d2", "", "A city.", None),
+    ]
+    assert len(second) == 2
+    query = {"sparse_vector": {"field": "v", "inference_id": "e", "query": "who"}}
+    assert json.loads(asked[0]) == {"query": query, "size": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[]", "answered list"),
+        (b'{"hits": 3}', "no list of hits"),
+        (b'{"hits": {"hits": [{"_source": {}}]}}', "a hit without a text"),
+    ],
+)
+def test_what_elasticsearch_may_answer_instead(answering, content, said) -> None:
+    with pytest.raises(UserError, match=said):
+        RemoteRetriever(f"{answering(content)}/i/_search")(["a"], 1)
+
+
 def test_addresses(answering) -> None:
     for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
         with pytest.raises(UserError):

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 
@@ -34,6 +34,8 @@ from selfrag.extensions.web.fetching import BoundedTransport
 GOOGLE = "https://www.googleapis.com/customsearch/v1"
 KEY = "GOOGLE_API_KEY"
 """Variable of the environment with the user's key."""
+ELSER = ".elser-2-elasticsearch"
+"""Inference endpoint that an Elasticsearch has from the beginning."""
 FORMS = "searxng:URL or google:ENGINE"
 _MOST_REPLY, _MOST_PAGE = 64 << 20, 4 << 20  # bytes
 _REDIRECTS = 5
@@ -98,7 +100,9 @@ class RemoteRetriever:
     """Search by a server. Safe to call from many threads.
 
     Args:
-        url: address that ends in `/retrieve` (queries, topk, return_scores) or in `/search` (query, n_docs).
+        url: address that ends in `/retrieve` (queries, topk, return_scores), in `/search` (query, n_docs), or in
+            `/INDEX/_search` of Elasticsearch, which searches by ELSER: `?field=` names the field of sparse vectors
+            (`ml.tokens`), and `?model=` the inference endpoint (`.elser-2-elasticsearch`).
         timeout: seconds for a whole search.
         headers: sent with each request, such as `{"Authorization": "Bearer .."}`.
 
@@ -116,12 +120,18 @@ class RemoteRetriever:
         check_url(url, "http://127.0.0.1:8000/retrieve")
         self._url = shown(url)
         self._kind = urlsplit(url).path.rstrip("/").rpartition("/")[2]
-        if self._kind not in ("retrieve", "search"):
+        if self._kind not in ("retrieve", "search", "_search"):
             raise UserError(
-                f"url {self._shown!r:.80} ends neither in /retrieve nor in /search; add one of them"
+                f"url {self._shown!r:.80} ends neither in /retrieve nor in /search nor in /_search; add one of them"
             )
         check_float("timeout", timeout, above=True)
         self._client, self._url = _client(url, timeout, headers or {})
+        options = dict(parse_qsl(urlsplit(url).query))
+        self._elser = {"field": "ml.tokens", "inference_id": ELSER}
+        if self._kind == "_search":
+            self._url = self._url.partition("?")[0]
+            self._elser["field"] = options.get("field", "ml.tokens")
+            self._elser["inference_id"] = options.get("model", ELSER)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """Return for each query up to `k` passages, in the order of the server.
@@ -132,6 +142,8 @@ class RemoteRetriever:
         check_int("k", k, 0)
         if not queries or k == 0:
             return [[] for _ in queries]
+        if self._kind == "_search":
+            return [self._sparse(query, k) for query in queries]
         if self._kind == "retrieve":
             reply = self._asked(
                 {"queries": list(queries), "topk": k, "return_scores": True}
@@ -150,6 +162,26 @@ class RemoteRetriever:
                 f"{self._shown} did not answer with a list for each of {len(queries)} queries"
             )
         return [[self._passage(hit) for hit in hits[:k]] for hits in lists]
+
+    def _sparse(self, query: str, k: int) -> list[Passage]:
+        """Return what Elasticsearch finds by the sparse vectors of ELSER."""
+        body = {"query": {"sparse_vector": {**self._elser, "query": query}}, "size": k}
+        outer = self._asked(body).get("hits")
+        hits = outer.get("hits") if isinstance(outer, dict) else None
+        if not isinstance(hits, list):
+            raise UserError(f"{self._shown} answered no list of hits")
+        passages = []
+        for hit in hits[:k]:
+            source = hit.get("_source") if isinstance(hit, dict) else None
+            if not isinstance(source, dict) or not isinstance(source.get("text"), str):
+                raise UserError(f"{self._shown} answered a hit without a text")
+            title, score = str(source.get("title") or ""), hit.get("_score")
+            if not isinstance(score, int | float):
+                score = None
+            passages.append(
+                Passage(str(hit.get("_id", "")), source["text"], title, score)
+            )
+        return passages
 
     @property
     def _shown(self) -> str:

@@ -1,0 +1,92 @@
+"""A critic from an encoder-decoder: a tiny T5 of random weights learns labels as words, by the commands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import tiny
+from student_cases import labelled
+
+from critic.cli.main import main
+from critic.student.judge import load_critic
+from selfrag.common.jsonl import write_jsonl
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Return the folder of a T5 of one layer, with the tokenizer of the tiny Llama."""
+    import torch
+    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("t5")
+    llama = tiny.save_llama(folder / "llama", reflection=False, tie=True)
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    tokenizer.pad_token = tokenizer.eos_token
+    shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        dropout_rate=0.0,
+        **shape,
+    )
+    torch.manual_seed(0)
+    T5ForConditionalGeneration(config).save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+    return folder / "base"
+
+
+@pytest.mark.engine
+def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
+    base, tmp_path, capsys
+):
+    learned = [
+        replace(row, case=replace(row.case, instruction=f"{row.label}?"))
+        for row in labelled(each=1)
+    ]
+    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in learned])
+    settings = {
+        "training.max_steps": 150,
+        "training.step_rows": 13,
+        "training.learning_rate": 0.005,
+        "critic.limits.evidence": 24,
+    }
+    words = ["train", tmp_path / "rows.jsonl", "--base", base, "-o", tmp_path / "run"]
+    words += [f"--set={name}={value}" for name, value in settings.items()]
+    for _ in range(2):  # the second one finds the checkpoint
+        assert main([str(word) for word in words]) == 0
+        assert "model: trained" in capsys.readouterr().out
+    with load_critic(tmp_path / "run" / "model") as critic:
+        judgments = critic.judge([row.case for row in learned])
+        alone = critic.judge([learned[5].case])[0]
+        assert critic.shortened([learned[0].case]) == 1  # its passage
+    # A guess is right in 4 of 13, one of each group's labels.
+    pairs = list(zip(judgments, learned, strict=True))
+    assert sum(judgment.label == row.label for judgment, row in pairs) >= 8
+    assert all(
+        math.fsum(judgment.distribution) == pytest.approx(1) for judgment in judgments
+    )
+    # Padding beside longer prompts changes nothing.
+    assert alone.distribution == pytest.approx(judgments[5].distribution, abs=1e-4)
+
+
+@pytest.mark.engine
+def test_what_encoder_decoders_cannot_do_is_refused_in_a_line(base, tmp_path, capsys):
+    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in labelled(each=1)])
+    words = [
+        "train",
+        str(tmp_path / "rows.jsonl"),
+        "--base",
+        str(base),
+        "-o",
+        str(tmp_path / "run"),
+    ]
+    for option, message in (
+        ("--dry-run", "estimates causal models only"),
+        ("--set=training.held_out=0.2", "held_out is for causal critics"),
+    ):
+        assert main([*words, option]) != 0
+        assert message in capsys.readouterr().err
