@@ -52,10 +52,10 @@ def _ends(before: str, mark: str, after: str) -> bool:
         return False  # 3.14, example.com
     following = after.lstrip()
     breaks = "\n" in after[: len(after) - len(following)]
-    if not following:
-        return breaks  # after a space the sentence may still go on
-    if following[0].islower():
+    if following[:1].islower():
         return False
+    if not following and not breaks:
+        return False  # after a space the sentence may still go on
     if mark != ".":
         return True
     last = _BETWEEN_WORDS.split(before)[-1]

@@ -30,6 +30,7 @@ ENDS = {
     "Done.": None,  # nothing follows yet
     "Done. ": None,
     "Done.\n": "Done.\n",
+    "1.\n": None,
     "Really? ": None,
     "approx. ": None,
     "これは本です。 ": "これは本です。",
