@@ -248,13 +248,16 @@ class Decoding:
     def light(cls, **changes: Any) -> Decoding:
         """Return settings that cost little, for chat models whose critiques are prompts.
 
-        IsRel of five passages picks the one that the answer is written from, sentence by sentence, and each sentence
-        is judged by IsSup. There is no beam, and IsUse is not asked for.
+        IsRel of five passages picks the one that the answer is written from, in one segment, and the answer is judged
+        by IsSup. There is no beam, and IsUse is not asked for.
         """
         settings: dict[str, Any] = {
             "shortlist": 5,
             "passages": 1,
             "beam": 1,
+            "max_segments": 1,
+            "segment_end": "completion",
+            "segment_tokens": 200,
             "weights": Weights(isuse=0.0),
         }
         return cls(**settings | changes)
