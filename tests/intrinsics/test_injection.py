@@ -22,8 +22,9 @@ from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
-from selfrag.experiments.self_interpretation.run import PromptWriter
+from selfrag.experiments.self_interpretation.generators import PromptWriter
+from selfrag.experiments.self_interpretation.prompts import DIRECT
+from selfrag.experiments.self_interpretation.questions import Trial
 from selfrag.intrinsics.catalog import catalog, codec_of, dialects
 from selfrag.judges.conversation import read_input
 from selfrag.judges.entailment import CODEC as ENTAILMENT

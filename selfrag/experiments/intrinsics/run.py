@@ -19,6 +19,15 @@ from selfrag.engines.adapters import shipped_adapters
 from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import entails, remembered
 from selfrag.evaluation.metrics.grading import load_grader
+from selfrag.experiments.intrinsics.answerability import (
+    ANSWERABILITY_PART,
+    evaluate_answerability,
+)
+from selfrag.experiments.intrinsics.certainty import (
+    UNCERTAINTY_PART,
+    evaluate_certainty,
+)
+from selfrag.experiments.intrinsics.citations import CITATIONS_PART, evaluate_citations
 from selfrag.experiments.intrinsics.conversations import (
     JudgedTurn,
     PassageSearch,
@@ -29,22 +38,15 @@ from selfrag.experiments.intrinsics.conversations import (
     turns,
     unanswerable_turns,
 )
-from selfrag.experiments.intrinsics.flows import (
-    FLOWS_PART,
+from selfrag.experiments.intrinsics.flows import FLOWS_PART, evaluate_flows
+from selfrag.experiments.intrinsics.hallucination import (
+    HALLUCINATION_PART,
+    evaluate_hallucination,
+)
+from selfrag.experiments.intrinsics.rewrites import (
     REWRITE_PART,
     Writing,
-    evaluate_flows,
     evaluate_rewrite,
-)
-from selfrag.experiments.intrinsics.measures import (
-    ANSWERABILITY_PART,
-    CITATIONS_PART,
-    HALLUCINATION_PART,
-    UNCERTAINTY_PART,
-    evaluate_answerability,
-    evaluate_certainty,
-    evaluate_citations,
-    evaluate_hallucination,
 )
 from selfrag.experiments.intrinsics.subjects import (
     ADAPTED,

@@ -124,8 +124,11 @@ def run(
     """Answer with citations over a grid of prompts, and show the tables."""
     quiet()
     from selfrag.evaluation.presets import Given
-    from selfrag.experiments.self_interpretation.grid import GridTemplate, draw, grid
-    from selfrag.experiments.self_interpretation.run import Generator, planned, run_grid
+    from selfrag.experiments.self_interpretation.generators import Generator
+    from selfrag.experiments.self_interpretation.grid import grid
+    from selfrag.experiments.self_interpretation.prompts import GridTemplate
+    from selfrag.experiments.self_interpretation.questions import draw
+    from selfrag.experiments.self_interpretation.run import planned, run_grid
 
     options: dict[str, Any] = {
         "cutoffs": cutoff,
@@ -169,7 +172,7 @@ def faithfulness(
     """Put the replies of a run to the test: without what they cite, and in another order."""
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_tests
-    from selfrag.experiments.self_interpretation.run import Generator
+    from selfrag.experiments.self_interpretation.generators import Generator
 
     _show(
         run,
@@ -191,7 +194,7 @@ def agree(
 ) -> None:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
     quiet()
-    from selfrag.experiments.self_interpretation.faithfulness import run_judges
+    from selfrag.experiments.self_interpretation.agreement import run_judges
 
     _show(run, run_judges(run, model, engine, cell or ()))
 

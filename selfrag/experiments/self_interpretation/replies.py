@@ -20,7 +20,8 @@ from selfrag.evaluation.metrics.answers import (
 )
 from selfrag.evaluation.metrics.registry import Part, harmonic
 from selfrag.evaluation.normalisation import contains_any, normalise
-from selfrag.experiments.self_interpretation.grid import LABELS, Trial
+from selfrag.experiments.self_interpretation.prompts import LABELS
+from selfrag.experiments.self_interpretation.questions import Trial
 
 _BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
 _HEADING = re.compile(
@@ -70,11 +71,11 @@ def read_reply(
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
     lines, prompt = text.splitlines(), (*LABELS, *ends)
-    end = next(
-        (at for at, line in enumerate(lines) if line.lstrip().startswith(prompt)),
-        len(lines),
-    )
-    said = "\n".join(lines[:end]).strip() if end < len(lines) else text
+    said = text
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith(prompt):
+            said = "\n".join(lines[:number]).strip()
+            break
     answer, explanation = _split(said) if explains else (said, None)
     cited, wrong = citations(answer, ids)
     explained = () if explanation is None else _named(explanation, ids)
@@ -87,15 +88,13 @@ def citations(
     text: str, ids: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return right and wrong citations of a text, see `GridReply`; empty brackets are none."""
-    parts = (
-        part.strip()
-        for inside in _BRACKETS.findall(text)
-        for part in re.split(r"[,;]", inside)
-    )
-    names = tuple(dict.fromkeys(name for name in parts if name))
-    return tuple(name for name in names if name in ids), tuple(
-        name for name in names if name not in ids
-    )
+    right: dict[str, None] = {}
+    wrong: dict[str, None] = {}
+    for inside in _BRACKETS.findall(text):
+        for name in map(str.strip, re.split(r"[,;]", inside)):
+            if name:
+                (right if name in ids else wrong)[name] = None
+    return tuple(right), tuple(wrong)
 
 
 def _named(text: str, ids: Collection[str]) -> tuple[str, ...]:
@@ -125,12 +124,10 @@ def _split(text: str) -> tuple[str, str | None]:
     if len(paragraphs) == 2:
         return _parts(paragraphs[0], paragraphs[1], text)
     lines = text.splitlines()
-    answered = next(
-        (at for at, line in enumerate(lines) if at and not _LIST_ITEM.match(line)),
-        len(lines),
-    )
-    if answered < len(lines):
-        return _parts("\n".join(lines[:answered]), "\n".join(lines[answered:]), text)
+    for number, line in enumerate(lines):
+        if number and not _LIST_ITEM.match(line):
+            answer = "\n".join(lines[:number])
+            return _parts(answer, "\n".join(lines[number:]), text)
     for pattern in (_BEGINS, _BECAUSE):
         if match := pattern.search(text):
             return _parts(
@@ -191,9 +188,9 @@ def order_claim(reply: GridReply) -> Claim | None:
     if same != changes:
         return Claim.SAME if same else Claim.CHANGES
     answer = normalise(reply.answer_text)
-    return (
-        Claim.SAME if not same and answer and _I_WOULD.sub("", said) == answer else None
-    )
+    if not same and answer and _I_WOULD.sub("", said) == answer:
+        return Claim.SAME
+    return None
 
 
 def credited(reply: GridReply) -> tuple[str, ...]:
@@ -226,38 +223,29 @@ def scored(
     None is a wrong answer; without relevant passages there are no citation figures.
     """
     got, ids, sets = reply or GridReply(""), trial.passage_ids, sets_of(trial.item)
-    figures_of: dict[str, Part | None] = {}
+    figures_of: dict[str, Part | None] = dict.fromkeys(NAMES)
     for prefix, said, (cited, wrong) in (
         (ALONE, got.answer, (got.cited, got.wrong)),
         (WHOLE, text, citations(text, ids)),
     ):
-        figures_of[prefix + MEASURES[0]] = _mean(
-            None if sets is None else answer_recall(said, sets)
-        )
-        figures = (
-            citation_figures([ids[name] for name in cited], len(wrong), relevant)
-            if relevant
-            else [None] * 3
-        )
-        figures_of |= {
-            prefix + name: _mean(value)
-            for name, value in zip(MEASURES[1:], figures, strict=True)
-        }
-    figures_of["answer_recall_words"] = _mean(
-        None if sets is None else answer_recall_words(got.answer, sets)
-    )
-    if reply is None:
-        return figures_of | dict.fromkeys(NAMES[-3:])
-    return figures_of | {
-        "cites": _mean(bool(got.cited)),
-        "wrong_citations": (
-            float(len(got.wrong)),
-            float(len(got.wrong) + len(got.cited)),
-        ),
-        "explains": _mean(got.explanation is not None)
-        if trial.strategy.explains
-        else None,
-    }
+        values: list[float | None] = [None] * len(MEASURES)
+        if sets is not None:
+            values[0] = answer_recall(said, sets)
+        if relevant:
+            passages = [ids[name] for name in cited]
+            values[1:] = citation_figures(passages, len(wrong), relevant)
+        for name, value in zip(MEASURES, values, strict=True):
+            figures_of[prefix + name] = _mean(value)
+    if sets is not None:
+        recall = answer_recall_words(got.answer, sets)
+        figures_of["answer_recall_words"] = _mean(recall)
+    if reply is not None:
+        figures_of["cites"] = _mean(bool(got.cited))
+        wrong_count = float(len(got.wrong))
+        figures_of["wrong_citations"] = wrong_count, wrong_count + len(got.cited)
+        if trial.strategy.explains:
+            figures_of["explains"] = _mean(got.explanation is not None)
+    return figures_of
 
 
 def _mean(value: float | None) -> Part | None:
@@ -275,8 +263,5 @@ def citation_figures(
 
 def answers_found(item: Item, text: str) -> list[int]:
     """Return the numbers of the right answers that a text contains as whole words."""
-    return [
-        i
-        for i, aliases in enumerate(sets_of(item) or ())
-        if contains_any(text, aliases)
-    ]
+    sets = sets_of(item) or ()
+    return [i for i, aliases in enumerate(sets) if contains_any(text, aliases)]

@@ -24,12 +24,13 @@ from selfrag.evaluation.comparison import (
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.experiments.report_tables import ReportTable, markdown, percent, share
+from selfrag.experiments.self_interpretation.agreement import agreement_table
 from selfrag.experiments.self_interpretation.faithfulness import (
-    agreement_table,
     effects_table,
     orders_table,
 )
-from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, GridCell
+from selfrag.experiments.self_interpretation.grid import GridCell
+from selfrag.experiments.self_interpretation.prompts import ASKINGS, BASIC
 from selfrag.experiments.self_interpretation.replies import (
     ALONE,
     MEASURES,

@@ -19,6 +19,9 @@ from selfrag.cli.main import main
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.citations import Cites
 from selfrag.evaluation.metrics.classification import FlowOutcome
+from selfrag.experiments.intrinsics.answerability import evaluate_answerability
+from selfrag.experiments.intrinsics.certainty import _lettered, evaluate_certainty
+from selfrag.experiments.intrinsics.citations import evaluate_citations
 from selfrag.experiments.intrinsics.conversations import (
     JudgedTurn,
     PassageSearch,
@@ -27,14 +30,9 @@ from selfrag.experiments.intrinsics.conversations import (
     sample,
     turns,
 )
-from selfrag.experiments.intrinsics.flows import _outcomes, evaluate_rewrite
-from selfrag.experiments.intrinsics.measures import (
-    _lettered,
-    evaluate_answerability,
-    evaluate_certainty,
-    evaluate_citations,
-    evaluate_hallucination,
-)
+from selfrag.experiments.intrinsics.flows import _outcomes
+from selfrag.experiments.intrinsics.hallucination import evaluate_hallucination
+from selfrag.experiments.intrinsics.rewrites import evaluate_rewrite
 from selfrag.experiments.intrinsics.subjects import (
     ALONE,
     Beside,

@@ -9,12 +9,9 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.experiments.self_interpretation.grid import Questions, choose
-from selfrag.experiments.self_interpretation.run import (
-    Generator,
-    PromptWriter,
-    run_grid,
-)
+from selfrag.experiments.self_interpretation.generators import Generator, PromptWriter
+from selfrag.experiments.self_interpretation.questions import Questions, choose
+from selfrag.experiments.self_interpretation.run import run_grid
 from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.requests import Failed
 

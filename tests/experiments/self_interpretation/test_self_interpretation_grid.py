@@ -21,24 +21,28 @@ from selfrag.experiments.self_interpretation.faithfulness import (
     tests_of as counterfactual_tests,
 )
 from selfrag.experiments.self_interpretation.grid import (
+    ORDERS,
+    GridCell,
+    arranged,
+    grid,
+)
+from selfrag.experiments.self_interpretation.prompts import (
     ASKINGS,
     BASIC,
     COUNTERFACTUAL,
     DIRECT,
     EXAMPLES,
     LABELS,
-    ORDERS,
     Demonstration,
-    GridCell,
     GridTemplate,
     PromptContext,
-    Trial,
-    arranged,
-    choose,
     contexts_of,
+)
+from selfrag.experiments.self_interpretation.questions import (
+    Trial,
+    choose,
     draw,
     example,
-    grid,
     pooled,
     relevant,
 )

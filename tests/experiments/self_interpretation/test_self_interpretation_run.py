@@ -30,23 +30,18 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
-from selfrag.experiments.self_interpretation.grid import (
-    BASIC,
-    DIRECT,
-    GridCell,
-    Trial,
-    grid,
-)
-from selfrag.experiments.self_interpretation.replies import citations
-from selfrag.experiments.self_interpretation.report import grid_figures, tables
-from selfrag.experiments.self_interpretation.run import (
+from selfrag.experiments.self_interpretation.generators import (
     Generator,
     InstructionWriter,
     PromptWriter,
     ReflectiveWriter,
-    read_grid,
-    record,
 )
+from selfrag.experiments.self_interpretation.grid import GridCell, grid
+from selfrag.experiments.self_interpretation.prompts import BASIC, DIRECT
+from selfrag.experiments.self_interpretation.questions import Trial
+from selfrag.experiments.self_interpretation.replies import citations
+from selfrag.experiments.self_interpretation.report import grid_figures, tables
+from selfrag.experiments.self_interpretation.run import read_grid, record
 from selfrag.reflection.requests import Failed
 
 RANKED, DIRECTLY = GridCell(3, "ranked", 0, "basic"), GridCell(3, "ranked", 0, "direct")

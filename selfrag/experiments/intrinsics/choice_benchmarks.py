@@ -1,0 +1,143 @@
+"""Multiple choice as rows of certainty (sections 3.2 and 3.3 of the intrinsics paper): MMLU, and eleven hub sets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from selfrag.common.errors import UserError
+from selfrag.common.public_fields import (
+    PublicRow,
+    UnusableError,
+)
+from selfrag.common.public_rows import RawRow
+from selfrag.experiments.intrinsics.conversations import csv_lines
+from selfrag.experiments.intrinsics.public_benchmarks import BenchmarkRow
+
+
+def read_mmlu(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
+    """MMLU as on the hub, or one of its CSV files, whose name has the subject: question, four options, letter.
+
+    {"question": "..", "subject": "abstract_algebra", "choices": ["..", "..", "..", ".."], "answer": 1}
+    """
+    row = PublicRow.of("mmlu", raw.record)
+    subject, right = row["subject"], row["answer"]
+    if type(right) is int and 0 <= right < len(ascii_uppercase):
+        right = ascii_uppercase[right]
+    yield {
+        "id": f"mmlu-{subject}-{raw.key}",
+        "dataset": subject,
+        "question": row["question"].strip(),
+        "options": row["options"],
+        "label": right,
+    }
+
+
+def read_choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
+    """Multiple choice of section 3.3 as on the hub: eleven of its sets in eight schemas, named after the file.
+
+    ARC-Easy, OpenBookQA, CommonsenseQA and RiddleSense: {"question" or "question_stem": "..", "choices": {"text": [..],
+    "label": [..]}, "answerKey": "A"}; PIQA, SocialIQA, MedMCQA, Fig-QA, BIG-bench, CODAH and DREAM: their own.
+    """
+    question, options, right = _parts_of_choice(raw.record)
+    if type(right) is not int or not 0 <= right < min(
+        len(options), len(ascii_uppercase)
+    ):
+        raise UnusableError("a question without one right option")
+    name = path.name.partition(".")[0]
+    row = {
+        "id": f"{name}-{raw.key}",
+        "dataset": name,
+        "question": question,
+        "options": options,
+    }
+    yield row | {"label": ascii_uppercase[right]}
+
+
+def _parts_of_choice(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Return the question, the options and the place of the right one, which is -1 where none is."""
+    match record:
+        case {"choices": _, "answerKey": key}:
+            row = PublicRow.of("choices", record)
+            names = [option["label"] for option in row["options"]]
+            options = [option["text"] for option in row["options"]]
+            return row["stem"], options, _place(key, names)
+        case {"goal": question, "sol1": first, "sol2": second, "label": right}:
+            return question, [first, second], right
+        case {
+            "context": context,
+            "question": question,
+            "answerA": a,
+            "answerB": b,
+            "answerC": c,
+            "label": right,
+        }:
+            place = int(right) - 1 if str(right).isdigit() else -1
+            return f"{context} {question}", [a, b, c], place
+        case {
+            "question": question,
+            "opa": a,
+            "opb": b,
+            "opc": c,
+            "opd": d,
+            "cop": right,
+        }:
+            return question, [a, b, c, d], right
+        case {
+            "startphrase": question,
+            "ending1": first,
+            "ending2": second,
+            "labels": right,
+        }:
+            return question, [first, second], right
+        case {
+            "inputs": question,
+            "multiple_choice_targets": [*options],
+            "multiple_choice_scores": [*scores],
+        }:
+            place = _place(1, scores) if scores.count(1) == 1 else -1
+            return question, options, place
+        case {
+            "question_propmt": question,
+            "candidate_answers": [*options],
+            "correct_answer_idx": right,
+        }:
+            return question, options, right
+        case {
+            "dialogue": [*turns],
+            "question": question,
+            "choice": [*options],
+            "answer": answer,
+        }:
+            text = "\n".join(map(str, [*turns, question]))
+            return text, options, _place(answer, options)
+    keys = ", ".join(map(repr, list(record)[:12]))
+    raise UserError(f"no multiple choice in a row with {keys}")
+
+
+def _place(right: object, options: Sequence[object]) -> int:
+    """Return where the right option stands, or -1."""
+    return options.index(right) if right in options else -1
+
+
+def read_csv(path: Path) -> Iterator[RawRow]:
+    """Yield the lines of MMLU's own files: question, options, letter."""
+    subject = re.sub(r"_(?:test|dev|val)$", "", path.stem)
+    for number, fields in enumerate(csv_lines(path)):
+        place = f"{path}: row {number + 1}"
+        if len(fields) < 4:
+            raise UserError(f"{place}: not a question, its options and a letter")
+        question, *options, right = fields
+        yield RawRow(
+            place,
+            str(number),
+            {
+                "question": question,
+                "subject": subject,
+                "choices": options,
+                "answer": right,
+            },
+        )

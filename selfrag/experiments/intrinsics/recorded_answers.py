@@ -1,0 +1,81 @@
+"""A model's own answers, as `selfrag eval run --traces` records them, as rows of the intrinsics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from retrieval.sentences import sentences
+from selfrag.common.errors import UserError
+from selfrag.common.public_fields import (
+    UnusableError,
+    identifier,
+    text,
+    value,
+)
+from selfrag.common.public_rows import RawRow
+from selfrag.experiments.intrinsics.public_benchmarks import BenchmarkRow, user_turn
+from selfrag.judges.sentences import rules
+
+
+def read_run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
+    """Yield a model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
+
+    {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
+    """
+    trace, row = _recorded(raw, path)
+    scored = value(raw.record, "scores")
+    if "contains" not in scored:
+        raise UnusableError("an answer that `contains` does not score")
+    with _traced():
+        score = trace["nodes"][trace["best"]]["path_score"]
+        right = scored["contains"][0] == 1.0
+    yield row | {"answer": raw.record["text"], "score": score, "right": right}
+
+
+def read_answers(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
+    """Yield the same records with answers of any length, whose sentences are for a judge to label."""
+    _, row = _recorded(raw, path)
+    said = raw.record["text"]
+    if not row["documents"]:
+        raise UnusableError("an answer without passages")
+    yield row | {
+        "conversation": [*row["conversation"], {"role": "assistant", "content": said}],
+        "label_level": "sentence",
+        "sentences": [
+            {"begin": begin, "end": end, "label": "NA"}
+            for begin, end in sentences(said, rules)
+        ],
+    }
+
+
+def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], BenchmarkRow]:
+    """Return the trace of a record, and a row with its question and passages."""
+    if raw.record.get("error") or not text(raw.record, "text").strip():
+        raise UnusableError("an item without an answer")
+    with _traced():
+        trace = raw.record["trace"]
+        documents = {}
+        for decision in trace["decisions"]:
+            for passage in decision["passages"]:
+                key = passage["id"]
+                document = {"title": passage["title"], "text": passage["text"]}
+                documents[key] = {"doc_id": key, **document}
+        conversation = user_turn(trace["question"])
+    row = {"id": identifier(raw.record, "id"), "dataset": path.name.partition(".")[0]}
+    return trace, row | {
+        "conversation": conversation,
+        "documents": list(documents.values()),
+    }
+
+
+@contextmanager
+def _traced() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(
+            f"no trace of an answer ({error!r:.60}); run with --traces"
+        ) from error
