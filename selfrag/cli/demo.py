@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,7 @@ def demo(
 ) -> None:
     """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
     from selfrag.common.atomic import write_text
+    from selfrag.demo.download import timed
 
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -47,15 +49,18 @@ def demo(
         ) from error
 
     console = Console()
-    with options.load(model, index, engine) as rag:
-        for name, shows, question, segments in EXAMPLES:
-            console.print(Rule(shows, align="left"))
-            console.print(terminal_text(question, "italic"))
-            answer = rag.generate(question, max_segments=segments)
-            file = out / f"{name}.json"
-            console.print(render(answer))
-            write_text(file, replace_surrogates(answer.trace.to_json()))
-            console.print(terminal_text(f"trace: {file}\n", "dim"))
+    with ExitStack() as stack:
+        with timed("model and index"):
+            rag = stack.enter_context(options.load(model, index, engine))
+        with timed("answers"):
+            for name, shows, question, segments in EXAMPLES:
+                console.print(Rule(shows, align="left"))
+                console.print(terminal_text(question, "italic"))
+                answer = rag.generate(question, max_segments=segments)
+                file = out / f"{name}.json"
+                console.print(render(answer))
+                write_text(file, replace_surrogates(answer.trace.to_json()))
+                console.print(terminal_text(f"trace: {file}\n", "dim"))
     console.print(
         'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor',
         markup=False,

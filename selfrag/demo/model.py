@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from selfrag.demo import BASE_MODEL, base_path, file_digest
-from selfrag.demo.download import fetch, publish
+from selfrag.demo.download import fetch, publish, timed
 from selfrag.training.export import convert, merge
 
 _CHECKPOINT_BYTES = 270 * 2**20
@@ -52,14 +52,18 @@ def _make(
     def build(draft: Path) -> None:
         from tqdm import tqdm
 
-        with tqdm(
-            total=1, desc=f"preparing the {name} model", unit="step", disable=None
-        ) as bar:
+        with (
+            timed(f"{name} model"),
+            tqdm(
+                total=1, desc=f"preparing the {name} model", unit="step", disable=None
+            ) as bar,
+        ):
             make(draft)
             bar.update()
-        if weights is not None and (found := file_digest(draft / _WEIGHTS)) != weights:
+        made = file_digest(draft / _WEIGHTS)
+        if weights not in (None, made):
             sys.stderr.write(
-                f"{target / _WEIGHTS}: SHA-256 {found[:12]}.., not {weights[:12]}..: not the weights measured;"
+                f"{target / _WEIGHTS}: SHA-256 {made[:12]}.., not {weights[:12]}..: not the weights measured;"
                 f" torch {version('torch')} or transformers {version('transformers')} makes them differently\n"
             )
 

@@ -117,7 +117,9 @@ def test_a_recording_changes_nothing_and_holds_every_request():
 def test_what_counts_by_hand():
     assert watched({5: SimpleNamespace(logprob=-0.5)}, (5, 6)) == [-0.5, MISSING]
     # 1 2 3 is computed once, then 4, 5 and 6 behind it, and 9
-    assert least_tokens([(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]) == 7
+    prompts = [(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]
+    assert least_tokens(prompts) == 7
+    assert least_tokens(prompts, 2) == 13 - 2 - 2
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -30,6 +31,7 @@ def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         setup_env, "call", lambda command, **options: calls.append(command) or True
     )
+    monkeypatch.setattr(setup_env, "uv_settings", lambda pip: {})
     stamp = tmp_path / ".selfrag-setup.json"
     stamp.write_text(
         json.dumps({"key": setup_env.fingerprint(True), "extras": ["dev", "serve"]})
@@ -42,3 +44,31 @@ def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch) -> None:
     for content in ("", "no json", json.dumps({"key": "old", "extras": ["cpu"]})):
         stamp.write_text(content)
         assert setup_env.read_stamp(stamp, "key") == set()
+
+
+def test_uv_looks_where_pip_is_configured_to(monkeypatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple?a=b")
+    monkeypatch.setenv("PIP_TIMEOUT", "5")
+    settings = setup_env.uv_settings([sys.executable, "-m", "pip"])
+    assert settings == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple?a=b",
+    }
+
+
+def test_pip_tries_what_uv_cannot_install(monkeypatch) -> None:
+    calls: list[list[str]] = []
+
+    def call(command, **options) -> bool:
+        calls.append(command)
+        return command[0] != "uv"
+
+    monkeypatch.setattr(setup_env, "call", call)
+    assert setup_env.install([["uv"], ["pip"], ["none"]], ["torch"])
+    assert calls == [["uv", "torch"], ["pip", "torch"]]
+    assert not setup_env.install([["uv"]], ["torch"])

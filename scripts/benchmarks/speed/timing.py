@@ -34,13 +34,17 @@ from selfrag.runtime.sessions import Serving
 from selfrag.tokenization import HFTextCodec
 
 
-def least_tokens(prompts: Iterable[Sequence[int]]) -> int:
+def least_tokens(prompts: Iterable[Sequence[int]], block: int = 1) -> int:
     """Return the tokens of the trie of all prompts, the fewest to compute where each prefix is computed once.
 
-    What a prompt holds of an earlier answer counts, although its keys and values exist already.
+    What a prompt holds of an earlier answer counts, although its keys and values exist already. An engine that shares
+    prefixes by blocks of so many tokens computes at least what it returns for that `block`.
     """
     ordered = sorted(map(tuple, prompts))
-    shared = sum(common_length(*pair) for pair in pairwise(ordered))
+    shared = 0
+    for earlier, prompt in pairwise(ordered):
+        length = common_length(earlier, prompt)
+        shared += length - length % block
     return sum(map(len, ordered)) - shared
 
 
