@@ -11,10 +11,11 @@ import tiny
 from vllm_process import ServedVLLM
 
 from retrieval.passage import Passage
-from selfrag import SelfRAG
+from selfrag import Decoding, SelfRAG
 from selfrag.decoding.answer import Answer
 from selfrag.judges.endpoint import EndpointExecutor
 from selfrag.judges.engine import EngineExecutor
+from selfrag.loading import resolve_model
 
 pytestmark = pytest.mark.engine
 
@@ -26,12 +27,16 @@ QUESTIONS = (
     "What boils at 100 degrees?",
 )
 SETTINGS = {"mode": "always", "max_segments": 2, "segment_tokens": 16, "beam": 2}
+LIGHT = Decoding.light(segment_tokens=16)
+FAMILIES = ("qwen", "llama", pytest.param("demo-base", marks=pytest.mark.slow))
 
 
-@pytest.fixture(scope="module", params=["qwen", "llama"])
+@pytest.fixture(scope="module", params=FAMILIES)
 def folder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
+    if request.param == "demo-base":
+        return Path(resolve_model(request.param))
     return tiny.save_chat(
         tmp_path_factory.mktemp("chat") / request.param, request.param
     )
@@ -52,7 +57,8 @@ def served(
         "--max-model-len",
         "2048",
     )
-    server = ServedVLLM(folder, log, *options, "--kv-cache-memory-bytes", str(50 << 20))
+    cache = ("--kv-cache-memory-bytes", str(200 << 20))
+    server = ServedVLLM(folder, log, *options, *cache)
     warm = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2}
     httpx.post(
         f"{server.url}/v1/completions", json=warm, timeout=600
@@ -65,13 +71,17 @@ def seen(answers: list[Answer]) -> list[tuple[object, ...]]:
     """Everything that must be equal, but for the last digits of numbers."""
     rows = []
     for answer in answers:
-        nodes = [
-            (node.text, str(node.status), pytest.approx(node.score, abs=2e-3))
-            for node in answer.trace.nodes
-        ]
-        rows.append(
-            (answer.text, [(s.text, s.citation) for s in answer.segments], nodes)
-        )
+        nodes = []
+        for node in answer.trace.nodes:
+            shares = []
+            for role, judgment in node.judgments.items():
+                if judgment is not None:
+                    near = pytest.approx(judgment.distribution, abs=2e-3)
+                    shares.append((role, near))
+            score = pytest.approx(node.score, abs=2e-3)
+            nodes.append((node.text, str(node.status), score, shares))
+        segments = [(segment.text, segment.citation) for segment in answer.segments]
+        rows.append((answer.text, segments, nodes))
     return rows
 
 
@@ -81,9 +91,11 @@ def test_answers_over_http_are_those_of_this_process(
     evidence = [[SEINE, MOON]] * len(QUESTIONS)
     with SelfRAG.from_pretrained(folder, engine="transformers", dtype="float32") as rag:
         here = rag.generate(QUESTIONS, evidence=evidence, **SETTINGS)
+        here += rag.generate(QUESTIONS, evidence=evidence, decoding=LIGHT)
     with SelfRAG.from_pretrained(f"tiny@{served.url}/v1", tokenizer=str(folder)) as rag:
         assert isinstance(rag.prompting.executor, EngineExecutor)
         there = rag.generate(QUESTIONS, evidence=evidence, **SETTINGS)
+        there += rag.generate(QUESTIONS, evidence=evidence, decoding=LIGHT)
     assert seen(there) == seen(here)
 
 
