@@ -22,7 +22,7 @@ from selfrag.evaluation.intervals import (
     interval,
 )
 from selfrag.evaluation.judging import read_judged
-from selfrag.evaluation.metrics.registry import Part, is_count
+from selfrag.evaluation.metrics.registry import COMPUTED, Part, is_count
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
 
 BLOCK = 200
@@ -333,6 +333,8 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
             if figure is not None:
                 whole[column] = (float(figure["value"]), int(figure["texts"]))
             judges[column] = judged.mark
+    if (computed := _computed_tokens(scores, result)) is not None:
+        whole[COMPUTED] = computed, len(ids)
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
     data = {
         key: value for key, value in settings.items() if key not in ("task", "system")
@@ -351,6 +353,19 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
         undecided=undecided,
         judges=judges,
     )
+
+
+def _computed_tokens(
+    scores: Mapping[str, Sequence[Part | None]], result: Mapping[str, Any]
+) -> float | None:
+    """Return the tokens of an item that were computed; None where a run does not count tokens or caches."""
+    parts = []
+    for name in ("prompt_tokens", "generated_tokens"):
+        if name not in scores or "cached_tokens" not in result:
+            return None
+        parts += [part for part in scores[name] if part is not None]
+    tokens = sum(count for count, _ in parts)
+    return (tokens - float(result["cached_tokens"])) / len(scores[name])
 
 
 def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
@@ -379,6 +394,7 @@ AVERAGED = (
     "citation_precision_alce",
     "citation_recall",
     "retrieval_rate",
+    COMPUTED,
 )
 """Further figures that are averaged over the files that have them."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonTable
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.metrics.registry import judge_of, scale_of
+from selfrag.evaluation.metrics.registry import COMPUTED, judge_of, scale_of
 from selfrag.render import terminal_text
 from selfrag.render.tables import compact, escape, terminal_table
 
@@ -26,7 +26,7 @@ NARROW = ("citation_precision", "retrieval_rate")
 """Columns of a terminal of 80 beside the headline."""
 USUAL = ("citation_precision", "citation_recall", "retrieval_rate")
 """The same where there is more room."""
-WIDE = (*USUAL, "prompt_tokens", "generated_tokens", "searches")
+WIDE = (*USUAL, "prompt_tokens", "generated_tokens", COMPUTED, "searches")
 """The same for a wide terminal."""
 ABBREVIATIONS = {
     "citation_precision": "cit. precision",
@@ -36,6 +36,7 @@ ABBREVIATIONS = {
     "retrieval_rate": "retrieves",
     "prompt_tokens": "prompt tok.",
     "generated_tokens": "new tok.",
+    COMPUTED: "computed tok.",
 }
 
 
@@ -228,6 +229,8 @@ def grid(
                     ),
                 ]
             )
+        if metric == COMPUTED and reference is not None:
+            columns.append(["of reference", *_ratios(table, reference)])
     if timed:
         columns.append(
             [
@@ -240,6 +243,19 @@ def grid(
         )
     columns.append(["failed", *(str(row.failed) for row in table.rows)])
     return list(map(list, zip(*columns, strict=True)))
+
+
+def _ratios(table: ComparisonTable, reference: str) -> list[str]:
+    """Return the computed tokens of each system over those of the reference."""
+    computed = {row.system: row.figures[COMPUTED] for row in table.rows}
+    least = computed[reference]
+    ratios = []
+    for figure in computed.values():
+        if figure is None or least is None or not least.value:
+            ratios.append(NONE)
+        else:
+            ratios.append(f"{figure.value / least.value:.2f}")
+    return ratios
 
 
 def _heading(metric: str) -> str:

@@ -28,6 +28,7 @@ from selfrag.evaluation.comparison import (
 )
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import METRICS
+from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY
@@ -91,6 +92,10 @@ def test_tables_of_two_systems(runs: list[Path], tmp_path: Path) -> None:
     assert any("finetuned: 1 items failed" in note for note in table.notes)
     assert high.figures["citation_precision"].value == 1.0  # the better passage is gold
     assert high.differences["retrieval_rate"].value == 0.0
+    effort = ("prompt_tokens", "generated_tokens", "computed_tokens")
+    prompt, new, computed = [low.figures[name].value for name in effort]
+    cached = read_manifest(runs[1])["files"]["short"]["result"]["cached_tokens"]
+    assert 7 * (prompt + new) - cached == pytest.approx(8 * computed)  # one failed
     both = [
         one.rows[0].figures[name].value
         for one, name in zip(found.tables, ("contains", "long_form"), strict=True)
@@ -124,6 +129,12 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
         (r["file"], r["system"], r["metric"]): r
         for r in csv.DictReader(io.StringIO(csv_text(found)))
     }
+    computed = [
+        float(rows["short", name, "computed_tokens"]["value"])
+        for name in ("reflective", "finetuned")
+    ]
+    assert f"| {computed[0]:.1f} | {computed[0] / computed[1]:.2f} |" in text
+    assert f"| {computed[1]:.1f} | 1.00 |" in text
     row = rows["short", "reflective", "contains"]
     assert (row["value"], row["n"], row["against"], row["difference_value"]) == (
         "1",
@@ -205,7 +216,8 @@ def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(
     )
     for folders in ((plain, added), (added, plain)):
         found = compare(read_runs(folders), against="run").tables[0]
-        assert found.metrics == tuple(metric.name for metric in metrics)
+        names = [metric.name for metric in metrics]
+        assert found.metrics == (*names, "computed_tokens")
     assert "words" in compare(read_runs([added])).tables[0].metrics
     with pytest.raises(
         UserError, match=r"set: .*headless was scored by searches and .*run by contains"

@@ -252,10 +252,16 @@ def harmonic(precision: float, recall: float) -> float:
     return 2 * precision * recall / total if total else 0.0
 
 
+COMPUTED = "computed_tokens"
+"""Figure of a run: tokens of an item's prompts that were not cached, and its new tokens."""
+
+
 def is_count(name: str) -> bool:
     """Return whether a figure is shown as it is, and not in percent; names of others than these metrics are shares."""
     bare = name.removesuffix(judge_of(name))
-    return bare == "facts" or (bare in known() and known()[bare].unit == "count")
+    return bare in ("facts", COMPUTED) or (
+        bare in known() and known()[bare].unit == "count"
+    )
 
 
 def scale_of(name: str) -> float:
