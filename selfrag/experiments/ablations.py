@@ -139,44 +139,38 @@ def ablate(
     for checkpoint in (trained or {}).values():
         resolve_model(checkpoint)
     files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
-    others = _named(baselines)
-    theirs = {
-        file.name: {
-            name: _reliance(folder, file, seed) for name, folder in others.items()
-        }
-        for file in files
-    }
+    others = _runs_by_name(baselines)
+    theirs: dict[str, dict[str, Estimate | None]] = {}
+    for file in files:
+        by_system = theirs[file.name] = {}
+        for name, folder in others.items():
+            by_system[name] = _reliance(folder, file, seed)
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
         studies = [
             study(job, file, ablations(based(changes, file.task), file.task))
             for file in files
         ]
         folders = write_answers(job, studies, out / "rows")
-    options: dict[str, Any] = {
-        "source": source.settings(),
-        "retry_failed": retry_failed,
-    }
     for name, checkpoint in (trained or {}).items():
         run_systems(
             {name: TRAINED[name]},
             replace(model, model=checkpoint),
             files,
             out / "rows",
-            **options,
+            source=source.settings(),
+            retry_failed=retry_failed,
         )
         folders.append(out / "rows" / name)
     compared = comparison(
         studies, read_runs(folders, [file.name for file in files]), seed
     )
-    reliance = {
-        table.name: {
-            row.system: row.figures.get(FROM_MEMORY_SUBSTRING.name)
-            for row in table.rows
-        }
-        | theirs[table.name]
-        for table, file in zip(compared.tables, files, strict=True)
-        if any(item.answers and item.passages for item in file.items)
-    }
+    reliance = {}
+    for table, file in zip(compared.tables, files, strict=True):
+        if any(item.answers and item.passages for item in file.items):
+            ours = {}
+            for row in table.rows:
+                ours[row.system] = row.figures.get(FROM_MEMORY_SUBSTRING.name)
+            reliance[table.name] = ours | theirs[table.name]
     return Ablated(tuple(studies), compared, reliance)
 
 
@@ -197,7 +191,7 @@ def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
     return estimate_of(draws)
 
 
-def _named(folders: Sequence[Path]) -> dict[str, Path]:
+def _runs_by_name(folders: Sequence[Path]) -> dict[str, Path]:
     """Return runs by the name of their system, which is none of our rows."""
     known: dict[str, Path] = {}
     ours = {*TRAINED, *(setting.name for setting in ablations(Decoding(), SHORT))}
@@ -222,25 +216,12 @@ def against_paper(
             continue
         for table, of_file in zip(compared.tables, studies, strict=True):
             paper = published_difference(name, table.name)
-            rows.append(
-                (
-                    name,
-                    table.name,
-                    _changed(of_file, WHOLE, name),
-                    _difference(table, name),
-                    paper,
-                )
-            )
-        if compared.average is not None:
-            rows.append(
-                (
-                    name,
-                    compared.average.name,
-                    NONE,
-                    _difference(compared.average, name),
-                    NONE,
-                )
-            )
+            changed = _changed(of_file, WHOLE, name)
+            difference = _difference(table, name)
+            rows.append((name, table.name, changed, difference, paper))
+        if (average := compared.average) is not None:
+            difference = _difference(average, name)
+            rows.append((name, average.name, NONE, difference, NONE))
     return rows
 
 
@@ -300,19 +281,16 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
             "## Right answers that no passage holds, by exact substrings (appendix C.1)\n",
             compact(head, body),
         ]
-        text.append(
-            "".join(
-                f"- published, {name}: {100 * share:.0f}%\n"
-                for name, share in PUBLISHED_MEMORY.items()
-            )
-        )
+        published = ""
+        for name, share in PUBLISHED_MEMORY.items():
+            published += f"- published, {name}: {100 * share:.0f}%\n"
+        text.append(published)
     settings = {}
     for of_file in ablated.studies:
-        policies = {
+        settings[of_file.file.name] = {
             setting.name: decoding_dict(setting.decoding)
             for setting in of_file.settings
         }
-        settings[of_file.file.name] = policies
     values = {
         "settings": settings,
         "reliance": json_values(ablated.reliance),

@@ -178,18 +178,14 @@ def ablate(
     quiet()
     source = Source([Given.parse(file) for file in files], limit, seed, index)
     checkpoints = {"no-retriever": no_retriever, "no-critic": no_critic}
-    trained = {
-        name: checkpoint
-        for name, checkpoint in checkpoints.items()
-        if checkpoint is not None
-    }
-    others: dict[str, Any] = {"baselines": baseline or [], "trained": trained}
+    trained = {name: model for name, model in checkpoints.items() if model}
     ablated = run(
         base,
         Answering(model, *engine_options(engine)),
         source,
         out,
-        **others,
+        baselines=baseline or (),
+        trained=trained,
         seed=seed,
         retry_failed=retry_failed,
     )
@@ -200,20 +196,13 @@ def ablate(
         "files": sources(ablated.studies),
     }
     about |= {"trained": trained} if trained else {}
-    memory = (
-        [", ".join(row) for row in reliance_rows(ablated.reliance)]
-        if ablated.reliance
-        else []
+    lines = list(
+        map(", ".join, (HEAD, *against_paper(ablated.comparison, ablated.studies)))
     )
-    heading = ["", "right answers that no passage holds, in percent:"] if memory else []
-    beside = [
-        ", ".join(cells)
-        for cells in (HEAD, *against_paper(ablated.comparison, ablated.studies))
-    ]
-    show(
-        brief(ablated.comparison),
-        [*beside, *heading, *memory, "", spared(ablated.studies)],
-    )
+    if ablated.reliance:
+        lines += ["", "right answers that no passage holds, in percent:"]
+        lines += map(", ".join, reliance_rows(ablated.reliance))
+    show(brief(ablated.comparison), [*lines, "", spared(ablated.studies)])
     written(write_ablation(ablated, out, about))
 
 

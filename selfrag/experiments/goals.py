@@ -85,22 +85,21 @@ class Goal:
 
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
         """Refuse what cannot be sought, before anything is decoded; files have headline, figures and item count."""
-        having = [
-            (name, items)
-            for name, (head, known, items) in files.items()
-            if self.fits(head, known)
-        ]
+        having = []
+        known: dict[str, None] = {}
+        for name, (headline, metrics, items) in files.items():
+            known |= dict.fromkeys(metrics)
+            if self.fits(headline, metrics):
+                having.append((name, items))
         if not having:
-            known = dict.fromkeys(
-                metric for _, metrics, _ in files.values() for metric in metrics
-            )
             raise UserError(
                 f"goal {self}: no file has all these figures; there are {', '.join(known)}"
             )
-        if small := next((name for name, items in having if items < 2), None):
-            raise UserError(
-                f"{small}: one item cannot be halved to choose and to confirm a setting; or give --best none"
-            )
+        for name, items in having:
+            if items < 2:
+                raise UserError(
+                    f"{name}: one item cannot be halved to choose and to confirm a setting; or give --best none"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +146,7 @@ class ChosenSetting:
         for limit in self.goal.limits:
             text += f"; {limit}: {_figure(limits[str(limit)], limit.metric)}"
         if self.goal.limits:
-            text += (
-                ", the limits hold there"
-                if self.kept
-                else ", the limits do not hold there"
-            )
+            text += f", the limits {'hold' if self.kept else 'do not hold'} there"
         return text
 
 

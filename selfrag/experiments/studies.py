@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,21 +44,10 @@ from selfrag.judges.chat_model import model_of
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.reflection.weights import Weights
 
-RESCORABLE = frozenset(
-    {
-        *(
-            "weights",
-            "accumulate",
-            "aggregate",
-            "beam",
-            "threshold",
-            "retrieve_test",
-            "keep_evidence",
-            "mode",
-        ),
-        "no_retrieval_branch",
-    }
+_RESCORABLE = (
+    "weights accumulate aggregate beam threshold retrieve_test keep_evidence mode"
 )
+RESCORABLE = frozenset((*_RESCORABLE.split(), "no_retrieval_branch"))
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
 
 
@@ -90,9 +80,8 @@ def rescored(
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
         if _comparable(trace, policy):
-            actions = tuple(
-                map(replace(trace, decoding=policy).action, trace.decisions)
-            )
+            decided = map(replace(trace, decoding=policy).action, trace.decisions)
+            actions = tuple(decided)
             grown_alike = replace(
                 policy,
                 weights=Weights(),
@@ -106,20 +95,18 @@ def rescored(
     for members in together.values():
         seen = _without_spare_branch(trace, policies[members[0]])
         weights = [policies[i].weights for i in members]
-        for i, result in zip(
-            members, _answers(trace, usage, seen, weights), strict=True
-        ):
+        answers = _answers(trace, usage, seen, weights)
+        for i, result in zip(members, answers, strict=True):
             results[i] = result
     return results
 
 
 def _comparable(trace: Trace, policy: Decoding) -> bool:
     recorded = trace.decoding
-    differing = {
-        item.name
-        for item in fields(Decoding)
-        if getattr(recorded, item.name) != getattr(policy, item.name)
-    }
+    differing = set()
+    for item in fields(Decoding):
+        if getattr(recorded, item.name) != getattr(policy, item.name):
+            differing.add(item.name)
     differing.discard("branch_and_bound")  # changes no answer
     if recorded.prunes:
         return (
@@ -142,22 +129,25 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
 
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     """Return the trace under a policy: without the answer beside the passages that only the recording asked for."""
-    recorded_under = {
-        name: getattr(trace.decoding, name) for name in ("weights", "branch_and_bound")
-    }  # what it was written under
-    seen = replace(trace, decoding=replace(policy, **recorded_under))
+    recorded = trace.decoding
+    seen = replace(
+        trace,
+        decoding=replace(
+            policy,
+            weights=recorded.weights,
+            branch_and_bound=recorded.branch_and_bound,
+        ),
+    )
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
     if not spare or not any(
         seen.action(decision) == "retrieve" and decision.passages
         for decision in trace.decisions
     ):
         return seen
-    kept = [
-        node for node in trace.nodes if node.branch != "none"
-    ]  # one segment: every node follows the root
-    return replace(
-        seen, nodes=tuple(replace(node, id=i) for i, node in enumerate(kept)), best=None
-    )
+    # There is one segment, so every node follows the root.
+    kept = [node for node in trace.nodes if node.branch != "none"]
+    nodes = tuple(replace(node, id=i) for i, node in enumerate(kept))
+    return replace(seen, nodes=nodes, best=None)
 
 
 def _answers(
@@ -173,12 +163,11 @@ def _answers(
     for setting in range(len(weights)):
         key = int(chosen.best[setting]), chosen.kept[:, setting].tobytes()
         if key not in known:
-            going_on = {
-                n.id
-                for n in trace.nodes
-                if chosen.kept[n.id, setting] and not trace.over(n.id)
-            }
-            known[key] = _answer(recorded, usage, trace, key[0], going_on | {ROOT})
+            expanded = {ROOT}
+            for node in trace.nodes:
+                if chosen.kept[node.id, setting] and not trace.over(node.id):
+                    expanded.add(node.id)
+            known[key] = _answer(recorded, usage, trace, key[0], expanded)
         answers.append(replace(known[key], exact=bool(chosen.exact[setting])))
     return answers
 
@@ -191,25 +180,22 @@ def _answer(
     expanded: set[int],
 ) -> Rescored:
     grown: list[Node] = []
+    decisions = []
     for decision in trace.decisions:
         if decision.after in expanded:
             nodes = [node for node in trace.nodes if node.parent == decision.after]
             grown += trace.following(decision, nodes)[0]
-    share = len(grown) / len(recorded.nodes) if recorded.nodes else 1.0
-    if grown and all(node.status is Status.FAILED for node in grown):
-        return Rescored(None, True, share)
-    decisions = []
-    for decision in trace.decisions:
-        if decision.after in expanded:
             if trace.action(decision) == "write":
                 decision = replace(decision, action="write", query=None, passages=())
             decisions.append(decision)
+    share = len(grown) / len(recorded.nodes) if recorded.nodes else 1.0
+    if grown and all(node.status is Status.FAILED for node in grown):
+        return Rescored(None, True, share)
     seen = replace(trace, decisions=tuple(decisions), best=None if best < 0 else best)
     text, segments = segments_of(seen, seen.best)
     cost = Usage(**{name: round(share * usage.get(name, 0)) for name in USAGE})
-    return Rescored(
-        output_of(Answer(trace.question, text, segments, cost, seen)), True, share
-    )
+    answer = Answer(trace.question, text, segments, cost, seen)
+    return Rescored(output_of(answer), True, share)
 
 
 def recording(policies: Sequence[Decoding]) -> Decoding:
@@ -223,15 +209,8 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     )  # the record is to hold the whole tree
     if base.max_segments > 1:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
-    retrieving = {
-        (
-            policy.mode,
-            policy.threshold,
-            policy.retrieve_test,
-            policy.no_retrieval_branch,
-        )
-        for policy in policies
-    }
+    deciding = attrgetter("mode", "threshold", "retrieve_test", "no_retrieval_branch")
+    retrieving = set(map(deciding, policies))
     if len(retrieving) > 1 and not (base.judges or base.guardrails):
         return replace(
             base,
@@ -402,10 +381,10 @@ def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
 def spared(studies: Sequence[FileStudy]) -> str:
     """Return `balance` in words."""
     counts = balance(studies)
-    parts = ", ".join(
-        f"{count:,} {source}" for source, count in counts["answers"].items() if count
-    )
-    return f"{counts['settings']} settings, {sum(counts['answers'].values()):,} answers: {parts}"
+    answers = counts["answers"]
+    parts = [f"{count:,} {source}" for source, count in answers.items() if count]
+    total = f"{sum(answers.values()):,} answers"
+    return f"{counts['settings']} settings, {total}: {', '.join(parts)}"
 
 
 def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[Path]:
@@ -423,20 +402,15 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
         }
         directory = RunDirectory(folder, identity)
         for file_study in studies:
-            row, path = (
-                file_study.outcomes[setting.name],
-                folder / f"{file_study.file.name}.jsonl",
-            )
+            file, row = file_study.file, file_study.outcomes[setting.name]
+            path = folder / f"{file.name}.jsonl"
             records, failed = [], 0
-            for item, outcome in zip(file_study.file.items, row, strict=True):
+            for item, outcome in zip(file.items, row, strict=True):
                 error = None if outcome.output else "see the recorded decode"
-                records.append(
-                    record_of(
-                        item, file_study.file.task, Finished(0, outcome.output, error)
-                    )
-                )
+                finished = Finished(0, outcome.output, error)
+                records.append(record_of(item, file.task, finished))
                 failed += outcome.output is None
-            directory.admit(file_study.file, job.source)
+            directory.admit(file, job.source)
             with writing(path):
                 write_jsonl(path, records)
             seconds = round(sum(outcome.seconds for outcome in row), 3)
@@ -446,7 +420,7 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
                 "seconds": seconds,
                 "cached_tokens": 0,
             }
-            directory.result(file_study.file.name, result)
+            directory.result(file.name, result)
         folders.append(folder)
     return folders
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,14 @@ def axis_figure(
     title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None
 ) -> Any:
     """Draw curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
-    shown = [
-        panel
-        for panel in panels
-        if any(len(curve) > 1 for curve in panel.curves.values())
-    ]
+    shown: list[Panel] = []
+    values: set[float] = set()
+    for panel in panels:
+        if any(len(curve) > 1 for curve in panel.curves.values()):
+            shown.append(panel)
+            values.update(value for value, _ in chain(*panel.curves.values()))
     if not shown:
         return None
-    values = {
-        value
-        for panel in shown
-        for curve in panel.curves.values()
-        for value, _ in curve
-    }
     places = places_of(values)
     figure = _figure((7.5, 2.4 * len(shown)))
     rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
@@ -90,9 +85,9 @@ def places_of(values: Collection[float]) -> dict[float, float]:
         after - before < _CLOSE * (ordered[-1] - ordered[0])
         for before, after in pairwise(ordered)
     )
-    return {
-        value: float(step) if close else value for step, value in enumerate(ordered)
-    }
+    if not close:
+        return dict(zip(ordered, ordered, strict=True))
+    return {value: float(step) for step, value in enumerate(ordered)}
 
 
 def pareto_figure(
@@ -144,21 +139,14 @@ def _figure(size: tuple[float, float]) -> Any:
 def _draw(
     axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]
 ) -> None:
-    values, means, low, high = (
-        list[float](),
-        list[float](),
-        list[float](),
-        list[float](),
-    )
+    xs, means, lows, highs = (list[float]() for _ in range(4))
     for value, estimate in sorted(curve, key=lambda point: point[0]):
-        values.append(places[value])
+        xs.append(places[value])
         means.append(scale * estimate.value)
-        low.append(scale * estimate.low)
-        high.append(scale * estimate.high)
-    (line,) = axes.plot(values, means, marker="o", markersize=4, label=printable(name))
-    axes.fill_between(
-        values, low, high, color=line.get_color(), alpha=0.15, linewidth=0
-    )
+        lows.append(scale * estimate.low)
+        highs.append(scale * estimate.high)
+    (line,) = axes.plot(xs, means, marker="o", markersize=4, label=printable(name))
+    axes.fill_between(xs, lows, highs, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
 def plots_of(
@@ -177,35 +165,25 @@ def plots_of(
     heads = [table.metrics[0]] if not is_count(table.metrics[0]) else []
     figures: dict[str, Any] = {}
     for axis, points in series.items():
+        shares = {}
         further = [metric for metric in table.metrics if metric.startswith(judged)]
-        shares = {
-            m: _curve(rows, points, m)
-            for m in (*heads, "citation_precision", *further, "retrieval_rate")
-        }
+        for metric in (*heads, "citation_precision", *further, "retrieval_rate"):
+            shares[metric] = _curve(rows, points, metric)
         words = {"words": _curve(rows, points, "words")}
         panels = [
             Panel("percent", shares),
             Panel("words an answer", words, percent=False),
         ]
         if axis == "threshold":  # Figure 3c
-            relative = {
-                f"{head}, normalised": normalised(shares[head]) for head in heads
-            }
-            panels.insert(
-                1,
-                Panel(
-                    "percent of threshold 0",
-                    {**relative, "retrieval_rate": shares["retrieval_rate"]},
-                ),
-            )
-        at = next(
-            (
-                float(v)
-                for v, name in points
-                if name == base and isinstance(v, int | float)
-            ),
-            None,
-        )
+            relative = {}
+            for head in heads:
+                relative[f"{head}, normalised"] = normalised(shares[head])
+            relative["retrieval_rate"] = shares["retrieval_rate"]
+            panels.insert(1, Panel("percent of threshold 0", relative))
+        numbers = [
+            v for v, name in points if name == base and isinstance(v, int | float)
+        ]
+        at = float(numbers[0]) if numbers else None
         figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, base=at)
     marked = {base: base}
     if chosen is not None:
@@ -223,12 +201,11 @@ def plots_of(
         figures[f"{table.name}-pareto-{price}"] = pareto_figure(
             table.name, (label, f"{gain}, %"), dots, marked
         )
-    drawn = {name: figure for name, figure in figures.items() if figure is not None}
-    return [
-        save(figure, folder / f"{name}.{ending}")
-        for name, figure in drawn.items()
-        for ending in ENDINGS
-    ]
+    paths = []
+    for name, figure in figures.items():
+        if figure is not None:
+            paths += [save(figure, folder / f"{name}.{ending}") for ending in ENDINGS]
+    return paths
 
 
 def normalised(curve: Curve) -> Curve:
@@ -238,22 +215,23 @@ def normalised(curve: Curve) -> Curve:
     if not lowest > 0:
         return ()
     shares = []
-    for at, e in ordered:
-        shares.append(
-            (
-                at,
-                replace(
-                    e, value=e.value / lowest, low=e.low / lowest, high=e.high / lowest
-                ),
-            )
+    for at, estimate in ordered:
+        relative = replace(
+            estimate,
+            value=estimate.value / lowest,
+            low=estimate.low / lowest,
+            high=estimate.high / lowest,
         )
+        shares.append((at, relative))
     return shares
 
 
 def _curve(
     rows: Mapping[str, ComparisonRow], series: Sequence[tuple[Any, str]], metric: str
 ) -> Curve:
-    points = [(value, rows[name].figures.get(metric)) for value, name in series]
-    return [
-        (float(v), e) for v, e in points if e is not None and isinstance(v, int | float)
-    ]
+    curve = []
+    for value, name in series:
+        estimate = rows[name].figures.get(metric)
+        if estimate is not None and isinstance(value, int | float):
+            curve.append((float(value), estimate))
+    return curve

@@ -72,18 +72,12 @@ class Axis:
     values: tuple[Value, ...]  # at least one, all different
 
     def __post_init__(self) -> None:
-        known = [
-            item.name
-            for item in fields(Decoding)
-            if item.name not in {*_STRUCTURED, *SET_BY_TASK}
-        ]
-        if self.name not in (*TOKEN_TERMS, *known):
-            raise UserError(
-                f"axis {self.name!r}: known are {', '.join((*TOKEN_TERMS, *known))}"
-            )
-        if not self.values or len({repr(value) for value in self.values}) != len(
-            self.values
-        ):
+        names = [item.name for item in fields(Decoding)]
+        fixed = {*_STRUCTURED, *SET_BY_TASK}
+        known = (*TOKEN_TERMS, *(name for name in names if name not in fixed))
+        if self.name not in known:
+            raise UserError(f"axis {self.name!r}: known are {', '.join(known)}")
+        if not self.values or len(set(map(repr, self.values))) != len(self.values):
             raise UserError(f"axis {self.name}: give at least one value, and each once")
 
     @classmethod
@@ -94,11 +88,10 @@ class Axis:
             raise UserError(
                 f"axis {text!r}: write NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP, such as issup=0,0.5,1"
             )
+        name = name.strip()
         if ":" in values:
-            return cls(name.strip(), _span(text, values))
-        return cls(
-            name.strip(), tuple(_value(part.strip()) for part in values.split(","))
-        )
+            return cls(name, _span(text, values))
+        return cls(name, tuple(map(_value, map(str.strip, values.split(",")))))
 
     def apply(self, decoding: Decoding, value: Value) -> Decoding:
         """Return the policy with this axis at `value`."""
@@ -140,13 +133,8 @@ def plan(
     for axis in axes:
         points = []
         for value in axis.values:
-            name = _add(
-                settings,
-                f"{axis.name}={label(value)}",
-                axis.apply(base, value),
-                merge=merge,
-            )
-            points.append((value, name))
+            name, decoding = f"{axis.name}={label(value)}", axis.apply(base, value)
+            points.append((value, _add(settings, name, decoding, merge=merge)))
         series[axis.name] = tuple(points)
     return Plan(tuple(settings), series)
 
@@ -250,22 +238,16 @@ def sweep(
     files = [measured_by(file, FLUENCY) for file in source.load()]
     plans = what.plans([file.task for file in files])
     if what.goal is not None:
-        metrics = {
-            file.name: tuple(metric.name for metric in file.task.metrics)
-            for file in files
-        }
-        what.goal.check(
-            {
-                file.name: (file.task.headline, metrics[file.name], len(file.items))
-                for file in files
-            }
-        )
+        described = {}
+        for file in files:
+            metrics = [metric.name for metric in file.task.metrics]
+            described[file.name] = (file.task.headline, metrics, len(file.items))
+        what.goal.check(described)
     judge = None if what.judge is None else open_judge(what.judge)
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
-        studies = [
-            study(job, file, plan.settings)
-            for file, plan in zip(files, plans, strict=True)
-        ]
+        studies = []
+        for file, file_plan in zip(files, plans, strict=True):
+            studies.append(study(job, file, file_plan.settings))
         folders = write_answers(job, studies, out / "settings")
     if judge is not None:
         judge_settings(studies, folders, judge, out)
@@ -278,9 +260,8 @@ def sweep(
             choices[file.name] = choose(
                 scores, what.goal, BASE, headline, seed=what.seed, name=file.name
             )
-    return Swept(
-        tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices
-    )
+    compared = comparison(studies, runs, what.seed)
+    return Swept(tuple(plans), tuple(studies), compared, choices)
 
 
 def judge_settings(
@@ -292,21 +273,12 @@ def judge_settings(
         file = of_file.file
         for setting, folder in zip(of_file.settings, folders, strict=True):
             records = []
-            for item, outcome in zip(
-                file.items, of_file.outcomes[setting.name], strict=True
-            ):
-                records.append(
-                    Record(
-                        item,
-                        outcome.output,
-                        {passage.id: passage for passage in item.passages},
-                    )
-                )
-            write_judged(
-                folder,
-                file.name,
-                judge_citations(records, verdicts, kind=file.task.kind),
-            )
+            outcomes = of_file.outcomes[setting.name]
+            for item, outcome in zip(file.items, outcomes, strict=True):
+                passages = {passage.id: passage for passage in item.passages}
+                records.append(Record(item, outcome.output, passages))
+            judged = judge_citations(records, verdicts, kind=file.task.kind)
+            write_judged(folder, file.name, judged)
 
 
 def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
@@ -360,11 +332,9 @@ def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
         markdown(brief(swept.comparison)),
     ]
     text += [*sentences(swept), ""]
-    text += [
-        f"![{path.stem}](plots/{path.name})\n"
-        for path in pictures
-        if path.suffix == ".svg"
-    ]
+    for path in pictures:
+        if path.suffix == ".svg":
+            text.append(f"![{path.stem}](plots/{path.name})\n")
     settings, series = {}, {}
     for of_file, laid_out in zip(swept.studies, swept.plans, strict=True):
         name = of_file.file.name
@@ -372,9 +342,7 @@ def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
             setting.name: decoding_dict(setting.decoding)
             for setting in laid_out.settings
         }
-        series[name] = {
-            axis: list(map(list, points)) for axis, points in laid_out.series.items()
-        }
+        series[name] = laid_out.series
     values = {
         "settings": settings,
         "series": series,
@@ -382,12 +350,9 @@ def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
         "saved": balance(swept.studies),
         **about,
     }
-    return [
-        *write_tables(
-            "sweep", "\n".join(text), csv_text(swept.comparison), values, out
-        ),
-        *pictures,
-    ]
+    page = "\n".join(text)
+    tables = write_tables("sweep", page, csv_text(swept.comparison), values, out)
+    return [*tables, *pictures]
 
 
 def write_tables(
@@ -425,15 +390,13 @@ def described(decoding: Decoding) -> str:
 
 def bases(studies: Sequence[FileStudy]) -> str:
     """Return the first policy of every file, in one line; once if it is the same for all."""
-    policies = {
-        of_file.file.name: described(of_file.settings[0].decoding)
-        for of_file in studies
-    }
+    policies = {}
+    for of_file in studies:
+        policies[of_file.file.name] = described(of_file.settings[0].decoding)
     if len(set(policies.values())) == 1:
         return f"base policy {next(iter(policies.values()))}"
-    return "base policies " + "; ".join(
-        f"{name}: {policy}" for name, policy in policies.items()
-    )
+    lines = [f"{name}: {policy}" for name, policy in policies.items()]
+    return "base policies " + "; ".join(lines)
 
 
 def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _parts_of_choice(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
             "answerC": c,
             "label": right,
         }:
-            place = int(right) - 1 if str(right).isdigit() else -1
+            place = _place(str(right), ("1", "2", "3"))
             return f"{context} {question}", [a, b, c], place
         case {
             "question": question,
@@ -98,8 +98,9 @@ def _parts_of_choice(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
             "multiple_choice_targets": [*options],
             "multiple_choice_scores": [*scores],
         }:
-            place = _place(1, scores) if scores.count(1) == 1 else -1
-            return question, options, place
+            if scores.count(1) != 1:
+                raise UnusableError("a question without one right option")
+            return question, options, scores.index(1)
         case {
             "question_propmt": question,
             "candidate_answers": [*options],

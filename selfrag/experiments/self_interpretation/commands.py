@@ -30,7 +30,7 @@ ModelOption = Annotated[
         help="demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint"
     ),
 ]
-EngineOption = Annotated[
+AnsweringEngine = Annotated[
     str | None,
     WHAT(
         help="vllm, transformers or http://HOST:PORT; by default the best one installed"
@@ -71,7 +71,7 @@ def run(
     file: Annotated[str, typer.Argument(help=FILE)],
     out: OutFolder,
     model: ModelOption = "demo",
-    engine: EngineOption = None,
+    engine: AnsweringEngine = None,
     endpoint: Endpoint = None,
     layout: Annotated[LayoutName, WHAT(help=LAYOUT)] = "auto",
     max_tokens: Annotated[int, WHAT(min=1, help="most new tokens of a reply")] = 200,
@@ -164,7 +164,7 @@ def run(
 def faithfulness(
     run: RunFolder,
     model: ModelOption = "demo",
-    engine: EngineOption = None,
+    engine: AnsweringEngine = None,
     endpoint: Endpoint = None,
     cell: Cells = None,
     retry_failed: Retry = False,
@@ -189,7 +189,7 @@ def faithfulness(
 def agree(
     run: RunFolder,
     model: ModelOption = "demo",
-    engine: EngineOption = None,
+    engine: AnsweringEngine = None,
     cell: Cells = None,
 ) -> None:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""

@@ -56,10 +56,11 @@ SETTINGS = {"examples": "examples", "cutoff": "k", "order": "order"}
 def published() -> Mapping[GridCell, Mapping[str, float]]:
     """Return the cell of the grid to the figures that were published for it."""
     with files(__package__).joinpath("published.csv").open(encoding="utf-8") as stream:
-        return {
-            GridCell.from_dict(row): {name: float(row[name]) for name in MEASURES}
-            for row in csv.DictReader(stream)
-        }
+        figures = {}
+        for row in csv.DictReader(stream):
+            values = {name: float(row[name]) for name in MEASURES}
+            figures[GridCell.from_dict(row)] = values
+        return figures
 
 
 def published_mean(cells: Sequence[GridCell], figure: str) -> float | None:
@@ -98,10 +99,8 @@ class GridFigures:
         self, pairs: Sequence[tuple[GridCell, GridCell]], figure: str
     ) -> Estimate | None:
         """Return the mean of the differences of pairs of cells, paired by question; None where there is no pair."""
-        first, second = (
-            average([self.draws[pair[side]][figure] for pair in pairs])
-            for side in (0, 1)
-        )
+        first = average([self.draws[cell][figure] for cell, _ in pairs])
+        second = average([self.draws[cell][figure] for _, cell in pairs])
         return paired_difference(first, second)
 
 
@@ -113,11 +112,9 @@ def grid_figures(
     columns: dict[tuple[GridCell, str], list[Part | None]] = {}
     questions = 0
     for cell in run.cells:
-        records = [
-            record
-            for record in run.records(cell)
-            if only is None or record["id"] in only
-        ]
+        records = run.records(cell)
+        if only is not None:
+            records = [record for record in records if record["id"] in only]
         failed[cell] = sum(bool(record["error"]) for record in records)
         questions = max(questions, len(records))
         for figure in NAMES:
@@ -133,21 +130,18 @@ def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
     """Return a run as Markdown: what was asked of whom, then every table; see `tables`."""
     generator, questions = run.identity["generator"], run.identity["questions"]
     pool = run.questions.data.get("pool")
-    searched = (
-        f", searched by {pool['name']} in the passages of all questions" if pool else ""
-    )
+    searched = ""
+    if pool:
+        searched = f", searched by {pool['name']} in the passages of all questions"
     about = (
         f"{generator['engine']}, prompt as {generator['layout']}, {generator['max_tokens']} tokens at most;"
         f" {questions['asked']} of {questions['answerable']} questions of {run.questions.path.name} of which the top"
         f" {run.questions.data['top']} passages hold an answer, seed {questions['seed']}{searched}; relevant by"
         f" {questions['relevance']}; {len(run.cells)} cells"
     )
+    title = f"# Self-interpretation: {run.identity['name']}"
     shown = map(markdown, tables(run, answers=answers, seed=seed))
-    return printable(
-        "\n".join(
-            [f"# Self-interpretation: {run.identity['name']}\n\n{about}.\n", *shown]
-        )
-    )
+    return printable("\n".join([f"{title}\n\n{about}.\n", *shown]))
 
 
 def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[ReportTable]:
@@ -158,20 +152,15 @@ def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Report
     cells = {prompt: figures.select(prompt) for prompt in figures.prompts}
     made: list[ReportTable | None] = [paper_table(figures, prompt) for prompt in cells]
     if answers:
-        made += [
-            paper_table(figures, prompt, ALONE)
-            for prompt in cells
-            if ASKINGS[prompt].explains
-        ]
+        explained = [prompt for prompt in cells if ASKINGS[prompt].explains]
+        made += [paper_table(figures, prompt, ALONE) for prompt in explained]
     made += [means_table(figures, setting) for setting in SETTINGS]
     if len(cells) > 1:
         made.append(differences_table(figures))
     made += [types_table(run, seed), replies_table(figures)]
     made += [effects_table(run, cells, seed), orders_table(run, cells, seed)]
-    made += [
-        agreement_table(run, prompt, of_prompt, seed)
-        for prompt, of_prompt in cells.items()
-    ]
+    for prompt, of_prompt in cells.items():
+        made.append(agreement_table(run, prompt, of_prompt, seed))
     return [table for table in made if table is not None]
 
 
@@ -180,21 +169,14 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Repor
     cells = sorted(figures.select(prompt), key=lambda cell: cell.examples)
     rows = []
     for cell in cells:
-        block = [
-            neighbour for neighbour in cells if neighbour.examples == cell.examples
-        ]
+        block = [member for member in cells if member.examples == cell.examples]
         line = [str(cell.examples), str(cell.cutoff), cell.order]
         for name in MEASURES:
             figure = prefix + name
-            values = [
-                draws.value
-                for draws in (figures.draws[member][figure] for member in block)
-                if draws
-            ]
-            draws, shown = (
-                figures.draws[cell][figure],
-                share(figures.mean([cell], figure)),
-            )
+            of_block = [figures.draws[member][figure] for member in block]
+            values = [draws.value for draws in of_block if draws]
+            draws = figures.draws[cell][figure]
+            shown = share(figures.mean([cell], figure))
             if len(block) > 1 and draws is not None and draws.value == max(values) > 0:
                 shown = f"**{shown}**"
             line += [shown, _number(published_mean([cell], name))]
@@ -235,10 +217,8 @@ def means_table(figures: GridFigures, setting: str) -> ReportTable:
         for name, cells in groups.items():
             line = [prompt, name, str(len(cells))]
             for measure in MAIN:
-                line += [
-                    share(figures.mean(cells, WHOLE + measure)),
-                    _number(published_mean(cells, measure)),
-                ]
+                line.append(share(figures.mean(cells, WHOLE + measure)))
+                line.append(_number(published_mean(cells, measure)))
             rows.append((*line, share(figures.mean(cells, ALONE + MEASURES[0]))))
     recall, citations = (SHORT[measure] for measure in MAIN)
     head = (
@@ -265,16 +245,16 @@ def differences_table(figures: GridFigures) -> ReportTable:
     for prompt in figures.prompts:
         if prompt == BASIC.name:
             continue
+        # Pairs of a cell and the same cell under the basic prompt: by examples, and all in the order of the run.
         groups: dict[str, list[tuple[GridCell, GridCell]]] = {}
         every: list[tuple[GridCell, GridCell]] = []
-        for cell in sorted(figures.select(prompt), key=lambda cell: cell.examples):
-            group = groups.setdefault(str(cell.examples), [])
+        cells = figures.select(prompt)
+        for examples in sorted({cell.examples for cell in cells}):
+            groups[str(examples)] = []
+        for cell in cells:
             basic = replace(cell, prompt=BASIC.name)
             if basic in figures.draws:
-                group.append((cell, basic))
-        for cell in figures.select(prompt):
-            basic = replace(cell, prompt=BASIC.name)
-            if basic in figures.draws:
+                groups[str(cell.examples)].append((cell, basic))
                 every.append((cell, basic))
         for name, pairs in {**groups, "all": every}.items():
             line = [prompt, name]
@@ -283,11 +263,10 @@ def differences_table(figures: GridFigures) -> ReportTable:
                 if figure in MAIN:
                     first = published_mean([cell for cell, _ in pairs], figure)
                     second = published_mean([basic for _, basic in pairs], figure)
-                    line.append(
-                        NONE
-                        if first is None or second is None
-                        else f"{first - second:+.3f}"
-                    )
+                    shown = NONE
+                    if first is not None and second is not None:
+                        shown = f"{first - second:+.3f}"
+                    line.append(shown)
             line.append(share(figures.difference(pairs, ALONE + MEASURES[0])))
             rows.append(tuple(line))
     head = (

@@ -1,1 +1,4 @@
-"""Human evaluation of finished runs: `selfrag eval annotate`."""
+"""Human evaluation of finished runs: people judge answers in a form, and their agreement is computed.
+
+Registers `selfrag eval annotate`, in the group `selfrag.eval`. Page: `docs/guides/reports.md`.
+"""

@@ -289,12 +289,10 @@ def _figure(
         known = list(chain.from_iterable(places.values() for places in by_person))
         if known:
             values.append(sum(known) / len(known))
-        both = [
-            (a[place], b[place])
-            for a, b in combinations(by_person, 2)
-            for place in a
-            if place in b
-        ]
+        both = []
+        for first, second in combinations(by_person, 2):
+            shared = [place for place in first if place in second]
+            both += [(first[place], second[place]) for place in shared]
         if both:
             pairs.append(both)
     share = mean(values, seed=seed)

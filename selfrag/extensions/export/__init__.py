@@ -1,1 +1,4 @@
-"""Finished runs in the formats of inspect-ai and lm-eval: `selfrag eval export`."""
+"""Finished runs in the formats of inspect-ai and lm-eval.
+
+Registers `selfrag eval export`, in the group `selfrag.eval`. Page: `docs/guides/running.md`.
+"""

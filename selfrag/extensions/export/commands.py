@@ -38,13 +38,10 @@ def export(
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""
     for folder in run_folders(runs):
-        sources = [
-            read_source(folder, name, data, seed=seed)
-            for name in read_run(folder, only).files
-        ]
-        written = (
-            [write_lm_eval(sources, out)]
-            if to == "lm-eval"
-            else [write_inspect(source, out) for source in sources]
-        )
+        files = read_run(folder, only).files
+        sources = [read_source(folder, name, data, seed=seed) for name in files]
+        if to == "lm-eval":
+            written = [write_lm_eval(sources, out)]
+        else:
+            written = [write_inspect(source, out) for source in sources]
         typer.echo(printable("\n".join(map(str, written))))

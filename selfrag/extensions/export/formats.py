@@ -102,9 +102,7 @@ def write_inspect(source: RunFile, folder: Path) -> Path:
     """Write the log of one file; its name has the form by which inspect-ai finds logs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    names = "-".join(
-        re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in (source.name, source.system)
-    )
+    names = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source.name}-{source.system}")
     stamp = source.started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     path = folder / f"{stamp}_{names}_{_key(source)[:22]}.json"
     write_pieces(path, _inspect_log(source))
@@ -125,25 +123,18 @@ def _inspect_log(source: RunFile) -> Iterator[str]:
     yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
     for number, (item, record) in enumerate(source.records()):
         sample = _inspect_sample(f"selfrag/{source.system}", item, record)
-        yield (
-            ("," if number else "")
-            + "\n"
-            + replace_surrogates(json.dumps(sample, ensure_ascii=False))
-        )
+        text = replace_surrogates(json.dumps(sample, ensure_ascii=False))
+        yield f",\n{text}" if number else f"\n{text}"
     yield "\n ]\n}\n"
 
 
 def _inspect_head(source: RunFile) -> dict[str, Any]:
-    result, settings, key, started = (
-        source.result,
-        source.settings,
-        _key(source),
-        source.started,
-    )
-    about, ended = (
-        source.manifest["about"],
-        started + timedelta(seconds=result["seconds"]),
-    )
+    result, settings, key = source.result, source.settings, _key(source)
+    about, started = source.manifest["about"], source.started
+    ended = started + timedelta(seconds=result["seconds"])
+    scores = []
+    for name, draws in source.figures.items():
+        scores.append(_inspect_score(name, draws, result["items"]))
     system = source.manifest["identity"].get("system") or {}
     return {
         "version": INSPECT_VERSION,
@@ -173,10 +164,7 @@ def _inspect_head(source: RunFile) -> dict[str, Any]:
         "results": {
             "total_samples": result["items"],
             "completed_samples": result["items"] - result["failed"],
-            "scores": [
-                _inspect_score(name, draws, result["items"])
-                for name, draws in source.figures.items()
-            ],
+            "scores": scores,
         },
         "stats": {
             "started_at": started.isoformat(),
@@ -187,16 +175,18 @@ def _inspect_head(source: RunFile) -> dict[str, Any]:
 
 def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]:
     """Return a metric; one that says nothing about any item has no value, which is not 0."""
-    values = {} if draws is None else {"value": draws.value}
-    if draws is not None and (error := _standard_error(draws)) is not None:
-        values |= {
-            "stderr": error,
-            "ci_low": draws.estimate.low,
-            "ci_high": draws.estimate.high,
-        }
-    counted = 0 if draws is None else draws.n
+    values, scored = dict[str, float](), 0
+    if draws is not None:
+        values["value"], scored = draws.value, draws.n
+        if (error := _standard_error(draws)) is not None:
+            estimate = draws.estimate
+            values |= {
+                "stderr": error,
+                "ci_low": estimate.low,
+                "ci_high": estimate.high,
+            }
     figures = {key: {"name": key, "value": value} for key, value in values.items()}
-    counts = {"scored_samples": counted, "unscored_samples": items - counted}
+    counts = {"scored_samples": scored, "unscored_samples": items - scored}
     return {"name": name, "scorer": name, "metrics": figures, **counts}
 
 
@@ -205,37 +195,40 @@ def _inspect_sample(
 ) -> dict[str, Any]:
     failed = record.get("error") is not None
     text = "" if failed else record["text"]
-    prompt = {"role": "user", "content": item.instruction}
-    reply = {"role": "assistant", "content": text, "source": "generate", "model": model}
+    messages = [{"role": "user", "content": item.instruction}]
+    choices = []
+    if not failed:
+        reply = {"role": "assistant", "content": text, "source": "generate"}
+        messages.append(reply | {"model": model})
+        choices.append({"message": messages[-1], "stop_reason": "stop"})
     usage = record.get("usage") or {}
     tokens = {
         "input_tokens": usage.get("prompt_tokens", 0),
         "output_tokens": usage.get("generated_tokens", 0),
     }
-    choices = [] if failed else [{"message": reply, "stop_reason": "stop"}]
-    kept = {
-        key: record[key]
-        for key in ("cited", "read", "retrieved", "segments", "usage")
-        if key in record
-    }
+    tokens["total_tokens"] = sum(tokens.values())
+    metadata = {}
+    for key in ("cited", "read", "retrieved", "segments", "usage"):
+        if key in record:
+            metadata[key] = record[key]
+    metadata["passages"] = [passage.as_dict() for passage in item.passages]
+    scores = {}
+    for name, value in _scores(record).items():
+        scores[name] = {"value": value, "answer": text}
     sample: dict[str, Any] = {
         "id": item.id,
         "epoch": 1,
         "input": item.instruction,
         "target": _target(item),
-        "messages": [prompt] if failed else [prompt, reply],
+        "messages": messages,
         "output": {
             "model": model,
             "choices": choices,
             "completion": text,
-            "usage": tokens | {"total_tokens": sum(tokens.values())},
+            "usage": tokens,
         },
-        "scores": {
-            name: {"value": value, "answer": text}
-            for name, value in _scores(record).items()
-        },
-        "metadata": kept
-        | {"passages": [passage.as_dict() for passage in item.passages]},
+        "scores": scores,
+        "metadata": metadata,
     }
     if item.options:
         sample["choices"] = list(item.options)
@@ -270,29 +263,29 @@ def write_lm_eval(sources: Sequence[RunFile], folder: Path) -> Path:
 
 def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
     first = next(iter(tasks.values()))
-    read = {task: source.settings for task, source in tasks.items()}
     engine = first.manifest["identity"].get("engine")
+    results, configs, better, counts = (dict[str, Any]() for _ in range(4))
+    seconds = 0.0
+    for task, source in tasks.items():
+        settings = source.settings
+        results[task] = _lm_figures(task, source)
+        configs[task] = {
+            "task": task,
+            "output_type": "generate_until",
+            "metadata": {"data_sha256": settings["sha256"]},
+        }
+        better[task] = {name: higher_is_better(name) for name in source.figures}
+        rows, items = settings["rows"], settings["items"]
+        counts[task] = {"original": rows, "effective": items}
+        seconds += source.result["seconds"]
     return {
-        "results": {task: _lm_figures(task, source) for task, source in tasks.items()},
+        "results": results,
         "group_subtasks": {task: [] for task in tasks},
-        "configs": {
-            task: {
-                "task": task,
-                "output_type": "generate_until",
-                "metadata": {"data_sha256": settings["sha256"]},
-            }
-            for task, settings in read.items()
-        },
+        "configs": configs,
         "versions": dict.fromkeys(tasks, 0),
         "n-shot": dict.fromkeys(tasks, 0),
-        "higher_is_better": {
-            task: {name: higher_is_better(name) for name in source.figures}
-            for task, source in tasks.items()
-        },
-        "n-samples": {
-            task: {"original": settings["rows"], "effective": settings["items"]}
-            for task, settings in read.items()
-        },
+        "higher_is_better": better,
+        "n-samples": counts,
         "config": {
             "model": "selfrag",
             "model_args": {"system": first.system, "engine": engine},
@@ -305,9 +298,7 @@ def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
         "model_source": "selfrag",
         "model_name": first.system,
         "model_name_sanitized": model,
-        "total_evaluation_time_seconds": str(
-            sum(source.result["seconds"] for source in tasks.values())
-        ),
+        "total_evaluation_time_seconds": str(seconds),
     }
 
 
@@ -356,22 +347,24 @@ def _lm_samples(source: RunFile) -> Iterator[dict[str, Any]]:
 
 def _target(item: Item) -> list[str]:
     """Return the label of a multiple-choice item, else every reference."""
-    return (
-        [item.label]
-        if item.label is not None and item.options
-        else list(item.references)
-    )
+    if item.label is not None and item.options:
+        return [item.label]
+    return list(item.references)
 
 
 def _scores(record: Mapping[str, Any]) -> dict[str, float]:
     """Return each metric of one item that says something about it."""
-    values = {name: ratio([part]) for name, part in record["scores"].items()}
-    return {name: value for name, value in values.items() if value is not None}
+    scores = {}
+    for name, part in record["scores"].items():
+        value = ratio([part])
+        if value is not None:
+            scores[name] = value
+    return scores
 
 
 def _standard_error(draws: Draws) -> float | None:
     """Return the standard error by bootstrap over items; None with fewer than two items."""
     known = draws.samples[np.isfinite(draws.samples)]
-    return (
-        None if np.isnan(draws.estimate.low) or len(known) < 2 else float(np.std(known))
-    )
+    if np.isnan(draws.estimate.low) or len(known) < 2:
+        return None
+    return float(np.std(known))

@@ -143,14 +143,11 @@ def _turns(messages: Sequence[BaseMessage]) -> str | list[dict[str, str]]:
 def _block(
     text: str, annotations: Sequence[dict[str, Any]], cited: Sequence[Passage]
 ) -> dict[str, Any]:
-    citations = [
-        {name: value for name, value in citation.items() if name != "type"}
-        for citation in annotations
-    ]
-    created = [
-        create_citation(**citation, cited_text=passage.text)
-        for citation, passage in zip(citations, cited, strict=True)
-    ]
+    created = []
+    for annotation, passage in zip(annotations, cited, strict=True):
+        fields = {**annotation}
+        fields.pop("type", None)
+        created.append(create_citation(**fields, cited_text=passage.text))
     return {"type": "text", "text": text, "annotations": created}
 
 

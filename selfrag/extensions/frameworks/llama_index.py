@@ -45,7 +45,7 @@ class SelfRAGQueryEngine(CustomQueryEngine):  # type: ignore[misc]
         return _response(await self.rag.agenerate(query_str, **self.settings))
 
 
-class SelfRAGRetriever(BaseRetriever):  # type: ignore[misc]
+class SelfRAGNodeRetriever(BaseRetriever):  # type: ignore[misc]
     """The search of a `SelfRAG` as LlamaIndex's nodes.
 
     Args:

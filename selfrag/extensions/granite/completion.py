@@ -72,19 +72,16 @@ def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
 
 
 def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
+    constraint = None
+    for form, value in raw.get("constraint", {}).items():
+        constraint = getattr(Constraint, form)(value)
     return CompletionSpec(
         adapter=raw["adapter"],
         documents=raw["documents"],
         turns=tuple(PromptTurn(**turn) for turn in raw["turns"]),
         max_tokens=raw["max_tokens"],
         tags=MappingProxyType(dict(raw.get("tags", {}))),
-        constraint=next(
-            (
-                getattr(Constraint, form)(value)
-                for form, value in raw.get("constraint", {}).items()
-            ),
-            None,
-        ),
+        constraint=constraint,
     )
 
 
@@ -128,11 +125,9 @@ def head(
     """Yield the system turn, whose date is given. Granite 3.2 (`joined`) has no space before the text on documents."""
     if system is SystemTurn.NONE:
         return
-    about = (
-        f"{'' if joined else ' '}{_GROUNDED}"
-        if grounded
-        else " You are a helpful AI assistant."
-    )
+    about = " You are a helpful AI assistant."
+    if grounded:
+        about = _GROUNDED if joined else f" {_GROUNDED}"
     text = f"Knowledge Cutoff Date: April 2024.\nToday's Date: {date}.\nYou are Granite, developed by IBM.{about}"
     yield from closed_turn("system", text if system is SystemTurn.DEFAULT else "")
 

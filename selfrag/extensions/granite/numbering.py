@@ -29,11 +29,8 @@ def tag(
     Tags count from `first`; a title goes in front of the first sentence as `{title}\n`, behind its tag, and is no part
     of any span. `letters` are all that are tags somewhere in the request.
     """
-    spans = [
-        (begin, end)
-        for begin, end in (find(text) if text.strip() else ())
-        if text[begin:end].strip()
-    ]
+    spans = [] if not text.strip() else list(find(text))
+    spans = [(begin, end) for begin, end in spans if text[begin:end].strip()]
     # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
     sentences = [escape_tags(text[begin:end].rstrip(), letters) for begin, end in spans]
     if title and sentences:

@@ -174,11 +174,9 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
     if schema.get("type") != "object":
         return replace(binding, path=(), written=_written(binding, _enum(schema)))
     properties = schema.get("properties", {})
-    names = (
-        [binding.path[0]]
-        if binding.path
-        else [name for name in properties if _enum(properties[name]) is not None]
-    )
+    names = [name for name in properties if _enum(properties[name]) is not None]
+    if binding.path:
+        names = [binding.path[0]]
     if len(names) != 1:
         raise UserError(
             f"{intrinsic}: the schema has {len(names)} fields with labels, not one"
@@ -214,15 +212,11 @@ def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
     forms: list[Any] = []
     for form in binding.written:
         spoken = _SPOKEN.get(str(form).casefold())
-        same = [
-            e
-            for e in enum
-            if (
-                e is spoken
-                if isinstance(e, bool)
-                else str(e).casefold() == str(form).casefold()
-            )
-        ]
+        same = []
+        for entry in enum:
+            alike = str(entry).casefold() == str(form).casefold()
+            if entry is spoken if isinstance(entry, bool) else alike:
+                same.append(entry)
         if isinstance(form, bool):
             same = [e for e in enum if e is form]
         if len(same) != 1:

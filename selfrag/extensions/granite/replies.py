@@ -102,21 +102,14 @@ class BoundCodec(Teachable):
     def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return the scores of the request's slot where it has one, else what was written."""
         binding = self.binding
-        output = (bare if binding.shape in (Shape.WORD, Shape.FREE) else understand)(
-            request, completion
-        )
+        is_bare = binding.shape in (Shape.WORD, Shape.FREE)
+        output = (bare if is_bare else understand)(request, completion)
         if request.slots and binding.labels is not None:
             (target,), (scores,) = request.slots, slot_scores(request, completion)
-            judgment, notes = slot_judgment(
-                binding.labels, scores, target.site, request, 0
-            )
-            return Reflection(
-                request.state,
-                (Finding(target.site, judgment),),
-                None,
-                completion.text,
-                notes,
-            )
+            site = target.site
+            verdict, notes = slot_judgment(binding.labels, scores, site, request, 0)
+            judged = (Finding(site, verdict),)
+            return Reflection(request.state, judged, None, completion.text, notes)
         findings, text = _READ[binding.shape](binding, output)
         return Reflection(
             request.state, findings, text, completion.text, tuple(output.diagnostics)
@@ -156,11 +149,9 @@ def _label(
     root = output.json.root
     for path, node in root.at(binding.path) if root is not None else ():
         likelihood = distribution(output, node, binding.written, None)
-        note = (
-            _text_of(root, (*path[:-1], binding.note))
-            if binding.note and path
-            else None
-        )
+        note = None
+        if binding.note and path:
+            note = _text_of(root, (*path[:-1], binding.note))
         return (_finding(binding, output, likelihood, site, note),), None
     say_missing(output, binding.path)
     return (Finding(site, None),), None
@@ -438,10 +429,10 @@ def _sentence_targets(
         raise UserError(
             f"{binding.intrinsic}: {len(known)} gold {what} for {len(request.sites)} sentences"
         )
-    if binding.labels is not None and not citing:
+    labels = None if citing else binding.labels
+    if labels is not None:
         known = [
-            None if label is None else in_set(binding.labels, str(label))
-            for label in known
+            None if label is None else in_set(labels, str(label)) for label in known
         ]
     if not known or any(numbers is None for numbers in known):
         return ()
@@ -450,30 +441,17 @@ def _sentence_targets(
             raise UserError(
                 f"{binding.intrinsic}: gold {list(cited)} outside of {len(request.sources)} sources"
             )
-    if binding.labels is not None and not citing:
-        known = [binding.written[binding.labels.index(str(label))] for label in known]
-    if binding.number is None:
-        tags = [
-            [f"<c{index}>" for index in numbers] if citing else numbers
-            for numbers in known
-        ]
-        return (
-            Target(
-                "",
-                _json(
-                    binding, {f"<r{number}>": form for number, form in enumerate(tags)}
-                ),
-            ),
-        )
-    return (
-        Target(
-            "",
-            _json(
-                binding,
-                [_record(binding, number, form) for number, form in enumerate(known)],
-            ),
-        ),
-    )
+    if labels is not None:
+        known = [binding.written[labels.index(str(label))] for label in known]
+    if binding.number is not None:
+        records = [_record(binding, *pair) for pair in enumerate(known)]
+        return (Target("", _json(binding, records)),)
+    forms = {}
+    for number, form in enumerate(known):
+        if citing:
+            form = [f"<c{index}>" for index in form]
+        forms[f"<r{number}>"] = form
+    return (Target("", _json(binding, forms)),)
 
 
 def _record(binding: Binding, number: int, form: Any) -> dict[str, Any]:

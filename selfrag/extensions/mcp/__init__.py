@@ -1,1 +1,4 @@
-"""`selfrag mcp`: answers with citations, searches and judgments for agents, over the Model Context Protocol."""
+"""Answers with citations, searches and judgments for agents, over the Model Context Protocol.
+
+Registers `selfrag mcp`, in the group `selfrag.commands`. Page: `docs/guides/mcp.md`.
+"""

@@ -216,25 +216,18 @@ class Tools:
     ) -> PassageJudgment:
         """Return what the model says of the last turn beside a passage, by its reflection tokens or by prompts."""
         rag = self._service.rag
-        is_prompted = isinstance(rag, SelfRAG) and not isinstance(
-            rag.prompting, Prompting
-        )
-        names = [
-            f"{'prompt' if is_prompted else 'token'}_{labels.role}"
-            for labels in CRITIQUES
-        ]
+        kind = "token"
+        if isinstance(rag, SelfRAG) and not isinstance(rag.prompting, Prompting):
+            kind = "prompt"
+        names = [f"{kind}_{labels.role}" for labels in CRITIQUES]
         judgings = [self._service.judge(name, turns, [passage], {}) for name in names]
         reflections = await asyncio.gather(*judgings)
-        judgments = [
-            reflection.judgments[0] if reflection.judgments else None
-            for reflection in reflections
-        ]
+        judgments = [next(iter(item.judgments), None) for item in reflections]
         relevance, support, usefulness = judgments
-        fully = (
-            None
-            if support is None
-            else support.distribution[support.labels.index("Fully supported")]
-        )
+        fully = None
+        if support is not None:
+            place = support.labels.index("Fully supported")
+            fully = support.distribution[place]
         return PassageJudgment(
             relevance=_label(relevance),
             support=_label(support),
@@ -245,9 +238,8 @@ class Tools:
 
 def _cited(answer: Answer) -> CitedAnswer:
     writer = Writer.of(answer)
-    citations = [
-        _source(passage, number) for number, passage in enumerate(writer.sources, 1)
-    ]
+    numbered = enumerate(writer.sources, 1)
+    citations = [_source(passage, number) for number, passage in numbered]
     reason = None if answer.reason is None else str(answer.reason)
     return CitedAnswer(
         answer=writer.text,
@@ -261,18 +253,22 @@ def _cited(answer: Answer) -> CitedAnswer:
 
 def _source(passage: Passage, number: int | None = None) -> CitedSource:
     metadata = passage.metadata
-    file, page, heading = (metadata.get(name) for name in ("file", "page", "heading"))
+    page = metadata.get("page")
     return CitedSource(
         number=number,
         id=cut(passage.id, NAME),
         title=cut(passage.title, NAME),
         url=url_of(passage),
-        file=file if isinstance(file, str) else None,
+        file=_text_or_none(metadata.get("file")),
         page=page if type(page) is int else None,
-        heading=heading if isinstance(heading, str) else None,
+        heading=_text_or_none(metadata.get("heading")),
         text=cut(passage.text),
         score=passage.score,
     )
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _label(judgment: Judgment | None) -> str | None:

@@ -1,1 +1,5 @@
-"""Indexes in Milvus: `milvus:` addresses wherever an index is named, and `selfrag index push`."""
+"""Indexes in Milvus.
+
+Registers `milvus:` addresses wherever an index is named (`selfrag.remote_indexes`), and `selfrag index push`
+(`selfrag.index`). Page: `docs/guides/scale.md`.
+"""

@@ -272,29 +272,23 @@ class Collection:
 
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
-        params = {
-            "params": _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}
-        }
+        params = _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}
         results = self._ask(
             "search",
             list(queries),
             anns_field=field,
             limit=k,
             filter=where,
-            search_params=params,
+            search_params={"params": params},
         )
         # milvus-lite gives BM25 a minus sign, a server does not.
-        scored = [
-            [
-                (
-                    hit["id"],
-                    abs(hit["distance"]) if field == "bm25" else hit["distance"],
-                )
-                for hit in of
-            ]
-            for of in results
-        ]
-        return [sorted(hits, key=lambda hit: (-hit[1], hit[0])) for hits in scored]
+        scored = []
+        for hits in results:
+            pairs = [(hit["id"], hit["distance"]) for hit in hits]
+            if field == "bm25":
+                pairs = [(identifier, abs(score)) for identifier, score in pairs]
+            scored.append(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+        return scored
 
     def get(
         self, ids: Iterable[str], columns: Sequence[str]

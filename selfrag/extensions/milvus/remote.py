@@ -77,10 +77,9 @@ class MilvusRetriever(IndexRetriever):
         narrowed = copy(self)
         expressions = [self._where] if self._where else []
         for condition in conditions:
-            parsed = (
-                parse_condition(condition) if isinstance(condition, str) else condition
-            )
-            expressions.append(_expression(self._collection, parsed))
+            if isinstance(condition, str):
+                condition = parse_condition(condition)
+            expressions.append(_expression(self._collection, condition))
         narrowed._where = " and ".join(expressions)
         return narrowed
 
@@ -98,9 +97,8 @@ class MilvusRetriever(IndexRetriever):
         ranked = self._ranked(self._fields[0], queries, depth)
         if len(self._fields) == 2:
             by_words = self._ranked(self._fields[1], queries, depth)
-            ranked = [
-                self._fusion(*both, rows) for both in zip(ranked, by_words, strict=True)
-            ]
+            pairs = zip(ranked, by_words, strict=True)
+            ranked = [self._fusion(*both, rows) for both in pairs]
         ids = dict.fromkeys(identifier for hits in ranked for identifier, _ in hits)
         passages = self._collection.passages(ids)
         results = []
@@ -117,13 +115,11 @@ class MilvusRetriever(IndexRetriever):
         self, field: str, queries: Sequence[Query], k: int
     ) -> list[Ranking[str]]:
         rankings: list[Ranking[str]] = [[] for _ in queries]
-        values = {
-            number: self._search_value(field, query)
-            for number, query in enumerate(queries)
-        }
-        values = {
-            number: value for number, value in values.items() if value != ""
-        }  # no word of the query counts
+        values = {}
+        for number, query in enumerate(queries):
+            value = self._search_value(field, query)
+            if value != "":  # a word of the query counts
+                values[number] = value
         if values:
             ranked = self._collection.rank(field, list(values.values()), k, self._where)
             for number, ranking in zip(values, ranked, strict=True):
@@ -153,14 +149,10 @@ def _expression(collection: Collection, condition: Condition) -> str:
             )
         values = _comparable(known[0]["metadata"][column], condition)
     else:
-        values = [
-            value if isinstance(value, str) else json.dumps(value) for value in values
-        ]
+        values = _as_texts(values)
     if condition.operator == "in":
-        compared = (
-            " or ".join(f"{field} == {literal(value)}" for value in values)
-            or 'id == ""'
-        )
+        alternatives = [f"{field} == {literal(value)}" for value in values]
+        compared = " or ".join(alternatives) or 'id == ""'
     else:
         operator = "==" if condition.operator == "=" else condition.operator
         compared = f"{field} {operator} {literal(values[0])}"
@@ -171,9 +163,7 @@ def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
     """Return the values of a condition as those of a column, which holds a value such as the example."""
     values = list(condition.values)
     if isinstance(example, str) and condition.operator in ("=", "!=", "in"):
-        return [
-            value if isinstance(value, str) else json.dumps(value) for value in values
-        ]
+        return _as_texts(values)
     content = _kind(example)
     if {_kind(value) for value in values} - {content}:
         raise UserError(
@@ -181,6 +171,10 @@ def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
             f"{', '.join(map(str, values)):.60}"
         )
     return values
+
+
+def _as_texts(values: Sequence[Scalar]) -> list[Scalar]:
+    return [value if isinstance(value, str) else json.dumps(value) for value in values]
 
 
 def _kind(value: Scalar) -> str:
@@ -214,9 +208,9 @@ def open_index(
     if mode in ("words", "hybrid") and not card.language:
         raise UserError(f"{address} has no words; push an index that has")
     mode = mode or ("hybrid" if card.language else "dense")
-    loaded = (
-        None if mode == "words" else encoder_of(str(address), card.encoder, encoder)
-    )
+    loaded = None
+    if mode != "words":
+        loaded = encoder_of(str(address), card.encoder, encoder)
     return MilvusRetriever(collection, loaded, mode, fusion)
 
 
@@ -269,14 +263,12 @@ def push_index(
     written = collection.write(
         _stored(parts), manifest.rows - manifest.removed, progress
     )
-    if parts.corpus.kept is not None:
-        removed = {
-            parts.corpus[row].id for row in np.flatnonzero(~parts.corpus.kept).tolist()
-        }
-        again = {
-            parts.corpus[row].id
-            for row in parts.corpus.rows_with(sorted(removed)).tolist()
-        }
+    corpus, kept = parts.corpus, parts.corpus.kept
+    if kept is not None:
+        rows = np.flatnonzero(~kept).tolist()
+        removed = {corpus[row].id for row in rows}
+        kept_rows = corpus.rows_with(sorted(removed)).tolist()
+        again = {corpus[row].id for row in kept_rows}
         collection.delete(sorted(removed - again))
     return written, len(collection)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import TypeAlias
 
@@ -91,11 +92,10 @@ def take_grid_tables(
     tables: list[GridTable] = []
     remaining = list(fragments)
     for grid in grids:
-        inside = [
-            position
-            for position, fragment in enumerate(remaining)
-            if fragment.upright and _is_inside(fragment, grid)
-        ]
+        inside = []
+        for position, fragment in enumerate(remaining):
+            if fragment.upright and _is_inside(fragment, grid):
+                inside.append(position)
         table = _grid_table([remaining[position] for position in inside], grid)
         if table is None:
             continue
@@ -125,11 +125,7 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     if width * len(grid.rows) > _MAX_CELLS:
         return None
     cells = _fill_cells(fragments, grid)
-    columns = [
-        column
-        for column in range(width)
-        if any((row, column) in cells for row in range(len(grid.rows)))
-    ]
+    columns = sorted({column for _, column in cells if column < width})
     rows: list[list[CellText]] = []
     bold: list[bool] = []
     for row in range(len(grid.rows) - 1):
@@ -143,13 +139,8 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
             texts.append(lines)
         if any(texts):
             rows.append(texts)
-            bold.append(
-                all(
-                    item.bold
-                    for column in columns
-                    for item in cells.get((row, column), ())
-                )
-            )
+            of_row = [cells.get((row, column), ()) for column in columns]
+            bold.append(all(item.bold for item in chain.from_iterable(of_row)))
     if sum(sum(map(bool, texts)) > 1 for texts in rows) < 2:
         return None
     if len(grid.rows) == 3 and _has_aligned_lines(
@@ -168,12 +159,8 @@ def _fill_cells(
     cells: dict[tuple[int, int], list[Fragment]] = {}
     for fragment in fragments:
         row = grid.row_at((fragment.bottom + fragment.top) / 2)
-        column = grid.column_at(
-            min(
-                fragment.left + fragment.height / 2,
-                (fragment.left + fragment.right) / 2,
-            )
-        )
+        middle = (fragment.left + fragment.right) / 2
+        column = grid.column_at(min(fragment.left + fragment.height / 2, middle))
         while (row, column) in grid.open_above:
             row -= 1
         cells.setdefault((row, column), []).append(fragment)
@@ -191,11 +178,9 @@ def _merge_across(
         end = first + 1
         while end < width and (row, end) in grid.open_left:
             end += 1
-        members = [
-            fragment
-            for column in range(first, end)
-            for fragment in cells.get((row, column), ())
-        ]
+        members: list[Fragment] = []
+        for column in range(first, end):
+            members += cells.get((row, column), ())
         lines = build_lines(members)
         is_one_cell = bool(lines) and all(len(line.cells) == 1 for line in lines)
         if end - first > 1 and is_one_cell:
@@ -224,33 +209,33 @@ def _with_header(
     heads = 0
     while heads < len(rows) and bold[heads]:
         heads += 1
-    if 0 < heads < len(rows) and heads <= _MAX_HEADERS:
-        names = merge_headers(
-            [[" ".join(lines) for lines in row] for row in rows[:heads]]
-        )
-        header = rows[0] if heads == 1 else [[name] if name else [] for name in names]
-        return PageTable(rows[heads:], edges, header)
     grid = [[" ".join(lines) for lines in row] for row in rows]
-    corner = grid[0][0] or "-"  # the first column may have no name
-    if len(rows) > 1 and (
-        names_columns([[corner, *grid[0][1:]], *grid[1:]]) or _has_years(grid)
-    ):
+    if 0 < heads < len(rows) and heads <= _MAX_HEADERS:
+        if heads == 1:
+            return PageTable(rows[1:], edges, rows[0])
+        names = merge_headers(grid[:heads])
+        header = [[name] if name else [] for name in names]
+        return PageTable(rows[heads:], edges, header)
+    first, *below = grid
+    with_corner = [
+        [first[0] or "-", *first[1:]],
+        *below,
+    ]  # the first column may have no name
+    if below and (names_columns(with_corner) or _has_years(grid)):
         return PageTable(rows[1:], edges, rows[0])
     return PageTable(rows, edges)
 
 
 def _has_years(grid: Sequence[Sequence[str]]) -> bool:
     """Return whether the columns have names or years above numbers, beside a first column without digits."""
-    first, below = grid[0], grid[1:]
+    first, *below = grid
     if any(has_digit(row[0]) for row in grid) or not all(first[1:]):
         return False
-    return all(
-        not has_digit(text) or _YEAR.fullmatch(text) for text in first[1:]
-    ) and any(
-        has_digit(text) and not _YEAR.fullmatch(text)
-        for row in below
-        for text in row[1:]
-    )
+    for text in first[1:]:
+        if has_digit(text) and not _YEAR.fullmatch(text):
+            return False
+    texts = chain.from_iterable(row[1:] for row in below)
+    return any(has_digit(text) and not _YEAR.fullmatch(text) for text in texts)
 
 
 def find_tables(
@@ -288,30 +273,18 @@ def repeat_headers(pages: Sequence[Sequence[PageBlock]]) -> None:
     """Give each table that goes on from the page before the header of that page."""
     above: PageTable | None = None
     for blocks in pages:
-        numbers = [
-            number
-            for number, block in enumerate(blocks)
-            if isinstance(block, PageTable)
-        ]
-        if not numbers:
+        tables = []
+        for number, block in enumerate(blocks):
+            if isinstance(block, PageTable):
+                tables.append((number, block))
+        if not tables:
             above = None
             continue
-        first, last = blocks[numbers[0]], blocks[numbers[-1]]
-        is_headless = (
-            isinstance(first, PageTable)
-            and first.header is None
-            and numbers[0] <= _FURNITURE
-        )
-        if (
-            above is not None
-            and isinstance(first, PageTable)
-            and is_headless
-            and _has_same_columns(above, first)
-        ):
+        (before, first), (number, last) = tables[0], tables[-1]
+        goes_on = above is not None and first.header is None and before <= _FURNITURE
+        if goes_on and above is not None and _has_same_columns(above, first):
             first.header = above.header
-        above = None
-        if len(blocks) - 1 - numbers[-1] <= _FURNITURE and isinstance(last, PageTable):
-            above = last
+        above = last if len(blocks) - 1 - number <= _FURNITURE else None
 
 
 def _has_same_columns(first: PageTable, second: PageTable) -> bool:
@@ -351,11 +324,10 @@ class _Rows:
             return False
         places: list[int] = []
         for cell in line.cells:
-            near = [
-                number
-                for number, column in enumerate(self._columns)
-                if _is_near(cell, column)
-            ]
+            near = []
+            for number, column in enumerate(self._columns):
+                if _is_near(cell, column):
+                    near.append(number)
             if len(near) > 1 or (near and near[0] in places):
                 return False
             places.append(near[0] if near else -1)
@@ -377,17 +349,14 @@ class _Rows:
             self._widen(place, cell)
             cells[place] = [cell.text]
             boxes[place] = cell
-        self._rows.append(
-            _Row(cells, boxes, all(cell.bold for cell in line.cells), self.count)
-        )
+        bold = all(cell.bold for cell in line.cells)
+        self._rows.append(_Row(cells, boxes, bold, self.count))
         return True
 
     def _widen(self, place: int, cell: Fragment) -> None:
         column = self._columns[place]
-        column.left, column.right = (
-            min(column.left, cell.left),
-            max(column.right, cell.right),
-        )
+        column.left = min(column.left, cell.left)
+        column.right = max(column.right, cell.right)
 
     def _continues_cell(self, line: Line, place: int) -> bool:
         """Return whether a line is one more line of a cell that is not the first of its row."""
@@ -414,10 +383,10 @@ class _Rows:
             return False
         if sum(map(len, columns)) < _MIN_FILLED * len(columns) * len(self._rows):
             return False
-        wordy = sum(
-            median(len(cell.text.split()) for cell in cells) > _MAX_WORDS
-            for cells in columns
-        )
+        wordy = 0
+        for cells in columns:
+            words = median(len(cell.text.split()) for cell in cells)
+            wordy += words > _MAX_WORDS
         if wordy > 1 or not all(_is_aligned(cells) for cells in columns):
             return False
         if len(columns) > 2:
@@ -440,9 +409,7 @@ class _Rows:
     def table(self) -> PageTable:
         """Return the table."""
         order = self._order()
-        if is_right_to_left(
-            [cell for row in self._rows for cell in row.boxes.values()]
-        ):
+        if is_right_to_left(list(chain(*self._column_cells()))):
             order.reverse()
         rows = [[row.cells.get(number, []) for number in order] for row in self._rows]
         edges = [self._columns[number].left for number in order]
@@ -456,17 +423,16 @@ def _is_near(cell: Fragment, column: _Column) -> bool:
 
 def _is_aligned(cells: Sequence[Fragment]) -> bool:
     """Return whether most cells of a column have a common left edge, right edge or middle."""
-    sides = (
-        [cell.left for cell in cells],
-        [cell.right for cell in cells],
-        [(cell.left + cell.right) / 2 for cell in cells],
-    )
+    sides: list[list[float]] = [[], [], []]
+    for cell in cells:
+        sides[0].append(cell.left)
+        sides[1].append(cell.right)
+        sides[2].append((cell.left + cell.right) / 2)
     near = _ALIGNED * median(cell.height for cell in cells)
     for places in sides:
         middle = median(places)
-        if sum(abs(place - middle) <= near for place in places) >= _MIN_ALIGNED * len(
-            places
-        ):
+        aligned = sum(abs(place - middle) <= near for place in places)
+        if aligned >= _MIN_ALIGNED * len(places):
             return True
     return False
 
@@ -476,10 +442,11 @@ def _are_pairs(columns: Sequence[Sequence[Fragment]]) -> bool:
     for cells in columns:
         if all(_MARK.fullmatch(cell.text) for cell in cells):
             return False
-    return any(
-        sum(has_digit(cell.text) for cell in cells) >= _MIN_NUMBERS * len(cells)
-        for cells in columns
-    )
+    for cells in columns:
+        numbers = sum(has_digit(cell.text) for cell in cells)
+        if numbers >= _MIN_NUMBERS * len(cells):
+            return True
+    return False
 
 
 def _follow_rows(lines: Sequence[Line], first: int) -> _Rows:

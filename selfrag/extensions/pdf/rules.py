@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from selfrag.extensions.pdf.text import Box, turn_box
@@ -189,59 +190,56 @@ def _groups(
         rows, columns = [waiting_rows.pop()], list[Rule]()
         new_rows = list(rows)
         while new_rows:
-            new_columns = [
-                column
-                for column in waiting_columns
-                if any(_cross(row, column) for row in new_rows)
-            ]
-            waiting_columns = [
-                column for column in waiting_columns if column not in new_columns
-            ]
-            new_rows = [
-                row
-                for row in waiting_rows
-                if any(_cross(row, column) for column in new_columns)
-            ]
-            waiting_rows = [row for row in waiting_rows if row not in new_rows]
+            new_columns, waiting_columns = _crossing(waiting_columns, new_rows)
+            new_rows, waiting_rows = _crossing(waiting_rows, new_columns)
             columns += new_columns
             rows += new_rows
         groups.append((rows, columns))
     return groups
 
 
-def _cross(row: Rule, column: Rule) -> bool:
-    crosses_row = row.start - _NEAR <= column.position <= row.end + _NEAR
-    return crosses_row and column.start - _NEAR <= row.position <= column.end + _NEAR
+def _crossing(
+    rules: Sequence[Rule], others: Sequence[Rule]
+) -> tuple[list[Rule], list[Rule]]:
+    """Return the strokes that cross one of some strokes in the other direction, and the rest."""
+    crossing, apart = list[Rule](), list[Rule]()
+    for rule in rules:
+        crosses = any(_cross(rule, stroke) for stroke in others)
+        (crossing if crosses else apart).append(rule)
+    return crossing, apart
+
+
+def _cross(first: Rule, second: Rule) -> bool:
+    crosses_first = first.start - _NEAR <= second.position <= first.end + _NEAR
+    starts_before = second.start - _NEAR <= first.position
+    return crosses_first and starts_before and first.position <= second.end + _NEAR
 
 
 def _build_grid(rows: Sequence[Rule], columns: Sequence[Rule]) -> Grid:
     """Return the grid of connected strokes. Where the outer strokes are missing, the others end at its edges."""
     column_edges = [column.position for column in columns]
-    column_edges += [min(row.start for row in rows), max(row.end for row in rows)]
     row_edges = [row.position for row in rows]
-    if columns:
-        row_edges += [
-            min(column.start for column in columns),
-            max(column.end for column in columns),
-        ]
+    for rules, edges in ((rows, column_edges), (columns, row_edges)):
+        if rules:
+            edges.append(min(rule.start for rule in rules))
+            edges.append(max(rule.end for rule in rules))
     grid = Grid(_distinct(column_edges), _distinct(row_edges)[::-1])
-    for number in range(1, len(grid.rows) - 1):
-        above = [row for row in rows if abs(row.position - grid.rows[number]) <= _THIN]
-        for column in range(len(grid.columns) - 1):
-            middle = (grid.columns[column] + grid.columns[column + 1]) / 2
-            if not any(row.start <= middle <= row.end for row in above):
-                grid.open_above.add((number, column))
-    for number in range(1, len(grid.columns) - 1):
-        beside = [
-            column
-            for column in columns
-            if abs(column.position - grid.columns[number]) <= _THIN
-        ]
-        for row in range(len(grid.rows) - 1):
-            middle = (grid.rows[row] + grid.rows[row + 1]) / 2
-            if not any(column.start <= middle <= column.end for column in beside):
-                grid.open_left.add((row, number))
+    grid.open_above = set(_open_sides(rows, grid.rows, grid.columns))
+    for column, row in _open_sides(columns, grid.columns, grid.rows):
+        grid.open_left.add((row, column))
     return grid
+
+
+def _open_sides(
+    rules: Sequence[Rule], edges: Sequence[float], crossed: Sequence[float]
+) -> Iterator[tuple[int, int]]:
+    """Yield edge and cell along it, of cells without a stroke there; the outer edges are closed."""
+    for number, edge in enumerate(edges[1:-1], 1):
+        strokes = [rule for rule in rules if abs(rule.position - edge) <= _THIN]
+        for cell, (begin, end) in enumerate(pairwise(crossed)):
+            middle = (begin + end) / 2
+            if not any(rule.start <= middle <= rule.end for rule in strokes):
+                yield number, cell
 
 
 def _distinct(edges: Sequence[float]) -> list[float]:

@@ -70,26 +70,22 @@ class ServedSearchTags(OwnsEngine):
         rewrite_scope: Any,
     ) -> AsyncGenerator[Segment | Answer, None]:
         """Return the pieces of an answer to the last turn; such a model knows no conversations."""
-        changed = [
-            name
-            for name in Decoding.__dataclass_fields__
-            if getattr(decoding, name) != getattr(self.defaults, name)
-        ]
-        foreign = (
-            "flow"
-            if flow is not None
-            else next((name for name in changed if name not in BUDGET), None)
-        )
+        budget: dict[str, Any] = {}
+        foreign = None if flow is None else "flow"
+        for name in Decoding.__dataclass_fields__:
+            value = getattr(decoding, name)
+            if value == getattr(self.defaults, name):
+                continue
+            if name in BUDGET:
+                budget[BUDGET[name]] = value
+            else:
+                foreign = foreign or name
         if foreign:
             raise UserError(
                 f"selfrag.{foreign}: this model searches by tags; it has {', '.join(BUDGET)} and evidence"
             )
         text = question if isinstance(question, str) else question[-1]["content"]
-        return self.model.astream(
-            text,
-            evidence=evidence,
-            **{BUDGET[name]: getattr(decoding, name) for name in changed},
-        )
+        return self.model.astream(text, evidence=evidence, **budget)
 
     def generate(self, question: str) -> Answer:
         """Answer one question."""

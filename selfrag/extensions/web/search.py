@@ -153,11 +153,7 @@ class RemoteRetriever:
             reply = self._asked({"query": list(queries), "n_docs": k})
             results = reply.get("results")
             lists = list(_rows(results)) if isinstance(results, dict) else None
-        if (
-            not isinstance(lists, list)
-            or len(lists) != len(queries)
-            or not all(isinstance(hit, list) for hit in lists)
-        ):
+        if not _is_list_of(list, lists) or len(lists) != len(queries):
             raise UserError(
                 f"{self._shown} did not answer with a list for each of {len(queries)} queries"
             )
@@ -199,26 +195,32 @@ class RemoteRetriever:
             raise UserError(f"{self._shown} answered a passage without contents")
         title, newline, text = contents.partition("\n")
         score = hit.get("score")
-        return Passage(
-            str(document.get("id", contents[:80])),
-            text if newline else contents,
-            title.strip().removeprefix('"').removesuffix('"') if newline else "",
-            score if isinstance(score, int | float) else None,
-        )
+        if not isinstance(score, int | float):
+            score = None
+        identifier = str(document.get("id", contents[:80]))
+        if not newline:
+            return Passage(identifier, contents, "", score)
+        title = title.strip().removeprefix('"').removesuffix('"')
+        return Passage(identifier, text, title, score)
+
+
+def _is_list_of(kind: type, value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
 def _rows(results: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the lists of massive-serve's results in the shape of `/retrieve`."""
     columns = [results.get(name) for name in ("IDs", "passages", "scores")]
-    if not all(isinstance(column, list) for column in columns):
+    if not _is_list_of(list, columns):
         return
-    for cells in zip(*columns, strict=False):
-        if not all(isinstance(cell, list) for cell in cells):
+    for row in zip(*columns, strict=False):
+        if not _is_list_of(list, list(row)):
             return
-        yield [
-            {"document": {"id": i, "contents": text}, "score": s}
-            for i, text, s in zip(*cells, strict=False)
-        ]
+        hits = []
+        for identifier, text, score in zip(*row, strict=False):
+            document = {"id": identifier, "contents": text}
+            hits.append({"document": document, "score": score})
+        yield hits
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,28 +316,24 @@ class WebRetriever:
             return results
 
     def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
-        query_fields, hint = (
-            {"q": query, "format": "json"},
-            "; SearXNG needs json among its formats",
-        )
-        results = answered(
-            self._client, "GET", address, params=query_fields, hint=hint
-        ).get("results", [])
+        query_fields = {"q": query, "format": "json"}
+        hint = "; SearXNG needs json among its formats"
+        reply = answered(self._client, "GET", address, params=query_fields, hint=hint)
+        results = reply.get("results", [])
         return _hits(results, k, url="url", snippet="content")
 
     def _google(self, address: str, engine: str, query: str, k: int) -> list[Hit]:
         # Ten is the API's most, and a search without results has no list.
         query_fields = {"cx": engine, "q": query, "num": str(min(10, k))}
-        results = answered(self._client, "GET", address, params=query_fields).get(
-            "items", []
-        )
+        reply = answered(self._client, "GET", address, params=query_fields)
+        results = reply.get("items", [])
         return _hits(results, k, url="link", snippet="snippet")
 
     def _passages(self, hit: Hit, until: float) -> list[Passage]:
         read = [] if self._pages is None else self._read(hit, self._pages, until)
-        return read or (
-            [Passage(hit.url, hit.snippet, hit.title)] if hit.snippet.strip() else []
-        )
+        if not read and hit.snippet.strip():
+            return [Passage(hit.url, hit.snippet, hit.title)]
+        return read
 
     def _read(self, hit: Hit, client: httpx.Client, until: float) -> list[Passage]:
         """Return the first passages of a page; none where it cannot be read."""
@@ -388,19 +386,13 @@ def _beginning(reply: httpx.Response, most: int) -> bytes:
 
 
 def _hits(results: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
-    if not isinstance(results, list) or not all(
-        isinstance(row, dict) for row in results
-    ):
+    if not _is_list_of(dict, results):
         raise UserError("the web search answered no list of pages")
     kept: dict[str, Hit] = {}
     for row in results:
         address = row.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")):
-            texts = (row.get(name) for name in ("title", snippet))
-            kept.setdefault(
-                address,
-                Hit(
-                    address, *(text if isinstance(text, str) else "" for text in texts)
-                ),
-            )
+            texts = [row.get(name) for name in ("title", snippet)]
+            texts = [text if isinstance(text, str) else "" for text in texts]
+            kept.setdefault(address, Hit(address, *texts))
     return list(kept.values())[:k]

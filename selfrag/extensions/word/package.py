@@ -51,7 +51,25 @@ class DamagedPartError(Exception):
 
 
 class XmlHandler(Protocol):
-    """Receives the elements and the text of a part in order."""
+    """Receives the elements and the text of a part in order.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> class Printer:
+        ...     def start(self, name, attributes): print("start", name)
+        ...     def end(self, name): print("end", name)
+        ...     def text(self, text): print("text", text)
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "notes.docx"
+        ...     with zipfile.ZipFile(path, "w") as file:
+        ...         file.writestr("notes.xml", "<note>Tea</note>")
+        ...     package = WordPackage(path)
+        ...     package.parse("notes.xml", Printer())
+        ...     package.close()
+        start note
+        text Tea
+        end note
+    """
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element, such as `w:p`."""

@@ -11,8 +11,8 @@ from written import passages
 pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
 
 from selfrag.extensions.frameworks.llama_index import (
+    SelfRAGNodeRetriever,
     SelfRAGQueryEngine,
-    SelfRAGRetriever,
 )
 
 QUESTIONS = [f"question {number}" for number in range(8)]
@@ -41,7 +41,7 @@ def test_the_retriever_gives_the_passages_with_their_scores() -> None:
     rag.retriever = lambda queries, k: [
         passages("d1", "d2", "d3", "d4")[:k] for _ in queries
     ]
-    found = SelfRAGRetriever(rag, 3).retrieve("query")
+    found = SelfRAGNodeRetriever(rag, 3).retrieve("query")
     assert [(node.node.text, node.score) for node in found] == [
         (one.text, one.score) for one in passages("d1", "d2", "d3")
     ]
