@@ -24,6 +24,6 @@ def test_the_words_come_from_the_style_page() -> None:
 def test_the_tests_that_the_security_page_names_are_there() -> None:
     page = (check_prose.ROOT / "SECURITY.md").read_text(encoding="utf-8")
     promises = page.partition("## How it is tested")[2]
-    named = re.findall(r"`(tests/[\w/]+\.py)`", promises)
-    assert len(named) > 20
-    assert [name for name in named if not (check_prose.ROOT / name).exists()] == []
+    files = re.findall(r"`(tests/[\w/]+\.py)`", promises)
+    assert len(files) > 20
+    assert [name for name in files if not (check_prose.ROOT / name).exists()] == []

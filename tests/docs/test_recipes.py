@@ -38,9 +38,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         if name.endswith(".py"):
             (tmp_path / name).write_text(body)
         else:
-            for group, found in tomllib.loads(body)["project"]["entry-points"].items():
+            for group, entry_points in tomllib.loads(body)["project"][
+                "entry-points"
+            ].items():
                 points += f"[{group}]\n" + "".join(
-                    f"{key} = {value}\n" for key, value in found.items()
+                    f"{key} = {value}\n" for key, value in entry_points.items()
                 )
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -67,14 +69,14 @@ def test_a_retriever_a_metric_and_a_task(
     folder: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
-    own = {
+    row = {
         "id": "1",
         "task": "short_qa",
         "instruction": "Who?",
         "answers": ["Ann"],
         "metrics": ["question_marks"],
     }
-    (folder / "own.jsonl").write_text(json.dumps(own) + "\n")
+    (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
     common = [
         "--model",
         model,

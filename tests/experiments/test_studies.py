@@ -62,10 +62,12 @@ SETTINGS = plan(
 EXAMPLE = ("One", "Two")
 
 
-def file_of(name: str, kind: Task, items: int, asked: str, **fields: Any) -> TaskFile:
-    given = {"gold": frozenset({"d2"}), **fields}
+def file_of(
+    name: str, kind: Task, items: int, question: str, **fields: Any
+) -> TaskFile:
+    item_fields = {"gold": frozenset({"d2"}), **fields}
     rows = tuple(
-        Item(f"{name[0]}{i}", f"{asked} {i}", True, EVIDENCE, **given)
+        Item(f"{name[0]}{i}", f"{question} {i}", True, EVIDENCE, **item_fields)
         for i in range(items)
     )
     return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, kind, rows, items)
@@ -109,7 +111,7 @@ def scripted(
     """An engine that writes random trees, the same for the same prompt, but for requests that fail."""
     model = random_model(0)
     return ScriptedEngine(
-        lambda one: Failed("no memory") if fails(one) else model(one),
+        lambda sent: Failed("no memory") if fails(sent) else model(sent),
         EOS,
         limits=LIMITS,
     )
@@ -133,10 +135,11 @@ def job(folder: Path, engine: ScriptedEngine | None = None) -> Study:
     )
 
 
-def texts(found: FileStudy) -> dict[str, list[object]]:
+def texts(studied_file: FileStudy) -> dict[str, list[object]]:
     """What each setting says, without what it took."""
     return {
-        name: [said(one.output) for one in row] for name, row in found.outcomes.items()
+        name: [said(outcome.output) for outcome in row]
+        for name, row in studied_file.outcomes.items()
     }
 
 
@@ -144,10 +147,10 @@ def said(output: Output | None) -> Any:
     return None if output is None else replace(output, usage={})
 
 
-def missing(found: FileStudy) -> dict[str, set[bool]]:
+def missing(studied_file: FileStudy) -> dict[str, set[bool]]:
     return {
-        name: {one.output is None for one in row}
-        for name, row in found.outcomes.items()
+        name: {outcome.output is None for outcome in row}
+        for name, row in studied_file.outcomes.items()
     }
 
 
@@ -160,16 +163,18 @@ def test_every_setting_answers_as_it_would_alone(
     settings = (*SETTINGS, *ablations(Decoding(), file.task)[1:])
     engine = scripted()
     together = studied(tmp_path / "all", file, settings, engine)
-    assert {one.source for row in together.outcomes.values() for one in row} <= {
+    assert {
+        outcome.source for row in together.outcomes.values() for outcome in row
+    } <= {
         "replayed",
         "decoded",
     }
     alone: dict[str, list[object]] = {}
     requests = 0
     for setting in settings:
-        own = scripted()
-        alone |= texts(studied(tmp_path / setting.name, file, [setting], own))
-        requests += len(own.requests)
+        single_engine = scripted()
+        alone |= texts(studied(tmp_path / setting.name, file, [setting], single_engine))
+        requests += len(single_engine.requests)
     assert texts(together) == alone
     assert len(engine.requests) < requests
 
@@ -177,10 +182,13 @@ def test_every_setting_answers_as_it_would_alone(
 def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
     tmp_path: Path,
 ) -> None:
-    found = studied(tmp_path / "short", short(8))
-    assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0}
+    results = studied(tmp_path / "short", short(8))
+    assert balance([results])["answers"] == {
+        "replayed": 8 * len(SETTINGS),
+        "decoded": 0,
+    }
     assert (
-        recording([Decoding(max_segments=3, beam=one) for one in (2, 3)]).beam == 6
+        recording([Decoding(max_segments=3, beam=beam) for beam in (2, 3)]).beam == 6
     )  # twice the widest
     again = balance([studied(tmp_path / "again", long(10))])["answers"]
     assert 0 < again["decoded"] < again["replayed"]
@@ -188,7 +196,7 @@ def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
 
 def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
     file = long(3)
-    whole = texts(studied(tmp_path / "whole", file))
+    expected = texts(studied(tmp_path / "whole", file))
     died = 0
     for allowed in (7, 60, 10**6):
         engine = scripted()
@@ -202,12 +210,12 @@ def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
 
         engine.reply = scripted(dying).reply
         try:
-            assert texts(studied(tmp_path / "killed", file, engine=engine)) == whole
+            assert texts(studied(tmp_path / "killed", file, engine=engine)) == expected
         except EngineError:
             died += 1
     assert died
     engine = scripted()
-    assert texts(studied(tmp_path / "killed", file, engine=engine)) == whole
+    assert texts(studied(tmp_path / "killed", file, engine=engine)) == expected
     assert engine.requests == []
 
 
@@ -219,12 +227,12 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
         Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0)))
     )
     failing = scripted(
-        lambda one: (
-            VOCABULARY.ids["<paragraph>"] in one.prompt_ids or one.max_tokens == 1
+        lambda sent: (
+            VOCABULARY.ids["<paragraph>"] in sent.prompt_ids or sent.max_tokens == 1
         )
     )
-    found = studied(tmp_path / "wide", short(3), settings, failing)
-    assert missing(found) == {"always": {True}, "heavy": {True}, "never": {False}}
+    results = studied(tmp_path / "wide", short(3), settings, failing)
+    assert missing(results) == {"always": {True}, "heavy": {True}, "never": {False}}
 
     first = PROMPTING.evidence(EVIDENCE[0], 256).ids
 
@@ -236,10 +244,10 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
         Setting(f"k{k}", Decoding(mode="always", passages=k)) for k in (3, 1, 2)
     ]
     for _ in range(2):  # resumed
-        found = studied(
+        results = studied(
             tmp_path / "closed", closed(2), settings, scripted(with_the_first)
         )
-        assert missing(found) == {"k3": {False}, "k1": {True}, "k2": {False}}
+        assert missing(results) == {"k3": {False}, "k1": {True}, "k2": {False}}
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:
@@ -276,8 +284,8 @@ def test_a_real_engine_answers_alone_as_in_the_record(
             together = study(job, file, settings)
             alone: dict[str, list[object]] = {}
             for setting in settings:
-                own = replace(job, folder=tmp_path / setting.name)
-                alone |= texts(study(own, file, [setting]))
+                single_job = replace(job, folder=tmp_path / setting.name)
+                alone |= texts(study(single_job, file, [setting]))
             assert texts(together) == alone
 
 
@@ -297,15 +305,15 @@ TREE = {
 def replayed(recorded: Decoding, policy: Decoding) -> Rescored | None:
     answer = run(TREE, evidence=passages("d1", "d2"), policy=recorded).answer
     usage = {name: getattr(answer.usage, name) for name in USAGE}
-    (found,) = rescored(answer.trace, usage, [policy])
-    return found
+    (result,) = rescored(answer.trace, usage, [policy])
+    return result
 
 
 def test_what_a_record_cannot_be_asked_about() -> None:
-    other = replayed(
+    never = replayed(
         ONE, replace(ONE, threshold=0.9)
     )  # a record of one side is an approximation of the other
-    assert (other.exact, other.output.text) == (False, "Sure.")
+    assert (never.exact, never.output.text) == (False, "Sure.")
     assert (
         replayed(replace(ONE, mode="always"), ONE) is None
     )  # nobody looked whether to retrieve
@@ -329,15 +337,15 @@ def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold(
         TREE, evidence=passages("d1", "d2"), policy=policy, given={"judges": [sure]}
     ).answer
     assert answer.text == "Sure."
-    asked = [
+    policies = [
         policy,
         replace(policy, threshold=0.9),
         replace(policy, mode="never"),
         replace(policy, weights=Weights(9)),
     ]
-    own, threshold, never, weights = rescored(answer.trace, {}, asked)
+    recorded, threshold, never, weights = rescored(answer.trace, {}, policies)
     assert (threshold, never) == (None, None)
-    assert (own.exact, weights.exact) == (True, True)
+    assert (recorded.exact, weights.exact) == (True, True)
 
 
 policies = st.builds(
@@ -368,7 +376,7 @@ policies = st.builds(
     data=st.data(),
 )
 def test_whatever_is_called_exact_is_what_a_decode_gives(
-    seed: int, recorded: Decoding, wanted: list[Decoding], data: st.DataObject
+    seed: int, recorded: Decoding, settings: list[Decoding], data: st.DataObject
 ) -> None:
     failures = data.draw(st.sampled_from((0.0, 0.0, 0.2)))
     choices = data.draw(st.sampled_from((None, None, ("One.", "Two.", "8"))))
@@ -384,13 +392,13 @@ def test_whatever_is_called_exact_is_what_a_decode_gives(
     base = decoded(recorded)
     if base is None:
         return
-    own, *others = rescored(base.trace, {}, [recorded, *wanted])
-    assert own.exact
-    assert said(own.output) == said(output_of(base))
-    for policy, other in zip(wanted, others, strict=True):
-        if other is not None and other.exact:
+    first, *others = rescored(base.trace, {}, [recorded, *settings])
+    assert first.exact
+    assert said(first.output) == said(output_of(base))
+    for policy, result in zip(settings, others, strict=True):
+        if result is not None and result.exact:
             again = decoded(policy)
-            assert said(other.output) == said(
+            assert said(result.output) == said(
                 None if again is None else output_of(again)
             )
 
@@ -404,11 +412,15 @@ def test_each_axis_alone_or_every_combination() -> None:
         assert Axis.parse(text).values == values
     axes = (Axis.parse("issup=0,1"), Axis.parse("threshold=0.2,none"))
     alone = plan(Decoding(), axes)
-    assert [one.name for one in alone.settings] == ["base", "issup=0", "threshold=none"]
+    assert [setting.name for setting in alone.settings] == [
+        "base",
+        "issup=0",
+        "threshold=none",
+    ]
     assert alone.series["issup"] == ((0, "issup=0"), (1, "base"))
     assert alone.series["threshold"] == ((0.2, "base"), (None, "threshold=none"))
     assert alone.settings[1].decoding == Decoding(weights=Weights(issup=0))
-    grid = [one.name for one in plan(Decoding(), axes, grid=True).settings]
+    grid = [setting.name for setting in plan(Decoding(), axes, grid=True).settings]
     assert grid == [
         "base",
         "issup=0,threshold=0.2",
@@ -444,15 +456,15 @@ ITEM = Item(
 def test_reliance_on_memory(
     text: str, memory: tuple[float, float], unseen: tuple[float, float]
 ) -> None:
-    found = Output(text, read=("d2",), retrieved=True)
-    assert measured.FROM_MEMORY.part(ITEM, found) == memory
-    assert measured.UNSEEN.part(ITEM, found) == unseen
-    assert measured.UNCITED.part(ITEM, replace(found, cited=("d2",))) == (
+    output = Output(text, read=("d2",), retrieved=True)
+    assert measured.FROM_MEMORY.part(ITEM, output) == memory
+    assert measured.UNSEEN.part(ITEM, output) == unseen
+    assert measured.UNCITED.part(ITEM, replace(output, cited=("d2",))) == (
         0.0,
         memory[0],
     )
     for item in (replace(ITEM, answers=None), replace(ITEM, passages=())):
-        assert measured.FROM_MEMORY.part(item, found) is None
+        assert measured.FROM_MEMORY.part(item, output) is None
     assert measured.FROM_MEMORY.part(ITEM, None) is None
 
 
@@ -466,8 +478,11 @@ def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams() -> None:
 
 def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
     curve = [(0.5, Estimate(0.3, 0.2, 0.4, 9)), (0.0, Estimate(0.6, 0.5, 0.7, 9))]
-    found = [(at, one.value, one.low) for at, one in normalised(curve)]
-    assert found == [(0.0, 1.0, pytest.approx(5 / 6)), (0.5, 0.5, pytest.approx(1 / 3))]
+    points = [(at, estimate.value, estimate.low) for at, estimate in normalised(curve)]
+    assert points == [
+        (0.0, 1.0, pytest.approx(5 / 6)),
+        (0.5, 0.5, pytest.approx(1 / 3)),
+    ]
     assert (
         list(normalised([(0.0, Estimate(0.0, 0.0, 0.0, 9))]))
         == list(normalised([]))
@@ -489,14 +504,14 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
         "solid": {"acc": both(0.8, 0.75), "rate": both(0.2, 0.2)},
         "also": {"acc": both(0.9, 0.9), "rate": both(0.4, 0.4)},
     }
-    found = choose(
+    choice = choose(
         settings, Goal("headline", (FigureLimit("rate", "<=", 0.4),)), "base", "acc"
     )
-    assert (found.name, found.candidates, found.chosen_at) == ("lucky", 3, 0.9)
-    assert (found.confirmed.value, found.confirmed.n) == (0.25, len(second))
-    assert found.gain.value == -0.25
-    assert not found.kept  # 0.8 on the other half
-    assert found.as_dict()["limits"]["rate<=0.4"]["value"] == pytest.approx(0.8)
+    assert (choice.name, choice.candidates, choice.chosen_at) == ("lucky", 3, 0.9)
+    assert (choice.confirmed.value, choice.confirmed.n) == (0.25, len(second))
+    assert choice.gain.value == -0.25
+    assert not choice.kept  # 0.8 on the other half
+    assert choice.as_dict()["limits"]["rate<=0.4"]["value"] == pytest.approx(0.8)
     alone = choose(settings, Goal("acc", ()), "base", "acc")
     assert (alone.name, alone.kept) == ("dear", True)
     none = choose(
@@ -525,7 +540,7 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
     studies = [studied(tmp_path, file, settings) for file in files]
     folders = write_answers(job(tmp_path), studies, tmp_path / "settings")
     read = {run.name: run for run in read_runs(folders)}
-    assert list(read) == [one.name for one in settings]
+    assert list(read) == [setting.name for setting in settings]
     assert {len(file.ids) for run in read.values() for file in run.files.values()} == {
         10,
         4,
@@ -566,14 +581,14 @@ def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
     page = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(
         encoding="utf-8"
     )
-    whole, *others = (setting.name for setting in ablations(Decoding(), SHORT))
+    full_system, *others = (setting.name for setting in ablations(Decoding(), SHORT))
     listed = re.findall(
         r"^\| `([\w-]+)` \|", page.partition("## Ablations")[2], flags=re.M
     )
-    assert listed == [whole, *TRAINED, *others]
+    assert listed == [full_system, *TRAINED, *others]
     studies = [
-        studied(tmp_path, one, ablations(Decoding(), one.task))
-        for one in (short(12), closed(6))
+        studied(tmp_path, studied_file, ablations(Decoding(), studied_file.task))
+        for studied_file in (short(12), closed(6))
     ]
     tables = sweeps.comparison(
         studies, read_runs(write_answers(job(tmp_path), studies, tmp_path / "rows"))
@@ -582,8 +597,9 @@ def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
     assert [row[1] for row in rows] == ["short", "closed", "average"] * 4
     shown = [
         [
-            one.output and (one.output.text, one.output.cited)
-            for one in studies[0].outcomes[name]
+            studied_file.output
+            and (studied_file.output.text, studied_file.output.cited)
+            for studied_file in studies[0].outcomes[name]
         ]
         for name in ("selfrag", "no-retrieval")
     ]

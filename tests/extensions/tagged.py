@@ -53,8 +53,10 @@ def model(
 
     engine = ScriptedEngine(reply, EOS, limits=LIMITS)
     searcher = Searcher(PROFILES[profile], CODEC, None, EOS, Budget(**options))
-    found = SearchTagModel(searcher, engine, find if retriever == "own" else retriever)
-    return found, searched, engine
+    searching_model = SearchTagModel(
+        searcher, engine, find if retriever == "own" else retriever
+    )
+    return searching_model, searched, engine
 
 
 def two_searches(text: str) -> str:

@@ -54,21 +54,33 @@ def test_figures_and_agreement_by_hand(
     runs: list[Path], tmp_path: Path, capsys
 ) -> None:
     run = runs[0]
-    one = saved(tmp_path, run, "one")
-    other = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
-    found = {figure.name: figure for figure in read_forms(run, [one, other])}
-    assert (found["plausible"].share.value, found["plausible"].share.n) == (0.75, 2)
-    assert found["s&p"].share.value == 0.75
-    assert found["isrel"].share.value == pytest.approx(
+    first_form = saved(tmp_path, run, "one")
+    second_form = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
+    figures = {
+        figure.name: figure for figure in read_forms(run, [first_form, second_form])
+    }
+    assert (figures["plausible"].share.value, figures["plausible"].share.n) == (0.75, 2)
+    assert figures["s&p"].share.value == 0.75
+    assert figures["isrel"].share.value == pytest.approx(
         (1 + 0.75) / 2
     )  # one of four verdicts on the second answer
-    assert found["issup"].share.value == 1.0
-    assert found["plausible"].agreement.value == 0.5
-    assert found["isrel"].agreement.value == pytest.approx((1 + 0.5) / 2)
-    assert found["plausible"].kappa.value == 0.0  # one person says yes to all
-    assert read_forms(run, [one])[0].agreement is None
+    assert figures["issup"].share.value == 1.0
+    assert figures["plausible"].agreement.value == 0.5
+    assert figures["isrel"].agreement.value == pytest.approx((1 + 0.5) / 2)
+    assert figures["plausible"].kappa.value == 0.0  # one person says yes to all
+    assert read_forms(run, [first_form])[0].agreement is None
     assert (
-        main(["eval", "annotate", str(run), "--read", str(one), "--read", str(other)])
+        main(
+            [
+                "eval",
+                "annotate",
+                str(run),
+                "--read",
+                str(first_form),
+                "--read",
+                str(second_form),
+            ]
+        )
         == 0
     )
     shown = capsys.readouterr().out
@@ -117,11 +129,11 @@ def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(
     assert [url for url in seen["requests"] if not url.startswith("blob:")] == [
         file.as_uri()
     ]
-    found = {
+    shares = {
         figure.name: figure.share.value
         for figure in read_forms(runs[0], [tmp_path / "said.json"])
     }
-    assert found == {"plausible": 0.5, "s&p": 0.5, "isrel": 1.0, "issup": 1.0}
+    assert shares == {"plausible": 0.5, "s&p": 0.5, "isrel": 1.0, "issup": 1.0}
     for _ in range(20):  # a busy browser writes its storage a little later
         page.reload()
         if (left := page.locator("#left").inner_text()) == "0 of 12 are open":

@@ -68,7 +68,7 @@ def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
     assert (
         "retrieval_rate" not in broken.scores
     )  # nothing is known of it, which is not 0
-    scores = {one.name: one for one in log.results.scores}
+    scores = {score.name: score for score in log.results.scores}
     assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
     assert (
         scores["retrieval_rate"].scored_samples,
@@ -78,7 +78,7 @@ def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
     assert exported(folder.parent, capsys).read_bytes() == first  # a directory of runs
     assert broken.error.message.startswith("no answer could be generated")
     assert [
-        one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))
+        score.name.split("/")[-1] for score in inspect.list_eval_logs(str(path.parent))
     ] == [path.name]
 
 
@@ -93,8 +93,12 @@ def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
         json.loads(line)
         for line in (path.parent / Path(samples).name).read_bytes().splitlines()
     ]
-    assert [one["contains"] for one in lines] == [1.0, 0.0, 0.0]
-    assert [one["resps"] for one in lines] == [[["Paris"]], [["R\u00f6m"]], [[""]]]
+    assert [sample["contains"] for sample in lines] == [1.0, 0.0, 0.0]
+    assert [sample["resps"] for sample in lines] == [
+        [["Paris"]],
+        [["R\u00f6m"]],
+        [[""]],
+    ]
     assert "retrieval_rate" not in lines[2]["metrics"]
     results = json.loads(path.read_text())
     better = results["higher_is_better"]["a_b"]

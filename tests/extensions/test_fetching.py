@@ -187,11 +187,11 @@ def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(
     server: Loopback,
 ) -> None:
     """Issue 45, section 4: a server that drips, and bodies of gigabytes."""
-    begun = time.monotonic()
+    start = time.monotonic()
     [passages] = WebRetriever(f"searxng:{server.url}", private=True, timeout=4)(
         ["?"], 20
     )
-    assert time.monotonic() - begun < 18
+    assert time.monotonic() - start < 18
     texts = {passage.title: passage.text for passage in passages}
     assert texts["honest"] == "Curie was a physicist."
     left = {name for name, text in texts.items() if text.startswith("Snippet")}
@@ -208,10 +208,10 @@ def test_a_search_server_that_drips_is_given_up(
         "do_POST",
         lambda self: self.drip(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * ("body" in path)),
     )
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(UserError, match="cannot be searched: ReadTimeout"):
         RemoteRetriever(f"{server.url}/{path}", timeout=0.5)(["?"], 1)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -308,12 +308,12 @@ def ask_judge(url: str) -> object:
 
 
 def ask_grader(url: str) -> object:
-    executor, *rest = executor_of(f"m@{url}")
+    executor, *others = executor_of(f"m@{url}")
     library = Library(executor, {})
     return [
         library.get(find("query_rewrite"))(JudgeInput((Message("user", "Who?"),))),
         repr(executor),
-        rest,
+        others,
     ]
 
 
@@ -351,12 +351,13 @@ def test_a_key_that_a_server_repeats_stands_in_no_log_and_no_result(
     }
     assert caplog.records
     # What httpcore logs of the headers of a reply is the server's own.
-    own = [
+    our_records = [
         record
         for record in caplog.records
         if "receive_response_headers" not in record.getMessage()
     ]
     logged = "\n".join(
-        f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in own
+        f"{record.getMessage()} {record.args!r} {record.exc_text}"
+        for record in our_records
     )
     assert MARKER not in said + logged

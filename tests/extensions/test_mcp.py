@@ -64,7 +64,7 @@ def test_an_answer_has_its_citations_with_file_and_page() -> None:
     expected = rag.generate("Q", mode="always")
     answer = call("ask", Service(rag), question="Q", mode="always")
     assert answer["answer"] == expected.cited_text()
-    assert [one["number"] for one in answer["citations"]] == list(
+    assert [citation["number"] for citation in answer["citations"]] == list(
         range(1, len(expected.citations) + 1)
     )
     for source in answer["citations"]:
@@ -93,13 +93,13 @@ def test_a_statement_is_judged_beside_each_passage() -> None:
         {"role": "assistant", "content": "Tea is hot."},
     ]
     for text, judgment in zip(texts, judgments, strict=True):
-        named = [
+        by_tokens = [
             rag.judge(f"token_{role}", turns, [Passage("0", text)]).judgments[0]
             for role in ("isrel", "issup", "isuse")
         ]
         labels = [judgment["relevance"], judgment["support"], judgment["usefulness"]]
-        assert labels == [one.label for one in named]
-        assert judgment["support_probability"] == named[1].distribution[0]
+        assert labels == [expected.label for expected in by_tokens]
+        assert judgment["support_probability"] == by_tokens[1].distribution[0]
 
 
 BAD = {

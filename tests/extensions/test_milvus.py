@@ -88,29 +88,29 @@ def address(tmp_path, index):
     return f"milvus:{tmp_path}/passages.db"
 
 
-def ids(found):
-    return [[passage.id for passage in passages] for passages in found]
+def ids(results):
+    return [[passage.id for passage in passages] for passages in results]
 
 
 @pytest.mark.parametrize("mode", ["dense", "words", "hybrid"])
 def test_it_finds_what_the_local_index_finds(shared, mode):
     index, address, encoder = shared
     local = open_index(index, encoder, mode=mode)(QUERIES, 10)
-    found = remote.open_index(address, encoder, mode=mode)(QUERIES, 10)
-    for ours, theirs in zip(local, found, strict=True):
+    hits = remote.open_index(address, encoder, mode=mode)(QUERIES, 10)
+    for ours, theirs in zip(local, hits, strict=True):
         assert len(set(ids([ours])[0]) & set(ids([theirs])[0])) >= (
             10 if mode == "dense" else 9
         )
         known = {passage.id: passage for passage in ours}
-        for one in theirs:
-            if one.id in known:
-                assert one == known[one.id].with_score(one.score)
-                assert one.metadata == known[one.id].metadata
-                assert one.score == pytest.approx(
-                    known[one.id].score, abs=1e-5 if mode == "dense" else 0.2
+        for hit in theirs:
+            if hit.id in known:
+                assert hit == known[hit.id].with_score(hit.score)
+                assert hit.metadata == known[hit.id].metadata
+                assert hit.score == pytest.approx(
+                    known[hit.id].score, abs=1e-5 if mode == "dense" else 0.2
                 )
-        assert [one.score for one in theirs] == sorted(
-            (one.score for one in theirs), reverse=True
+        assert [hit.score for hit in theirs] == sorted(
+            (hit.score for hit in theirs), reverse=True
         )
 
 
@@ -134,10 +134,10 @@ def test_a_condition_keeps_the_same_passages(shared, conditions):
             ["river"], 60
         )[0]
     }
-    found = remote.open_index(address, encoder, mode="hybrid").where(*conditions)(
+    hits = remote.open_index(address, encoder, mode="hybrid").where(*conditions)(
         ["river"], 60
     )[0]
-    assert {passage.id for passage in found} == local
+    assert {passage.id for passage in hits} == local
 
 
 @pytest.mark.parametrize(
@@ -176,17 +176,17 @@ def test_a_removed_passage_is_never_found(index, address, encoder):
 
 
 def test_only_what_is_new_is_encoded_and_sent(index, address, encoder):
-    asked = len(encoder.texts)
+    encoded = len(encoder.texts)
     assert remote.push_index(index, address) == (0, 60)
     assert remote.add_passages(address, ROWS, encoder=encoder) == 0
-    assert len(encoder.texts) == asked
+    assert len(encoder.texts) == encoded
     changed = Row(
         Passage("p01", "Another text about volcanoes."), Place("rows", 1), {"year": 1}
     )
     new = Passage(HOSTILE, "A new text about volcanoes and geysers.")
     assert remote.add_passages(address, [changed, new, ROWS[2]], encoder=encoder) == 2
-    found = remote.open_index(address, encoder, mode="words")(["volcanoes"], 5)[0]
-    assert {(one.id, *one.metadata.items()) for one in found} == {
+    hits = remote.open_index(address, encoder, mode="words")(["volcanoes"], 5)[0]
+    assert {(passage.id, *passage.metadata.items()) for passage in hits} == {
         ("p01", ("year", 1)),
         (HOSTILE,),
     }
@@ -198,12 +198,12 @@ def test_only_what_is_new_is_encoded_and_sent(index, address, encoder):
 def test_another_encoder_language_or_kind_is_refused(
     tmp_path, index, address, make_encoder
 ):
-    other = make_encoder(fingerprint="words-2")
+    second_encoder = make_encoder(fingerprint="words-2")
     with pytest.raises(UserError, match="built with another encoder"):
-        remote.open_index(address, other)
+        remote.open_index(address, second_encoder)
     with pytest.raises(UserError, match="built with another encoder"):
-        remote.add_passages(address, ROWS, encoder=other)
-    index_passages(ROWS[:5], tmp_path / "other", encoder=other)
+        remote.add_passages(address, ROWS, encoder=second_encoder)
+    index_passages(ROWS[:5], tmp_path / "other", encoder=second_encoder)
     index_passages(
         ROWS[:5], tmp_path / "plain", encoder=make_encoder(), language="none"
     )
@@ -238,8 +238,8 @@ def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(
         [Passage(f"same{n}", "The silver garden.") for n in range(50)],
         encoder=encoder,
     )
-    found = opened(["the silver garden"], 10)[0]
-    assert len(found) == len({one.text for one in found}) == 10
+    hits = opened(["the silver garden"], 10)[0]
+    assert len(hits) == len({passage.text for passage in hits}) == 10
     with pytest.raises(UserError, match="list of texts"):
         opened("river", 3)
     for rows, message in (

@@ -236,9 +236,9 @@ def test_tables_become_rows_below_their_header(
     above, table, below = document.text.strip().split("\n\n")
     assert table == table_text(rows)
     assert (above[:4], below[:4]) == ("Fees", "Paid")
-    (found,) = document.tables
+    (rows_below,) = document.tables
     assert [
-        document.text[slice(*row)] for row in (found.header, *found.rows)
+        document.text[slice(*row)] for row in (rows_below.header, *rows_below.rows)
     ] == table.split("\n")
 
 
@@ -418,12 +418,12 @@ def unicode_pdf(*texts: str) -> bytes:
     """A PDF with a line for each text, in a font that names any character."""
     letters = sorted(set("".join(texts)))
     codes = {letter: code for code, letter in enumerate(letters, 1)}
-    named = "".join(
+    mappings = "".join(
         f"<{code:04x}> <{letter.encode('utf-16-be').hex()}>\n"
         for letter, code in codes.items()
     )
     cmap = f"/CMapType 2 def\n1 begincodespacerange\n<0000> <ffff>\nendcodespacerange\n{len(letters)} beginbfchar\n"
-    cmap += f"{named}endbfchar\n"
+    cmap += f"{mappings}endbfchar\n"
     descendant = (
         "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /A /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) "
         "/Supplement 0 >> /DW 1000 >>"

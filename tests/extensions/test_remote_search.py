@@ -76,11 +76,11 @@ HITS = [
 
 def test_elasticsearch_is_searched_by_elser(request) -> None:
     """Intrinsics, 2.2: the field and the inference endpoint stand in the address."""
-    asked = []
+    requests = []
 
     class Handler(Answering):
         def do_POST(self) -> None:
-            asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(self.rfile.read(int(self.headers["Content-Length"])))
             content = json.dumps({"hits": {"hits": HITS}}).encode()
             self.answer(200 if self.path == "/clapnq/_search" else 404, content)
 
@@ -94,7 +94,7 @@ def test_elasticsearch_is_searched_by_elser(request) -> None:
     ]
     assert len(second) == 2
     query = {"sparse_vector": {"field": "v", "inference_id": "e", "query": "who"}}
-    assert json.loads(asked[0]) == {"query": query, "size": 2}
+    assert json.loads(requests[0]) == {"query": query, "size": 2}
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_addresses(answering) -> None:
     for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
         with pytest.raises(UserError):
             RemoteRetriever(url)
-    with pytest.raises(UserError, match="cannot be searched") as found:
+    with pytest.raises(UserError, match="cannot be searched") as caught:
         RemoteRetriever("http://user:secret@127.0.0.1:9/retrieve")(["a"], 1)
-    assert "secret" not in str(found.value)
-    plain = json.dumps({"result": [[{"contents": "no title at all"}]]}).encode()
-    [[passage]] = RemoteRetriever(f"{answering(plain)}/retrieve")(["a"], 1)
+    assert "secret" not in str(caught.value)
+    untitled = json.dumps({"result": [[{"contents": "no title at all"}]]}).encode()
+    [[passage]] = RemoteRetriever(f"{answering(untitled)}/retrieve")(["a"], 1)
     assert (passage.id, passage.title, passage.text, passage.score) == (
         "no title at all",
         "",

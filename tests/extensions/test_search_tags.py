@@ -23,8 +23,8 @@ from selfrag.extensions.search_tags.model import SearchTagModel
 
 
 def test_turns_searches_and_the_answer() -> None:
-    own, searched, engine = model(two_searches, passages=2)
-    answer = own.generate("Who?")
+    rag, searched, engine = model(two_searches, passages=2)
+    answer = rag.generate("Who?")
     assert searched == ["first", "second one"]
     assert (answer.text, answer.cited_text()) == ("Text of d2.", "Text of d2. [1]")
     assert [passage.id for passage in answer.citations] == ["d2"]
@@ -42,11 +42,11 @@ def test_turns_searches_and_the_answer() -> None:
 
 
 def test_an_earlier_search_may_be_cited_and_an_empty_one_is_no_end() -> None:
-    found = {"first": [FOUND[1]], "second one": []}
-    own, *_, engine = model(
-        two_searches, retriever=lambda queries, k: [found[query] for query in queries]
+    hits = {"first": [FOUND[1]], "second one": []}
+    rag, *_, engine = model(
+        two_searches, retriever=lambda queries, k: [hits[query] for query in queries]
     )
-    answer = own.generate("Who?")
+    answer = rag.generate("Who?")
     assert [passage.id for passage in answer.citations] == ["d2"]
     assert Trace.from_json(answer.trace.to_json()).as_dict() == answer.trace.as_dict()
     last = CODEC.surface(engine.requests[-1].prompt_ids)
@@ -64,10 +64,10 @@ def test_every_profile_and_way_to_end_a_search(profile: str, ending: str) -> Non
         search = "<search>\n<query>q</query>\n<query>r</query>\n</search>"
     first, *_ = PROFILES[profile].document.partition("{number}")
     shown = f"{PROFILES[profile].documents[0]}{first}1"
-    own, searched, engine = model(
+    rag, searched, engine = model(
         lambda text: f"{left}B{right}" if shown in text else search + ending, profile
     )
-    assert own.generate("Who?").text == "B"
+    assert rag.generate("Who?").text == "B"
     assert searched == (["q", "r"] if profile == "o2-searcher" else ["q"])
     prompt = CODEC.surface(engine.requests[0].prompt_ids)
     assert "Who?" in prompt
@@ -78,8 +78,8 @@ def test_budgets_of_searches_tokens_and_seconds() -> None:
     def never(text: str) -> str:
         return "<search>again</search>"
 
-    own, searched, engine = model(never, searches=2)
-    [answer] = own.generate(["Who?"])
+    rag, searched, engine = model(never, searches=2)
+    [answer] = rag.generate(["Who?"])
     assert (answer.text, answer.error) == (
         "",
         "the model gave no answer within its budget",
@@ -87,13 +87,13 @@ def test_budgets_of_searches_tokens_and_seconds() -> None:
     assert searched == ["again", "again"]
     assert NO_MORE in CODEC.surface(engine.requests[-1].prompt_ids)
     with pytest.raises(DecodingError, match="no answer within its budget"):
-        own.generate("Who?")
-    own, searched, _ = model(never, tokens=50)
-    assert own.generate(["Who?"])[0].error
+        rag.generate("Who?")
+    rag, searched, _ = model(never, tokens=50)
+    assert rag.generate(["Who?"])[0].error
     assert len(searched) <= 3
-    own, searched, _ = model(never, searches=100, seconds=10.0)
-    own.searcher = replace(own.searcher, clock=iter(range(0, 1_000, 4)).__next__)
-    assert own.generate(["Who?"])[0].error == "the time is over"
+    rag, searched, _ = model(never, searches=100, seconds=10.0)
+    rag.searcher = replace(rag.searcher, clock=iter(range(0, 1_000, 4)).__next__)
+    assert rag.generate(["Who?"])[0].error == "the time is over"
     assert len(searched) == 2
 
 
@@ -114,8 +114,8 @@ def test_a_passage_or_a_question_cannot_open_or_close_a_tag(
 ) -> None:
     searcher = Searcher(profile, CODEC, None, EOS)
     shown, clean = (
-        CODEC.surface(searcher.documents([Passage("x", one, one)]))
-        for one in (text, "T")
+        CODEC.surface(searcher.documents([Passage("x", question, question)]))
+        for question in (text, "T")
     )
     tags = (
         *profile.query,
@@ -124,9 +124,11 @@ def test_a_passage_or_a_question_cannot_open_or_close_a_tag(
         *(profile.searching or ()),
     )
     assert [shown.count(tag) for tag in tags] == [clean.count(tag) for tag in tags]
-    prompt, plain = (CODEC.surface(searcher.prompt(one)) for one in (text, "T"))
+    prompt, harmless = (
+        CODEC.surface(searcher.prompt(question)) for question in (text, "T")
+    )
     assert all(
-        prompt.count(tag) == plain.count(tag) for tag in tags if tag.startswith("<")
+        prompt.count(tag) == harmless.count(tag) for tag in tags if tag.startswith("<")
     )
 
 
@@ -143,8 +145,8 @@ def test_a_passage_or_a_question_cannot_open_or_close_a_tag(
     ],
 )
 def test_malformed_turns_end_without_a_search(turn: str) -> None:
-    own, searched, _ = model(lambda text: turn)
-    [answer] = own.generate(["Who?"])
+    rag, searched, _ = model(lambda text: turn)
+    [answer] = rag.generate(["Who?"])
     assert searched == []
     assert answer.text == turn.strip()
     assert answer.citations == ()
@@ -178,57 +180,58 @@ def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error() -> None
             f"<answer>{answer}</answer>" if "tower" in text else "<search>q</search>"
         )
 
-    own, *_ = model(turns("4"))
+    rag, *_ = model(turns("4"))
     assert [
-        passage.id for passage in own.generate("How many?", evidence=evidence).citations
+        passage.id for passage in rag.generate("How many?", evidence=evidence).citations
     ] == ["count"]
-    own, *_ = model(turns(" "))
-    [answer] = own.generate(["How many?"], evidence=evidence)
+    rag, *_ = model(turns(" "))
+    [answer] = rag.generate(["How many?"], evidence=evidence)
     assert (answer.text, answer.error) == ("", "the model gave an empty answer")
 
 
 def test_failures_belong_to_their_question() -> None:
-    own, *_ = model(two_searches, retriever=None)
+    rag, *_ = model(two_searches, retriever=None)
     with pytest.raises(DecodingError, match="search failed: no retriever"):
-        own.generate("Who?")
+        rag.generate("Who?")
     with pytest.raises(UserError, match="the question is empty"):
-        own.generate(" ")
+        rag.generate(" ")
     with pytest.raises(UserError, match="unknown setting 'serches'"):
-        own.generate("Who?", serches=1)
+        rag.generate("Who?", serches=1)
     with pytest.raises(UserError, match="searches"):
-        own.generate("Who?", searches=-1)
-    assert all(answer.error for answer in own.generate(["Who?", "What?"]))
-    assert own.generate("Who?", evidence=FOUND).text == "Text of d2."
+        rag.generate("Who?", searches=-1)
+    assert all(answer.error for answer in rag.generate(["Who?", "What?"]))
+    assert rag.generate("Who?", evidence=FOUND).text == "Text of d2."
 
 
 def test_a_batch_is_as_its_single_runs_and_a_stream_as_generate() -> None:
-    own, *_ = model(two_searches)
+    rag, *_ = model(two_searches)
     questions = [f"Q{number}?" for number in range(4)]
-    for question, answer in zip(questions, own.generate(questions), strict=True):
-        alone = own.generate(question)
+    for question, answer in zip(questions, rag.generate(questions), strict=True):
+        alone = rag.generate(question)
         assert (alone.text, alone.segments, alone.trace) == (
             answer.text,
             answer.segments,
             answer.trace,
         )
-        *segments, last = own.stream(question)
+        *segments, last = rag.stream(question)
         assert tuple(segments) == last.segments == answer.segments
-        assert asyncio.run(own.agenerate(question)).text == answer.text
+        assert asyncio.run(rag.agenerate(question)).text == answer.text
 
 
 @settings(max_examples=50)
 @given(st.text(), st.text(), st.text())
-def test_queries_and_answers_of_any_text(before: str, query: str, rest: str) -> None:
+def test_queries_and_answers_of_any_text(before: str, query: str, after: str) -> None:
     profile = PROFILES["search-r1"]
-    found = profile.queries(f"{before}<search>{query}</search>{rest}")
-    assert all(one == " ".join(one.split()) and one for one in found)
+    queries = profile.queries(f"{before}<search>{query}</search>{after}")
+    assert all(line == " ".join(line.split()) and line for line in queries)
     if not any(
-        tag in part for part in (query, rest) for tag in ("<search>", "</search>")
+        tag in part for part in (query, after) for tag in ("<search>", "</search>")
     ):
-        assert found == ([" ".join(query.split())] if query.split() else [])
-    if "</answer>" not in query and "<answer>" not in query + rest:
+        assert queries == ([" ".join(query.split())] if query.split() else [])
+    if "</answer>" not in query and "<answer>" not in query + after:
         assert (
-            profile.answered(f"{before}<answer>{query}</answer>{rest}") == query.strip()
+            profile.answered(f"{before}<answer>{query}</answer>{after}")
+            == query.strip()
         )
 
 
@@ -239,11 +242,11 @@ def test_a_tiny_model_on_a_real_engine(tiny_llama: Path) -> None:
 
     with SearchTagModel.from_pretrained(
         tiny_llama, engine="transformers", retriever=search
-    ) as own:
+    ) as rag:
         questions = ["Who?", "What is it?"]
-        together = own.generate(questions, turn_tokens=12, tokens=24)
+        together = rag.generate(questions, turn_tokens=12, tokens=24)
         for question, answer in zip(questions, together, strict=True):
-            [alone] = own.generate([question], turn_tokens=12, tokens=24)
+            [alone] = rag.generate([question], turn_tokens=12, tokens=24)
             assert [node.token_ids for node in alone.trace.nodes] == [
                 node.token_ids for node in answer.trace.nodes
             ]
@@ -269,19 +272,19 @@ def test_without_evidence_it_abstains_or_writes(setting: str) -> None:
             else "<search> it </search>"
         )
 
-    asked, _, _ = model(
+    rag, _, _ = model(
         turns,
         retriever=lambda queries, k: [() for _ in queries],
         without_evidence=setting,
     )
-    answer = asked.generate("Q")
+    answer = rag.generate("Q")
     abstained = (Decoding.abstention, True, "nothing found", False, ())
     assert told(answer) == (
         abstained
         if setting == "abstain"
         else ("Paris", False, "nothing found", True, ())
     )
-    assert told(asked.generate("Q", evidence=passages("d1")))[:3] == (
+    assert told(rag.generate("Q", evidence=passages("d1")))[:3] == (
         "Paris",
         False,
         None,

@@ -44,10 +44,10 @@ def searching(
 ) -> dict[str, Any]:
     """The one record of a run."""
     scripted, _, engine = tagged.model(turns, **options)
-    found: list[str] = []
+    queries_seen: list[str] = []
 
     def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
-        found.extend(queries)
+        queries_seen.extend(queries)
         return [tagged.FOUND[:k] for _ in queries]
 
     item = replace(
@@ -60,8 +60,8 @@ def searching(
         answer_here(lambda: engine, search),
     )
     (record,) = read_records(folder / "set.jsonl")
-    prompts = [tagged.CODEC.surface(one.prompt_ids) for one in engine.requests]
-    return {**record, "searched": found, "prompts": prompts}
+    prompts = [tagged.CODEC.surface(request.prompt_ids) for request in engine.requests]
+    return {**record, "searched": queries_seen, "prompts": prompts}
 
 
 def test_it_searches_by_itself_or_each_search_gets_the_items_passages(
@@ -130,7 +130,7 @@ def test_a_real_model_and_a_retriever_of_ones_own(
         == "by itself"
     )
     assert [
-        one["id"] for one in read_records(tmp_path / "search-r1" / "set.jsonl")
+        record["id"] for record in read_records(tmp_path / "search-r1" / "set.jsonl")
     ] == ["q"]
 
 

@@ -38,9 +38,9 @@ def test_a_model_that_searches_by_tags_searches_and_cites(
     reply = running.chat("Who?").json()
     message = reply["choices"][0]["message"]
     assert message["content"] == "Text of d2. [1]"
-    assert [one["url_citation"]["title"] for one in message["annotations"]] == [
-        "Title of d2"
-    ]
+    assert [
+        annotation["url_citation"]["title"] for annotation in message["annotations"]
+    ] == ["Title of d2"]
     assert searched == ["first", "second one"]
     kept = running.client.get(f"/v1/answers/{reply['selfrag']['id']}").json()
     assert [decision["query"] for decision in kept["trace"]["decisions"]] == [
@@ -67,9 +67,9 @@ def test_a_model_that_searches_by_tags_searches_and_cites(
 
 def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
     running, searched = tagged
-    given = {"passages": 1, "passage_tokens": 50, "answer_tokens": 500}
+    budget = {"passages": 1, "passage_tokens": 50, "answer_tokens": 500}
     assert (
-        running.chat("Who?", selfrag=given).json()["choices"][0]["message"]["content"]
+        running.chat("Who?", selfrag=budget).json()["choices"][0]["message"]["content"]
         == "Text of d2."
     )
     searched.clear()
@@ -84,11 +84,11 @@ def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
         {"weights": {"issup": 2.0}},
         {"beam": 4},
     ]
-    for one in refused:
-        reply = running.chat("Who?", selfrag=one)
+    for setting in refused:
+        reply = running.chat("Who?", selfrag=setting)
         assert reply.status_code == 400
         assert (
-            f"selfrag.{next(iter(one))}: this model searches by tags"
+            f"selfrag.{next(iter(setting))}: this model searches by tags"
             in reply.json()["error"]["message"]
         )
     assert (

@@ -85,7 +85,7 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
     matrix = vectors_of(encoder).astype(dtype)
     files = write(tmp_path, matrix, protocol)
     encoder.texts.clear()
-    found = index_passages(
+    imported = index_passages(
         PASSAGES,
         tmp_path / "index",
         encoder=encoder,
@@ -95,7 +95,7 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
     assert encoder.texts == []
     stored = np.load(tmp_path / "index" / "vectors.npy")
     np.testing.assert_array_equal(stored, matrix.astype(np.float32))
-    assert found(["number 77"], 3) == open_index(tmp_path / "index", encoder)(
+    assert imported(["number 77"], 3) == open_index(tmp_path / "index", encoder)(
         ["number 77"], 3
     )
 
@@ -132,10 +132,10 @@ def test_an_interrupted_import_ends_with_the_same_bytes(
     index_passages(
         PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files)
     )
-    whole, index = (
+    expected, index = (
         (tmp_path / name / "vectors.npy").read_bytes() for name in ("whole", "index")
     )
-    assert whole == index
+    assert expected == index
 
 
 class Evil:
@@ -170,9 +170,9 @@ def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(
     (tmp_path / "passages_00").write_bytes(HOSTILE[kind](made))
     with pytest.raises(
         UserError, match="passages_00: no shard of ids and vectors: "
-    ) as found:
+    ) as caught:
         PublishedVectors([tmp_path / "passages_00"])
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(caught.value)
     assert not made.exists()
 
 
@@ -221,8 +221,12 @@ def test_an_export_makes_the_same_index_again(
 ) -> None:
     encoder = make_encoder()
     rows = [
-        Row(one, Place("x", 1), {"year": 2000 + n % 9, "lang": "en"} if n % 3 else {})
-        for n, one in enumerate(PASSAGES)
+        Row(
+            exported,
+            Place("x", 1),
+            {"year": 2000 + n % 9, "lang": "en"} if n % 3 else {},
+        )
+        for n, exported in enumerate(PASSAGES)
     ]
     index_passages(rows[:2_400], tmp_path / "index", encoder=encoder)
     add_passages(tmp_path / "index", rows[2_400:], encoder=encoder)
@@ -232,24 +236,26 @@ def test_an_export_makes_the_same_index_again(
         == 2_498
     )
     encoder.texts.clear()
-    given = {"vectors": PublishedVectors([tmp_path / "out.parquet"])} if vectors else {}
+    options = (
+        {"vectors": PublishedVectors([tmp_path / "out.parquet"])} if vectors else {}
+    )
     again = build_index(
-        [tmp_path / "out.parquet"], tmp_path / "again", encoder=encoder, **given
+        [tmp_path / "out.parquet"], tmp_path / "again", encoder=encoder, **options
     )
     assert (len(encoder.texts) == 0) == vectors
     live = [rows[n] for n in range(2_500) if n not in (7, 2_450)]
-    whole = index_passages(live, tmp_path / "whole", encoder=encoder)
+    original = index_passages(live, tmp_path / "whole", encoder=encoder)
     ours, theirs = load_manifest(tmp_path / "again"), load_manifest(tmp_path / "whole")
     assert ours.corpus == theirs.corpus
     assert (tmp_path / "again" / "vectors.npy").read_bytes() == (
         tmp_path / "whole" / "vectors.npy"
     ).read_bytes()
     query = ["text 3 number 1200"]
-    found, wanted = (
-        retriever.where("year>=2005")(query, 5)[0] for retriever in (again, whole)
+    hits, expected = (
+        retriever.where("year>=2005")(query, 5)[0] for retriever in (again, original)
     )
-    assert [(passage.id, passage.score) for passage in found] == [
-        (passage.id, passage.score) for passage in wanted
+    assert [(passage.id, passage.score) for passage in hits] == [
+        (passage.id, passage.score) for passage in expected
     ]
 
 

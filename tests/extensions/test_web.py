@@ -25,14 +25,14 @@ class Handler(Answering):
     def do_GET(self) -> None:
         place, fields = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
         self.server.asked.append((place.path, fields))
-        found = [
+        pages = [
             (f"{self.server.url}/{name}", f"T {name}", f"Snippet {name}.")
             for name in PAGES
         ]
         if place.path == "/search":
             results = [
                 {"url": url, "title": title, "content": said}
-                for url, title, said in found
+                for url, title, said in pages
             ]
             self.answer(
                 200,
@@ -46,7 +46,7 @@ class Handler(Answering):
         elif place.path == "/google":
             items = [
                 {"link": url, "title": title, "snippet": said}
-                for url, title, said in found
+                for url, title, said in pages
             ]
             self.answer(200, {"items": items[: int(fields["num"][0])]})
         elif place.path in ("/moved", "/loop"):
@@ -78,8 +78,8 @@ def web():
 
 
 def test_pages_that_searxng_finds_become_passages(web):
-    [found] = WebRetriever(f"searxng:{web.url}", private=True)(["Who was Curie?"], 9)
-    assert [(p.id.rpartition("/")[2], p.title, p.text) for p in found] == [
+    [passages] = WebRetriever(f"searxng:{web.url}", private=True)(["Who was Curie?"], 9)
+    assert [(p.id.rpartition("/")[2], p.title, p.text) for p in passages] == [
         ("html#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
         ("moved#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
         ("gone", "T gone", "Snippet gone."),  # what cannot be read leaves its snippet
@@ -92,7 +92,7 @@ def test_pages_that_searxng_finds_become_passages(web):
         ["?"], 2
     )
     assert (first.text, second.title, second.text) == (
-        found[0].text,
+        passages[0].text,
         "Prizes",
         "She won two.",
     )
@@ -104,7 +104,7 @@ def test_google_is_asked_with_the_users_key(web, monkeypatch):
         WebRetriever("google:cx")
     monkeypatch.setenv("GOOGLE_API_KEY", "secret")
     search = WebRetriever("google:cx", google=f"{web.url}/google", pages=False)
-    assert [[p.text for p in found] for found in search(["a", "b"], 2)] == [
+    assert [[p.text for p in passages] for passages in search(["a", "b"], 2)] == [
         ["Snippet html.", "Snippet moved."]
     ] * 2
     assert web.asked == [
@@ -135,12 +135,12 @@ B = [Passage("b0", "A 1."), Passage("b1", "B 1.")]
 
 
 def test_joined_retrievers_take_turns():
-    found = join(A, lambda queries, k: [B[:k] for _ in queries])
-    assert [[p.id for p in row] for row in found(["q", "r"], 5)] == [
+    joined = join(A, lambda queries, k: [B[:k] for _ in queries])
+    assert [[p.id for p in row] for row in joined(["q", "r"], 5)] == [
         ["a0", "b0", "b1", "a2", "a3"]
     ] * 2
-    assert [p.id for p in found(["q"], 2)[0]] == ["a0", "b0"]
-    assert found(["q"], 0) == [[]]
+    assert [p.id for p in joined(["q"], 2)[0]] == ["a0", "b0"]
+    assert joined(["q"], 0) == [[]]
     with pytest.raises(UserError, match="1 retrievers to join"):
         join(A)
 

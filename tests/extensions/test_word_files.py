@@ -68,29 +68,29 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(
         (tmp_path / name).write_bytes(content)
     else:
         content(tmp_path / name)
-    with pytest.raises(UserError, match=said) as found:
+    with pytest.raises(UserError, match=said) as caught:
         list(read_files([tmp_path / name]))
-    assert str(found.value).startswith(str(tmp_path / name))
-    assert "\n" not in str(found.value)
+    assert str(caught.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
 
 
 def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
-    secret, plain, evil = (
+    secret, clean, evil = (
         tmp_path / "secret.txt",
         tmp_path / "plain.docx",
         tmp_path / "evil.docx",
     )
     secret.write_text("secret words")
-    word().save(str(plain))
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(evil, "w") as target:
+    word().save(str(clean))
+    with zipfile.ZipFile(clean) as source, zipfile.ZipFile(evil, "w") as target:
         for part in source.infolist():
             content = source.read(part)
             if part.filename == "word/document.xml":
-                head, _, rest = content.partition(b"?>")
+                head, _, body = content.partition(b"?>")
                 entity = (
                     f'<!DOCTYPE d [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'.encode()
                 )
-                content = head + b"?>" + entity + rest.replace(b"Green tea", b"&x; tea")
+                content = head + b"?>" + entity + body.replace(b"Green tea", b"&x; tea")
             target.writestr(part, content)
     try:
         texts = " ".join(row.passage.text for row in read_files([evil]))

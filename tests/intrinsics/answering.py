@@ -29,13 +29,13 @@ class Answering(Executor):
 
 
 def judging(
-    weigh: Callable[[ModelRequest, Slot], Mapping[str, float]], rest: float = 0.0
+    weigh: Callable[[ModelRequest, Slot], Mapping[str, float]], remainder: float = 0.0
 ) -> Answering:
     """Every slot gets the probabilities that `weigh` has for its surfaces by name, `rest` for each other one."""
 
     def answer(request: ModelRequest) -> Completion:
         rows = [
-            [weigh(request, slot).get(s.strip(), rest) for s in slot.surfaces]
+            [weigh(request, slot).get(s.strip(), remainder) for s in slot.surfaces]
             for slot in request.slots
         ]
         return Completion(
@@ -68,11 +68,12 @@ def taught(
     """What a model writes that has learned these targets perfectly, with some doubt."""
     scores = []
     for slot in request.slots:
-        wanted = {t.text: t.weight for t in targets if t.prefill == slot.prefill}
-        rest = (1 - confidence * sum(wanted.values())) / len(slot.surfaces)
+        weights = {t.text: t.weight for t in targets if t.prefill == slot.prefill}
+        remainder = (1 - confidence * sum(weights.values())) / len(slot.surfaces)
         scores.append(
             tuple(
-                math.log(wanted.get(s, 0.0) * confidence + rest) for s in slot.surfaces
+                math.log(weights.get(s, 0.0) * confidence + remainder)
+                for s in slot.surfaces
             )
         )
     texts = [t.text for t in targets if not request.slots]

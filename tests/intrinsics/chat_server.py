@@ -28,7 +28,8 @@ def said(
                     "token": token,
                     "logprob": top[token],
                     "top_logprobs": [
-                        {"token": one, "logprob": value} for one, value in top.items()
+                        {"token": alternative, "logprob": value}
+                        for alternative, value in top.items()
                     ],
                 }
                 for token, top in tokens

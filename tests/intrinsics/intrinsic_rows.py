@@ -69,7 +69,7 @@ def cited(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def asked(number: int) -> dict[str, Any]:
+def question_row(number: int) -> dict[str, Any]:
     return {
         "id": f"u{number}", "dataset": ("x", "y")[number % 2], "question": f"What is {number} plus {number % 7}?",
         "options": [str(number + number % 7), f"{number} apples", "nothing", "a river"], "label": "A",
@@ -81,7 +81,7 @@ MAKERS = {
     "answerability": ("answerability", answerable),
     "hallucination_detection": ("hallucination", judged),
     "citation_generation": ("citations", cited),
-    "uncertainty": ("uncertainty", asked),
+    "uncertainty": ("uncertainty", question_row),
 }
 
 

@@ -58,8 +58,8 @@ def job(name, data, base, out, **changes):
 def test_each_intrinsic_trains_and_vllm_could_serve_it(
     name, data, chat_llama, tmp_path
 ):
-    one = job(name, data, chat_llama, tmp_path / name)
-    adapter = run(one)
+    adapter_job = job(name, data, chat_llama, tmp_path / name)
+    adapter = run(adapter_job)
     assert read_adapter(name, adapter).rank == 4
     card = AdapterCard.read(adapter)
     assert (card.intrinsic, card.dialect, card.rank, card.invocation) == (
@@ -72,11 +72,11 @@ def test_each_intrinsic_trains_and_vllm_could_serve_it(
     manifest = json.loads((adapter / "training.json").read_text())
     assert manifest["facts"]["held_out"] > 0
     assert "tiny-chat" in (adapter / "README.md").read_text()
-    assert (one.run_dir / "loss.png").exists()
+    assert (adapter_job.run_dir / "loss.png").exists()
     if name == "uncertainty":
         assert set(manifest["facts"]["own_accuracy"]) == {"x", "y"}
     before = (adapter / "adapter_model.safetensors").read_bytes()
-    assert run(one) == adapter  # finished: nothing is trained again
+    assert run(adapter_job) == adapter  # finished: nothing is trained again
     assert (adapter / "adapter_model.safetensors").read_bytes() == before
 
 
@@ -93,10 +93,10 @@ def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches
     assert "aLoRA" in (unsupported(config) or "")
     assert "activated LoRA" in (first / "README.md").read_text()
     assert "Begun with" not in (first / "README.md").read_text()
-    begun = job(
+    second_job = job(
         "answerability", data, chat_llama, tmp_path / "b", start=first, activated=True
     )
-    second, start = run(begun), fingerprint(first / "adapter_model.safetensors")
+    second, start = run(second_job), fingerprint(first / "adapter_model.safetensors")
     assert (
         json.loads((second / "training.json").read_text())["inputs"]["start"] == start
     )
@@ -105,7 +105,7 @@ def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches
         in (second / "README.md").read_text()
     )
     with pytest.raises(UserError, match="another"):
-        run(replace(begun, start=None))
+        run(replace(second_job, start=None))
 
 
 def test_own_answers_are_the_base_models_and_are_kept(
@@ -113,14 +113,14 @@ def test_own_answers_are_the_base_models_and_are_kept(
 ):
     questions = read_questions(data / "uncertainty_train.jsonl")[:6]
     kept = tmp_path / "answers.jsonl"
-    found = own_answers(questions, chat_llama, kept)
+    answers = own_answers(questions, chat_llama, kept)
     # Against transformers' own forward on each option alone.
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)
     renderer = Renderer.of(load_tokenizer(chat_llama))
     for example, value in zip(
-        option_examples(found[0].question, renderer), found[0].logprobs, strict=True
+        option_examples(answers[0].question, renderer), answers[0].logprobs, strict=True
     ):
         with torch.no_grad():
             logprobs = (
@@ -137,7 +137,7 @@ def test_own_answers_are_the_base_models_and_are_kept(
     monkeypatch.setattr(
         "selfrag.training.model.load_trainee", None
     )  # the second time no model is loaded
-    assert own_answers(questions, chat_llama, kept) == found
+    assert own_answers(questions, chat_llama, kept) == answers
 
 
 def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_path):

@@ -23,7 +23,7 @@ from wire_help import (
     WRITTEN,
     check_reading,
     check_taught,
-    plain,
+    spell,
     spelled,
     token,
 )
@@ -90,16 +90,16 @@ odd = st.builds(
 
 
 @given(odd)
-def test_an_odd_state_is_encoded_or_refused(given):
+def test_an_odd_state_is_encoded_or_refused(judge_input):
     for kind in KINDS.values():
-        if not given.messages or (
-            kind.name == "context_relevance" and not given.passages
+        if not judge_input.messages or (
+            kind.name == "context_relevance" and not judge_input.passages
         ):
             with pytest.raises(UserError):
-                kind.chat.encode(given)
+                kind.chat.encode(judge_input)
         else:
-            request = kind.chat.encode(given)
-            assert kind.chat.encode(given) == request
+            request = kind.chat.encode(judge_input)
+            assert kind.chat.encode(judge_input) == request
             kind.chat.decode(request, Completion())
 
 
@@ -127,13 +127,13 @@ OURS = re.compile(
 @few
 @given(texts, texts, texts, texts)
 def test_every_line_at_the_margin_is_ours(question, reply, title, text):
-    asked = JudgeInput(
+    judge_input = JudgeInput(
         (Message("user", question), Message("assistant", reply)),
         (Passage("a", text, title), Passage("b", "One. Two.")),
         {"requirement": question},
     )
     for kind in KINDS.values():
-        request = kind.chat.encode(asked)
+        request = kind.chat.encode(judge_input)
         (message,) = request.prompt.messages
         lines = [
             line
@@ -285,18 +285,23 @@ def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish, sco
 
 ANSWER = ('"answerable"', '"unanswerable"')
 ALIKE = ('"relevant"', '"irrelevant"', '"rel"')
-SCORE = (*plain('{"'), *plain("score"), *plain('":'), *plain(' "'))
-REASONED = plain('<|analysis|>maybe "answerable"<|final|>')
+SCORE = (
+    *spell('{"'),
+    *spell("score"),
+    *spell('":'),
+    *spell(' "'),
+)
+REASONED = spell('<|analysis|>maybe "answerable"<|final|>')
 SAMPLED = TokenLogprob('"un', math.log(0.1), (('"answer', math.log(0.3)),))
 UN = token(('"un', 0.75), ('"answer', 0.25))
 PLACES = {
     "in the middle of JSON": (
-        (*SCORE, token(("no", 0.6), ("yes", 0.4)), *plain('"}')), '{"score": "no"}', (10, 14), ('"yes"', '"no"'),
+        (*SCORE, token(("no", 0.6), ("yes", 0.4)), *spell('"}')), '{"score": "no"}', (10, 14), ('"yes"', '"no"'),
         (0.4, 0.6),
     ),
-    "after reasoning": ((*REASONED, UN, *plain('answerable"')), '"unanswerable"', (0, 14), ANSWER, (0.25, 0.75)),
+    "after reasoning": ((*REASONED, UN, *spell('answerable"')), '"unanswerable"', (0, 14), ANSWER, (0.25, 0.75)),
     "a colon in the same token": (
-        (*plain('{"a'), token(('": true', 0.7), ('":false', 0.3)), *plain("}")), '{"a": true}', (6, 10),
+        (*spell('{"a'), token(('": true', 0.7), ('":false', 0.3)), *spell("}")), '{"a": true}', (6, 10),
         ("true", "false"), (0.7, 0.3),
     ),
     "a number that begins another": (
@@ -304,13 +309,13 @@ PLACES = {
         (0.6, 0.2, 0.2),
     ),
     "a sampled token outside of the alternatives": (
-        (SAMPLED, *plain('answerable"')), '"unanswerable"', (0, 14), ANSWER, (0.3, 0.1),
+        (SAMPLED, *spell('answerable"')), '"unanswerable"', (0, 14), ANSWER, (0.3, 0.1),
     ),
     "labels that begin alike (defect 13)": (
-        (*plain('"'), token(("rel", 0.7), ("ir", 0.3)), token(('"', 0.6), ("evant", 0.4))), '"rel"', (0, 5), ALIKE,
+        (*spell('"'), token(("rel", 0.7), ("ir", 0.3)), token(('"', 0.6), ("evant", 0.4))), '"rel"', (0, 5), ALIKE,
         (0.28, 0.3, 0.42),
     ),
-    "tokens that do not spell the text": (plain("other"), '"answerable"', (0, 12), ANSWER, None),
+    "tokens that do not spell the text": (spell("other"), '"answerable"', (0, 12), ANSWER, None),
     "no tokens": ((), '"answerable"', (0, 12), ANSWER, None),
 }  # fmt: skip
 
@@ -321,11 +326,11 @@ PLACES = {
 def test_the_probability_of_each_label_where_one_was_written(
     tokens, text, span, labels, masses
 ):
-    found = likelihood(tokens, text, span, labels)
-    assert (found is None) == (masses is None)
-    if found is not None:
+    distribution = likelihood(tokens, text, span, labels)
+    assert (distribution is None) == (masses is None)
+    if distribution is not None:
         assert [
-            share * found.coverage for share in found.distribution
+            share * distribution.coverage for share in distribution.distribution
         ] == pytest.approx(masses)
 
 
@@ -341,18 +346,21 @@ def test_against_enumeration_of_a_scripted_model(names, data):
     weights: dict[tuple[str, str], int] = {}
 
     def pieces(prefix: str) -> dict[str, float]:
-        rest = {
+        continuations = {
             s[len(prefix) : len(prefix) + n]
             for s in surfaces
             if s.startswith(prefix)
             for n in (1, 2, 3)
         }
-        found = {
+        weights_here = {
             p: weights.setdefault((prefix, p), data.draw(st.integers(1, 9)))
-            for p in sorted(rest)
+            for p in sorted(continuations)
             if p
         }
-        return {piece: weight / sum(found.values()) for piece, weight in found.items()}
+        return {
+            piece: weight / sum(weights_here.values())
+            for piece, weight in weights_here.items()
+        }
 
     def enumerate_all(prefix: str, probability: float) -> dict[str, float]:
         if prefix in surfaces:
@@ -370,10 +378,10 @@ def test_against_enumeration_of_a_scripted_model(names, data):
         chosen = data.draw(st.sampled_from(sorted(options)))
         tokens.append(token((chosen, options.pop(chosen)), *options.items()))
         text += chosen
-    found = likelihood(tokens, text, (0, len(text)), surfaces)
-    if found is None:
+    weights_here = likelihood(tokens, text, (0, len(text)), surfaces)
+    if weights_here is None:
         return  # the whole way was shared by several labels, and others left it unseen
-    for surface, p in zip(surfaces, found.distribution, strict=True):
-        assert p * found.coverage <= truth[surface] + 1e-9
-    if found.coverage > 1 - 1e-9:
-        assert found.distribution == pytest.approx([truth[s] for s in surfaces])
+    for surface, p in zip(surfaces, weights_here.distribution, strict=True):
+        assert p * weights_here.coverage <= truth[surface] + 1e-9
+    if weights_here.coverage > 1 - 1e-9:
+        assert weights_here.distribution == pytest.approx([truth[s] for s in surfaces])

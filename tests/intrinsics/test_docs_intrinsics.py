@@ -18,8 +18,8 @@ PAGES = {
 
 def blocks(text, *kinds):
     """Bodies of the fenced blocks of these kinds."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
-    return [body for kind, body in found if kind in kinds]
+    pairs = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
+    return [body for kind, body in pairs if kind in kinds]
 
 
 def run(text):

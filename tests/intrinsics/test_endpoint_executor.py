@@ -49,7 +49,7 @@ def executor(server, **options):
     return EndpointExecutor(EndpointConfig(server.url, "base", backoff=0.01, **options))
 
 
-def asked(reply, request, times=1, **options):
+def ask_server(reply, request, times=1, **options):
     """The results of a request that is sent so many times, the bodies that the server saw, and the executor."""
     with ChatServer(reply) as server:
         runs = executor(server, **options)
@@ -70,7 +70,7 @@ def test_the_strictest_way_that_a_server_obeys_is_found_once():
         "unknown field",
         lambda sent: said('{"q": "Who wrote it?"}'),
     )
-    results, bodies, runs = asked(hosted, BOUND, times=2)
+    results, bodies, runs = ask_server(hosted, BOUND, times=2)
     sent = [[mode for mode in MODES if mode in body] for body in bodies]
     assert sent == [["structured_outputs"], ["response_format"], ["response_format"]]
     assert runs.constraint_mode is ConstraintMode.SCHEMA
@@ -92,7 +92,7 @@ def test_the_strictest_way_that_a_server_obeys_is_found_once():
     ],
 )
 def test_a_server_that_is_deaf_to_constraints_is_noticed(reply, mode, count):
-    [result], bodies, runs = asked(lambda sent: reply, BOUND)
+    [result], bodies, runs = ask_server(lambda sent: reply, BOUND)
     assert (runs.constraint_mode, len(bodies)) == (mode, count)
     assert (
         isinstance(result, Completion)
@@ -110,7 +110,7 @@ def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(
         else LABELS
     )
     text = '{"label": "unanswerable"}' if schema else "unanswerable"
-    [result], [sent], _ = asked(
+    [result], [sent], _ = ask_server(
         lambda sent: said(text, tokens), SCORED, constraint_mode=mode
     )
     if schema:
@@ -137,7 +137,7 @@ def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(
 def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefined(
     text, expected
 ):
-    [result], _, _ = asked(
+    [result], _, _ = ask_server(
         lambda sent: said(text), SCORED, constraint_mode=ConstraintMode.NONE
     )
     assert result.scores == (expected,)
@@ -146,10 +146,10 @@ def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefine
 def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not():
     slot = Slot((" faithful", " NA"), SITE, "Sentence 1: Yes.\nVerdict:")
     request = ModelRequest(STATE, CHAT, slots=(slot,))
-    _, [continued], _ = asked(
+    _, [continued], _ = ask_server(
         lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.STRUCTURED
     )
-    _, [asked_for], _ = asked(
+    _, [asked_for], _ = ask_server(
         lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.NONE
     )
     assert continued["messages"][-1] == {"role": "assistant", "content": slot.prefill}
@@ -251,7 +251,7 @@ def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(nam
         lambda s: said("No."),
     )
     slots = (Slot(("yes", "no"), SITE),)
-    results, bodies, _ = asked(
+    results, bodies, _ = ask_server(
         strict,
         ModelRequest(STATE, CHAT, slots=slots),
         2,
@@ -267,7 +267,7 @@ def test_alternatives_tell_of_labels_although_none_was_written():
         (" text", {" text": 0.0}),
     ]
     request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
-    [result], _, _ = asked(
+    [result], _, _ = ask_server(
         lambda s: said("The text", tokens), request, constraint_mode=ConstraintMode.NONE
     )
     assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.2, 0.1])
@@ -347,7 +347,7 @@ def test_rendered_prompts_go_to_the_text_route():
 def test_a_new_name_for_the_limit_is_learned():
     message = "'max_tokens' is not supported; use 'max_completion_tokens' instead."
     strict = refusing("max_tokens", message, lambda sent: said("x"))
-    results, bodies, _ = asked(strict, ModelRequest(STATE, CHAT, 5), times=2)
+    results, bodies, _ = ask_server(strict, ModelRequest(STATE, CHAT, 5), times=2)
     assert [result.text for result in results] == ["x", "x"]
     assert ["max_tokens" in sent for sent in bodies] == [True, False, False]
 
@@ -363,7 +363,9 @@ def test_a_new_name_for_the_limit_is_learned():
     ],
 )
 def test_what_is_no_reply_fails_with_a_reason(content):
-    [result], _, _ = asked(lambda sent: (200, content), ModelRequest(STATE, CHAT, 5))
+    [result], _, _ = ask_server(
+        lambda sent: (200, content), ModelRequest(STATE, CHAT, 5)
+    )
     assert isinstance(result, Failed)
     assert "\n" not in result.reason
 
@@ -382,8 +384,8 @@ def test_log_probabilities_that_are_none_are_left_out(bad):
             }
         ]
     }
-    found = parse(json.dumps(reply).encode(), "/chat/completions")
-    assert (found.text, found.tokens, found.finish) == ("a", None, None)
+    completion = parse(json.dumps(reply).encode(), "/chat/completions")
+    assert (completion.text, completion.tokens, completion.finish) == ("a", None, None)
 
 
 def test_batches_share_one_pace_and_one_connection_until_it_is_closed():
@@ -428,7 +430,7 @@ def test_threads_together_have_no_more_requests_at_the_server_than_one_may():
 
 def test_it_runs_inside_an_event_loop_too():
     async def notebook():
-        return asked(lambda sent: said("x"), ModelRequest(STATE, CHAT, 5))
+        return ask_server(lambda sent: said("x"), ModelRequest(STATE, CHAT, 5))
 
     assert asyncio.run(notebook())[0][0].text == "x"
 

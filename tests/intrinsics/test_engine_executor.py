@@ -71,19 +71,19 @@ def probabilities(codec, prefix, seed=0):
 
 def brute_force(codec, seed, texts):
     """Probability that what follows the prompt begins with each text, over every sequence of three ids."""
-    found, context = [0.0] * len(texts), codec.encode(PROMPT)
+    sums, context = [0.0] * len(texts), codec.encode(PROMPT)
     for ids in itertools.product(range(codec.size), repeat=3):
         mass = math.prod(
-            probabilities(codec, (*context, *ids[:i]), seed)[one]
-            for i, one in enumerate(ids)
+            probabilities(codec, (*context, *ids[:i]), seed)[token_id]
+            for i, token_id in enumerate(ids)
         )
         # EOS ends the text.
         said = codec.decode(ids[: ids.index(END)] if END in ids else ids)
-        found = [
+        sums = [
             so_far + mass * said.startswith(text)
-            for so_far, text in zip(found, texts, strict=True)
+            for so_far, text in zip(sums, texts, strict=True)
         ]
-    return found
+    return sums
 
 
 def score(codec, slot, *, seed=0, max_watch=128):
@@ -133,8 +133,8 @@ def test_a_token_across_the_seam_counts_with_both_spellings():
 
 def test_one_position_suffices_where_labels_are_tokens_unless_few_ids_can_be_watched():
     slot = Slot(("a", "b", "c"), SITE, "c")
-    one, wide, _ = score(LETTERS, slot)
-    assert [request.prompt_ids for request in one.requests] == [
+    single, wide, _ = score(LETTERS, slot)
+    assert [request.prompt_ids for request in single.requests] == [
         tuple(LETTERS.encode(PROMPT + "c"))
     ]
     few, narrow, _ = score(LETTERS, slot, max_watch=2)
@@ -197,10 +197,10 @@ def generated(ids, others=()):
 @given(text=st.text(st.characters(blacklist_categories=("Cs",)), max_size=30))
 def test_tokens_spell_the_text(codec, text):
     ids = codec.encode(text)
-    found = tokens(codec, ids, generated(ids), ())
-    assert len(found) == len(ids)
-    assert "".join(token.token for token in found) == codec.decode(ids)
-    assert all(token.logprob == -0.25 and token.top == () for token in found)
+    spelled = tokens(codec, ids, generated(ids), ())
+    assert len(spelled) == len(ids)
+    assert "".join(token.token for token in spelled) == codec.decode(ids)
+    assert all(token.logprob == -0.25 and token.top == () for token in spelled)
 
 
 def test_a_character_of_several_tokens_belongs_to_the_last_and_broken_ones_end_after_four():
@@ -214,9 +214,9 @@ def test_a_character_of_several_tokens_belongs_to_the_last_and_broken_ones_end_a
         "b",
     ]
     broken = [CODEC.encode("𝄞")[0]] * 6
-    found = [token.token for token in tokens(CODEC, broken, generated(broken), ())]
-    assert "\ufffd" in "".join(found)
-    assert len(found) == 6
+    spelled = [token.token for token in tokens(CODEC, broken, generated(broken), ())]
+    assert "\ufffd" in "".join(spelled)
+    assert len(spelled) == 6
 
 
 def test_labels_of_a_schema_are_watched_beginnings_first():
@@ -224,11 +224,11 @@ def test_labels_of_a_schema_are_watched_beginnings_first():
     schema = Constraint.json({"type": "array", "items": {"properties": properties}})
     ids = label_ids(CODEC, schema, 128)
     assert len(set(ids)) == len(ids) <= 128
-    assert {"f", "p", "t", '"'} <= {CODEC.decode([one]) for one in ids}
+    assert {"f", "p", "t", '"'} <= {CODEC.decode([token_id]) for token_id in ids}
     assert {
-        one
+        token_id
         for label in ("faithful", "partial", "true", "false")
-        for one in CODEC.encode(label)
+        for token_id in CODEC.encode(label)
     } <= set(ids)
     assert label_ids(CODEC, schema, 3) == ids[:3]
     assert (
@@ -301,20 +301,20 @@ def by_peft(chat_llama, adapter, tokenizer, slot):
     )
     prompt = text + tokenizer("<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
     before = len(tokenizer(slot.prefill)["input_ids"]) if slot.prefill else 0
-    found = []
+    scores = []
     for surface in slot.surfaces:
         reply = tokenizer(slot.prefill + surface)["input_ids"]
         with torch.no_grad():
             rows = torch.log_softmax(
                 model(input_ids=torch.tensor([prompt + reply])).logits[0], -1
             )
-        found.append(
+        scores.append(
             sum(
                 float(rows[len(prompt) + i - 1, reply[i]])
                 for i in range(before, len(reply))
             )
         )
-    return found
+    return scores
 
 
 @pytest.mark.engine
@@ -330,9 +330,9 @@ def test_scores_are_those_of_peft(reference, chat_llama, tokenizer, adapters, ad
 def test_several_adapters_share_a_batch_and_keep_their_numbers(reference):
     names = (None, "plain", "other", "activated")
     wave = [ModelRequest(STATE, CHAT, slots=SLOTS, adapter=name) for name in names]
-    for name, found in zip(names, reference.run([*wave, *wave])[4:], strict=True):
+    for name, batched in zip(names, reference.run([*wave, *wave])[4:], strict=True):
         [alone] = reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter=name)])
-        for left, right in zip(found.scores, alone.scores, strict=True):
+        for left, right in zip(batched.scores, alone.scores, strict=True):
             np.testing.assert_allclose(left, right, atol=1e-4)
     assert len({result.scores[0] for result in reference.run(wave)}) == 4
 
@@ -381,12 +381,12 @@ def test_activated_adapters_reuse_what_the_base_model_computed(reference):
         ModelRequest(STATE, long, slots=slot, adapter=name)
         for name in (None, "activated", "plain")
     ]
-    base, activated, plain = (reference.run([one])[0] for one in wave)
-    assert base.prompt_tokens == activated.prompt_tokens == plain.prompt_tokens
+    base, activated, unadapted = (reference.run([request])[0] for request in wave)
+    assert base.prompt_tokens == activated.prompt_tokens == unadapted.prompt_tokens
     assert activated.cached_tokens > 0.9 * activated.prompt_tokens
     assert (
-        plain.cached_tokens < 0.5 * plain.prompt_tokens
-        or plain.cached_tokens < activated.cached_tokens
+        unadapted.cached_tokens < 0.5 * unadapted.prompt_tokens
+        or unadapted.cached_tokens < activated.cached_tokens
     )
 
 

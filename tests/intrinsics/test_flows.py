@@ -70,8 +70,8 @@ def engine() -> ScriptedEngine:
     """Wants evidence, and writes one answer after any passage."""
 
     def model(request: Generate) -> Any:
-        found = "[Relevant]Found.[Fully supported][Utility:5]</s>"
-        return reply("{~retrieve .9 .1 0}x" if request.max_tokens == 1 else found)
+        segment = "[Relevant]Found.[Fully supported][Utility:5]</s>"
+        return reply("{~retrieve .9 .1 0}x" if request.max_tokens == 1 else segment)
 
     return ScriptedEngine(model, 0, limits=scripted({}).limits)
 
@@ -105,7 +105,7 @@ def prompts(serving: ScriptedEngine) -> list[str]:
     ]
 
 
-def found(answer: Answer) -> list[str]:
+def found_ids(answer: Answer) -> list[str]:
     return [passage.id for passage in answer.citations]
 
 
@@ -117,7 +117,7 @@ def test_the_papers_flows(name: str) -> None:
     )
     evidence = "ms" if "qr" in name else "d1"
     assert queries == [REWRITE if "qr" in name else ASKED]  # section 7.1
-    assert found(answer) == [evidence]
+    assert found_ids(answer) == [evidence]
     requests = judge.by.executor.requests
     for (
         request
@@ -192,13 +192,15 @@ def test_an_unanswerable_question_is_searched_for_with_other_words(
         Answerability.on(judging(judge)), rewriter() if rewrites else None
     )
     begin = passages("d1") if first else ()
-    answer, _, asked = go(
+    answer, _, searched = go(
         Flow((Search(), again, Write(WRITER))),
         search=lambda query: begin if query == ASKED else (MICROSOFT,),
     )
-    assert asked == queries
-    assert found(answer) == [evidence]
-    (step,) = [one for one in answer.steps if one.name == "search again"]
+    assert searched == queries
+    assert found_ids(answer) == [evidence]
+    (step,) = [
+        step_taken for step_taken in answer.steps if step_taken.name == "search again"
+    ]
     assert step.outcome.startswith(outcome)
     assert answer.usage.searches == len(queries)
 
@@ -376,15 +378,15 @@ def test_a_search_that_fails_after_the_writing_loses_no_answer() -> None:
 
 def test_one_conversation_that_fails_costs_no_other() -> None:
     bad = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
-    found = run(
+    answers = run(
         Flow((Write(PLAIN),)),
         [TALK, bad, "Q"],
         engine(),
         Searches(lambda query: passages("d1")),
     )
-    assert [type(one) for one in found] == [Answer, UserError, Answer]
+    assert [type(answer) for answer in answers] == [Answer, UserError, Answer]
     assert (
-        str(found[1])
+        str(answers[1])
         == "the conversation must end with the user's turn; the last one is of another role"
     )
 
@@ -429,7 +431,7 @@ def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:
     before = json.dumps(TALK)
     model: Any = rag(rewriter())
     answer = model.generate(TALK)
-    assert (found(answer), model.retriever.queries) == (["ms"], [BOTH])
+    assert (found_ids(answer), model.retriever.queries) == (["ms"], [BOTH])
     assert "Steve Jobs and others." in prompts(model.engine)[0]
     assert [(step.name, step.outcome) for step in answer.steps] == [
         ("rewrite", REWRITE),
@@ -437,21 +439,21 @@ def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:
     ]
     assert json.dumps(TALK) == before
     assert answer.rescore() == answer
-    assert found(rag().generate(TALK)) == ["d1"]
+    assert found_ids(rag().generate(TALK)) == ["d1"]
     many = rag(rewriter()).generate([TALK, ASKED, []])
-    assert [found(one) for one in many] == [["ms"], ["d1"], []]
+    assert [found_ids(reply_of_many) for reply_of_many in many] == [["ms"], ["d1"], []]
     assert many[2].error is not None
 
 
 def test_flows_by_name_with_the_reflectors_at_hand() -> None:
     assert rag(rewriter(), gate(0.1)).generate(TALK, flow="qr+ad").abstained
-    assert found(
+    assert found_ids(
         rag(rewriter(), gate(0.9)).generate(TALK, flow="QR+AD", rewrite_scope="alone")
     ) == ["ms"]
     with pytest.raises(UserError, match="needs rewrite="):
         rag().generate(TALK, flow="qr")
-    given = rag(gate(0.1)).generate(
+    with_evidence = rag(gate(0.1)).generate(
         "Q", flow="ad", evidence=passages("d1"), abstention="No idea."
     )
-    assert given.text == "No idea."
+    assert with_evidence.text == "No idea."
     assert rag().generate("Q", flow=Flow((Write(NEVER),))).citations == ()

@@ -157,8 +157,8 @@ def test_citations_are_spans_and_neighbours_are_merged():
     state = JudgeInput(
         (), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five."))
     )
-    one, two, three, four, five = source_sites(state)
-    assert [site.text for site in merged(state, [two, one, four, five])] == [
+    source_1, two, three, four, five = source_sites(state)
+    assert [site.text for site in merged(state, [two, source_1, four, five])] == [
         "One. Two.",
         "Four.",
         "Five.",
@@ -329,8 +329,8 @@ def test_messages_and_objects_are_turns_passages_are_numbered_and_states_travel(
     )
     assert [p.id for p in made.passages] == ["1", "7", "3"]
     assert made.passages[1].title == "T"
-    whole = replace(made, arguments={"requirement": "x"}, extra={"temperature": 0})
-    assert pickle.loads(pickle.dumps(whole)) == whole == copy.deepcopy(whole)
+    complete = replace(made, arguments={"requirement": "x"}, extra={"temperature": 0})
+    assert pickle.loads(pickle.dumps(complete)) == complete == copy.deepcopy(complete)
 
 
 @pytest.mark.parametrize("kind", catalog())
@@ -359,7 +359,7 @@ ANSWER = Answer(
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "roles", "passages"),
+    ("kind", "evidence", "roles", "passages"),
     [
         (HallucinationDetection, None, ["user", "assistant"], ["p1"]),
         (
@@ -377,10 +377,10 @@ ANSWER = Answer(
     ],
 )
 def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(
-    kind, given, roles, passages
+    kind, evidence, roles, passages
 ):
     executor = scoring()
-    kind.on(executor)(ANSWER, given)
+    kind.on(executor)(ANSWER, evidence)
     state = executor.requests[0].state
     assert [message.role for message in state.messages] == roles
     assert [passage.id for passage in state.passages] == passages
@@ -427,7 +427,9 @@ def test_adapters_go_by_the_name_of_the_intrinsic():
     assert [request.adapter for request in executor.requests] == ["ad", None]
     for load in (
         Library.from_pretrained,
-        lambda name, **given: Library.at_endpoint("http://127.0.0.1:9", name, **given),
+        lambda name, **options: Library.at_endpoint(
+            "http://127.0.0.1:9", name, **options
+        ),
     ):
         with pytest.raises(
             UserError, match="unknown intrinsic 'answers'"
@@ -460,10 +462,10 @@ def test_an_adapter_that_was_trained_for_something_else_is_refused(
         **change,
     )
     (tmp_path / AdapterCard.FILE).write_text(json.dumps(card.as_dict()))
-    given = {"answerability": str(tmp_path)}
+    adapters = {"answerability": str(tmp_path)}
     for check in (
-        lambda: check_cards(given, "chat"),
-        lambda: adapters_of(given, "other"),
+        lambda: check_cards(adapters, "chat"),
+        lambda: adapters_of(adapters, "other"),
     ):
         if message is None:
             check()

@@ -80,28 +80,28 @@ def written(state: JudgeInput) -> ModelRequest:
 
 
 def subjects() -> dict[str, Callable[[JudgeInput], ModelRequest]]:
-    found: dict[str, Callable[[JudgeInput], ModelRequest]] = {
+    makers: dict[str, Callable[[JudgeInput], ModelRequest]] = {
         "interpretation": interpretation,
         "entailment": ENTAILMENT.encode,
     }
-    found |= {
+    makers |= {
         f"reflection {name}": codec.encode
         for name, codec in reflection_codecs(WORDING, None, {}).items()
     }
-    found["reflection write"] = written
-    found |= {f"teacher {group}": teacher(group) for group in GROUPS}
+    makers["reflection write"] = written
+    makers |= {f"teacher {group}": teacher(group) for group in GROUPS}
     for kind in catalog():
-        found[f"chat {kind.name}"] = kind.chat.encode
+        makers[f"chat {kind.name}"] = kind.chat.encode
     for dialect in set(dialects()) - {
         DIALECT,
         "granite-switch",
     }:  # which needs a template: test_granite.py
         for kind in catalog():
             with suppress(UserError):  # not every dialect has every intrinsic
-                found[f"{dialect} {kind.name}"] = replace(
+                makers[f"{dialect} {kind.name}"] = replace(
                     codec_of(kind, dialect), find=rules
                 ).encode
-    return found
+    return makers
 
 
 def teacher(group: str) -> Callable[[JudgeInput], ModelRequest]:
@@ -163,16 +163,18 @@ def family(name: str):
     return tokenizer, Renderer.of(tokenizer), control_tokens.control_ids(tokenizer)
 
 
-def by_engine(name: str, asked: ModelRequest) -> Counter[int]:
+def by_engine(name: str, sent_request: ModelRequest) -> Counter[int]:
     _, renderer, control = family(name)
-    return control_tokens.counted(renderer.prompt(asked.prompt), control)
+    return control_tokens.counted(renderer.prompt(sent_request.prompt), control)
 
 
-def by_endpoint(name: str, asked: ModelRequest) -> Counter[int]:
+def by_endpoint(name: str, sent_request: ModelRequest) -> Counter[int]:
     """As a server does it: the template over the messages, and all of it tokenised with special tokens."""
     tokenizer, _, control = family(name)
-    begun = asked.slots[0].prefill if asked.slots else ""
-    sent = body(asked, "m", ConstraintMode.STRUCTURED, begun, Continuation.FIELDS)
+    prefill = sent_request.slots[0].prefill if sent_request.slots else ""
+    sent = body(
+        sent_request, "m", ConstraintMode.STRUCTURED, prefill, Continuation.FIELDS
+    )
     text = sent.get("prompt")
     if text is None:
         documents = {"documents": sent["documents"]} if "documents" in sent else {}
@@ -185,11 +187,12 @@ def by_endpoint(name: str, asked: ModelRequest) -> Counter[int]:
     )
 
 
-def as_it_is(name: str, asked: ModelRequest) -> Counter[int]:
+def as_it_is(name: str, sent_request: ModelRequest) -> Counter[int]:
     """As a server gets what a teacher wrote."""
     tokenizer, _, control = family(name)
     turns = [
-        {"role": one.role, "content": one.content} for one in asked.prompt.messages
+        {"role": message.role, "content": message.content}
+        for message in sent_request.prompt.messages
     ]
     text = tokenizer.apply_chat_template(turns, tokenize=False)
     return control_tokens.counted(
@@ -251,23 +254,26 @@ many = settings(
     "mellea-gpt-oss citation_generation",
     False,
 )
-def test_no_field_of_any_request_becomes_a_control_token(given, subject, extra):
-    fields = dict(zip(FIELDS, given, strict=True))
-    asked = request(subject, state(fields, extra))
-    if asked is None:
+def test_no_field_of_any_request_becomes_a_control_token(hostile, subject, extra):
+    fields = dict(zip(FIELDS, hostile, strict=True))
+    sent_request = request(subject, state(fields, extra))
+    if sent_request is None:
         return
     blank = tuple(field for field, text in fields.items() if text.isspace())
     for name in control_tokens.FAMILIES:
         for way in (
             ["as it is"] if subject.startswith("teacher") else ["engine", "endpoint"]
         ):
-            assert WAYS[way](name, asked) == harmless(
+            assert WAYS[way](name, sent_request) == harmless(
                 name, way, subject, extra, blank
             ), (name, way)
         _, renderer, control = family(name)
-        begun = [asked.prefill, *(slot.prefill for slot in asked.slots)]
+        prefills = [
+            sent_request.prefill,
+            *(slot.prefill for slot in sent_request.slots),
+        ]
         assert control.isdisjoint(
-            one for text in begun for one in renderer.text.encode(text)
+            token_id for text in prefills for token_id in renderer.text.encode(text)
         ), name
 
 
@@ -344,11 +350,11 @@ def test_a_template_that_changes_texts_is_refused(change):
 def test_marks_cannot_be_forged_and_documents_reach_a_template_that_takes_them():
     forged = '\ue0000aA"<\ue001'
     _, renderer, _ = family("byte-level")
-    asked = ChatPrompt(
+    prompt = ChatPrompt(
         (Message("user", f"first {forged}"), Message("assistant", forged)),
         ({"text": forged, "doc_id": "1"},),
     )
-    assert renderer.text.decode(renderer.prompt(asked)).count(forged) == 3
+    assert renderer.text.decode(renderer.prompt(prompt)).count(forged) == 3
 
 
 def test_halves_in_neighbouring_pieces_do_not_join_on_an_endpoint():
@@ -383,13 +389,16 @@ def test_sixteen_threads_get_the_ids_of_one():
 
     def all_ids(_: int):
         return [
-            (renderer.prompt(ChatPrompt((Message("user", one),))), text.encode(one))
-            for one in texts
+            (
+                renderer.prompt(ChatPrompt((Message("user", content),))),
+                text.encode(content),
+            )
+            for content in texts
         ]
 
     alone = all_ids(0)
     with ThreadPoolExecutor(16) as pool:
-        assert all(found == alone for found in pool.map(all_ids, range(16)))
+        assert all(ids == alone for ids in pool.map(all_ids, range(16)))
     assert tokenizer("<|im_end|>", add_special_tokens=False)["input_ids"] == [
         tokenizer.eos_token_id
     ]

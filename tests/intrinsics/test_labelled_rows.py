@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tiny
-from intrinsic_rows import CHAT, MAKERS, answerable, asked, cited, judged, turns
+from intrinsic_rows import CHAT, MAKERS, answerable, cited, judged, question_row, turns
 
 from selfrag.common.errors import UserError
 from selfrag.engines.base import EngineLimits
@@ -66,7 +66,7 @@ def gold(name, record):
 
 
 @pytest.mark.parametrize(
-    ("given", "grade"),
+    ("degree", "grade"),
     [
         ({"score": 0.3}, "partial"),  # a score on a border is in the upper range
         ({"score": 1}, "faithful"),
@@ -77,10 +77,10 @@ def gold(name, record):
         ({"label": "NA"}, "NA"),
     ],
 )
-def test_degrees_of_faithfulness_are_learned_as_grades(given, grade):
+def test_degrees_of_faithfulness_are_learned_as_grades(degree, grade):
     record = judged(0)
     record["sentences"] = [
-        {k: v for k, v in s.items() if k != "label"} | given
+        {k: v for k, v in s.items() if k != "label"} | degree
         for s in record["sentences"]
     ]
     row = parser("hallucination_detection")(record)
@@ -94,12 +94,12 @@ def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch(
     assert gold("hallucination_detection", record).labels == ("faithful", "unfaithful")
     partly = record | {"sentences": record["sentences"][1:]}
     assert gold("hallucination_detection", partly).labels == (None, "unfaithful")
-    whole = record | {
+    complete = record | {
         "label_level": "response"
     }  # no label of its sentences, unless there is one
-    assert gold("hallucination_detection", whole).labels == (None, None)
+    assert gold("hallucination_detection", complete).labels == (None, None)
     stretch = {"begin": 0, "end": 16, "text": "Goethe wrote it.", "label": "partial"}
-    single = whole | {
+    single = complete | {
         "conversation": turns("Who?", "Goethe wrote it."),
         "sentences": [stretch],
     }
@@ -171,33 +171,33 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):
 )
 def test_bad_questions_are_refused(change, said):
     with pytest.raises(UserError, match=said):
-        parse_question(asked(0) | change)
+        parse_question(question_row(0) | change)
 
 
 def test_an_option_that_is_given_twice_is_one_option():
-    found = parse_question(
-        asked(0) | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"}
+    question = parse_question(
+        question_row(0) | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"}
     )
-    assert (found.options, found.right) == (("sky", "roots", "leaves"), 2)
+    assert (question.options, question.right) == (("sky", "roots", "leaves"), 2)
     assert (
         parse_question(
-            asked(0) | {"options": ["sky", "roots", "sky"], "label": "C"}
+            question_row(0) | {"options": ["sky", "roots", "sky"], "label": "C"}
         ).right
         == 0
     )
 
 
 def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
-    found = training_file("citation_generation", data)
-    assert found.name == "citations_train.jsonl"
+    file = training_file("citation_generation", data)
+    assert file.name == "citations_train.jsonl"
     assert find_file("citation_generation", data, "dev").name == "citations_dev.jsonl"
     assert (
         training_file("citation_generation", data.parent)
-        == training_file("citation_generation", found)
-        == found
+        == training_file("citation_generation", file)
+        == file
     )
     with pytest.raises(UserError, match="no training rows are known for 'x'"):
-        read_labelled(found, "x")
+        read_labelled(file, "x")
     with pytest.raises(UserError, match=r"no citations_train\.jsonl"):
         training_file("citation_generation", tmp_path)
 
@@ -207,14 +207,14 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
     text = record["documents"][0]["text"]
     record["citations"][0] |= {"doc_end": text.index("It is"), "text": "x"}
     row = parser("citation_generation")(record)
-    found = without_evidence(row)
-    assert [passage.text for passage in found.state.passages] == [
+    cut_row = without_evidence(row)
+    assert [passage.text for passage in cut_row.state.passages] == [
         "Faust is a play. It is in verse."
     ]
-    taught, targets = learned("citation_generation", found)
+    taught, targets = learned("citation_generation", cut_row)
     assert taught.sources == ((), ())
     assert {target.text for target in targets} == {"00"}
-    assert (found.id, found.source, found.group) == (
+    assert (cut_row.id, cut_row.source, cut_row.group) == (
         "c0/uncited",
         "d/uncited",
         row.group,
@@ -222,7 +222,7 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
     assert row == parser("citation_generation")(
         record
     )  # the row itself stays as it was
-    assert without_evidence(found) is None
+    assert without_evidence(cut_row) is None
     record["citations"][0] |= {"doc_begin": 0, "doc_end": len(text)}
     assert (
         without_evidence(parser("citation_generation")(record)) is None
@@ -231,17 +231,17 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
 
 def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
     row = parser("query_rewrite")(MAKERS["query_rewrite"][1](0))
-    found = asked_alone(row)
+    alone = asked_alone(row)
     said = ["Who wrote play 0?", "Goethe.", "When did Goethe write play 0?"]
-    assert [message.content for message in found.state.messages] == said
-    (target,) = learned("query_rewrite", found)[1]
+    assert [message.content for message in alone.state.messages] == said
+    (target,) = learned("query_rewrite", alone)[1]
     assert said[-1] in target.text
-    assert (found.id, found.source, found.group) == (
+    assert (alone.id, alone.source, alone.group) == (
         "q0/standalone",
         "d/standalone",
         row.group,
     )
-    assert asked_alone(found) is None  # nothing is left to rewrite
+    assert asked_alone(alone) is None  # nothing is left to rewrite
 
 
 def test_a_share_of_the_rows_is_derived(data):
@@ -284,11 +284,11 @@ TOKENIZER.chat_template = CHAT
 RENDERER = Renderer.of(TOKENIZER)
 
 
-def own(count):
+def some_answers(count):
     """Answers of a model that is sure, and right, on every third question; elsewhere it is right by luck."""
     answers = []
     for number in range(count):
-        question = parse_question(asked(number))
+        question = parse_question(question_row(number))
         logprobs = (
             (-0.01, -6.0, -6.0, -6.0)
             if number % 3 == 0
@@ -300,7 +300,7 @@ def own(count):
 
 def rows_of(name):
     if name == "uncertainty":
-        return certainty_rows(own(240))[:4]
+        return certainty_rows(some_answers(240))[:4]
     return [parser(name)(MAKERS[name][1](number)) for number in range(4)]
 
 
@@ -313,7 +313,7 @@ def test_examples_are_what_inference_asks(name):
     checked = 0
     for row in rows_of(name):
         request = codec.encode(row.state)
-        sent = {one.prompt_ids for one in next(executor.steps([request]))}
+        sent = {inferred.prompt_ids for inferred in next(executor.steps([request]))}
         for target in codec.teach(request, gold_of(row, request)):
             made = example(request, target, RENDERER)
             learned = [at for at, label in enumerate(made.labels) if label != MASKED]
@@ -332,11 +332,11 @@ def test_examples_are_what_inference_asks(name):
 
 
 def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
-    given = [parser("answerability")(answerable(number)) for number in range(40)]
+    rows = [parser("answerability")(answerable(number)) for number in range(40)]
     long = (Message("user", "why " * 400),)
-    given = [
+    rows = [
         replace(r, state=replace(r.state, messages=long)) if at % 4 == 0 else r
-        for at, r in enumerate(given)
+        for at, r in enumerate(rows)
     ]
     config = read_recipe("demo", ADAPTERS, "answerability").config
     job = AdapterJob(
@@ -347,7 +347,7 @@ def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
         config,
         RowSelection(most_rows=20),
     )
-    made = prepared(given, teachable("answerability"), RENDERER, job, {})
+    made = prepared(rows, teachable("answerability"), RENDERER, job, {})
     assert made.facts["rows"] == made.facts["examples"] + made.facts["held_out"] == 20
     assert made.facts["skipped"] == {
         "longer than 420 tokens": 10,
@@ -367,7 +367,7 @@ def test_targets_of_a_row_are_drawn_the_same_each_time():
     assert len(taken) == 4
     assert taken == again
     every, _ = make_examples(rows, codec, RENDERER, max_length=4096)
-    assert {one for _, one in taken} < {one for _, one in every}
+    assert {text for _, text in taken} < {text for _, text in every}
 
 
 # --- Certainty ----------------------------------------------------------------------------------------------------
@@ -375,12 +375,12 @@ def test_targets_of_a_row_are_drawn_the_same_each_time():
 
 def answered(logprobs, right, dataset="x"):
     questions = (
-        ChoiceQuestion(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one)
-        for n, one in enumerate(right)
+        ChoiceQuestion(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), letter)
+        for n, letter in enumerate(right)
     )
     return [
-        ChoiceAnswer(one.id, one, tuple(row))
-        for one, row in zip(questions, logprobs, strict=True)
+        ChoiceAnswer(letter.id, letter, tuple(row))
+        for letter, row in zip(questions, logprobs, strict=True)
     ]
 
 
@@ -396,17 +396,17 @@ def drawn(count, temperature, dataset="x"):
 
 
 def correct(answers):
-    return [float(one.is_right) for one in answers]
+    return [float(answer.is_right) for answer in answers]
 
 
 def test_the_temperature_that_made_the_answers_is_found():
     answers = drawn(4000, 2.5)
-    found = fit(answers, isotonic=False)
-    assert found.temperature == pytest.approx(2.5, rel=0.1)
+    fitted = fit(answers, isotonic=False)
+    assert fitted.temperature == pytest.approx(2.5, rel=0.1)
     assert (
         calibration_error(confidences(answers).tolist(), correct(answers)).value > 0.15
     )
-    assert calibration_error(found(answers).tolist(), correct(answers)).value < 0.04
+    assert calibration_error(fitted(answers).tolist(), correct(answers)).value < 0.04
 
 
 def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
@@ -414,9 +414,9 @@ def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
     random = np.random.default_rng(3)
     logprobs = np.log(random.dirichlet([1.0] * 4, 400)).tolist()
     answers = answered(logprobs, random.integers(0, 4, 400).tolist())
-    found, hits = out_of_fold(answers), np.array(correct(answers))
-    assert abs(np.corrcoef(found, hits)[0, 1]) < 0.15
-    assert found.mean() == pytest.approx(hits.mean(), abs=0.05)
+    certainties, hits = out_of_fold(answers), np.array(correct(answers))
+    assert abs(np.corrcoef(certainties, hits)[0, 1]) < 0.15
+    assert certainties.mean() == pytest.approx(hits.mean(), abs=0.05)
 
 
 def written(number, score, right, dataset="nq", **changes):
@@ -452,41 +452,43 @@ def test_written_answers_are_calibrated_by_their_score_and_keep_their_passages()
     ]
     assert of_other_data_sets(answers) == [None] * 160  # there is no other data set
     after, before, *_ = certainty_rows(answers)
-    assert [one.text for one in after.state.passages] == ["He wrote it."]
-    assert [[one.content for one in row.state.messages] for row in (after, before)] == [
+    assert [item.text for item in after.state.passages] == ["He wrote it."]
+    assert [
+        [item.content for item in row.state.messages] for row in (after, before)
+    ] == [
         ["Q0?", "Goethe"],
         ["Q0?"],
     ]
     assert fit(answers)(answers)[:2].tolist() == pytest.approx([0.25, 0.75])
-    other = [written(n, 1.0 + n % 2, True, "trivia") for n in range(20)]
-    found = of_other_data_sets([*answers, *other])
-    assert found[160:162] == pytest.approx([0.25, 0.75])  # as nq taught it
-    assert found[0] == found[1] == 1.0  # as trivia taught it
+    trivia = [written(n, 1.0 + n % 2, True, "trivia") for n in range(20)]
+    certainties = of_other_data_sets([*answers, *trivia])
+    assert certainties[160:162] == pytest.approx([0.25, 0.75])  # as nq taught it
+    assert certainties[0] == certainties[1] == 1.0  # as trivia taught it
 
 
 def test_rows_say_what_the_model_answered_and_how_certain_that_is():
-    answers = own(240)
+    answers = some_answers(240)
     rows = certainty_rows(answers)
     assert len(rows) == 480
     after, before = rows[0], rows[1]
-    assert [one.role for one in after.state.messages] == ["user", "assistant"]
+    assert [message.role for message in after.state.messages] == ["user", "assistant"]
     assert after.state.messages[-1].content == answers[0].question.letters[0]
-    assert [one.role for one in before.state.messages] == ["user"]
+    assert [message.role for message in before.state.messages] == ["user"]
     assert after.group == before.group
     assert (after.label, before.label, rows[2].label) == ("95%", "95%", "5%")
-    found = facts(answers, rows)
-    assert found["own_accuracy"] == {
+    manifest = facts(answers, rows)
+    assert manifest["own_accuracy"] == {
         "x": pytest.approx(1 / 3),
         "y": pytest.approx(1 / 3),
     }
-    assert found["deciles"]["95%"] == 160
-    assert set(found["calibrators"]) == {"x", "y"}
+    assert manifest["deciles"]["95%"] == 160
+    assert set(manifest["calibrators"]) == {"x", "y"}
     assert facts(answers, rows, isotonic=False)["calibrators"]["x"]["confidence"] == ()
 
 
 def test_questions_of_the_training_rows_are_left_out():
     left = unseen(
-        [parse_question(asked(number)) for number in range(3)],
+        [parse_question(question_row(number)) for number in range(3)],
         ["Answer this.\n\nWhat  is 1 PLUS 1?\nA: 2"],
     )
-    assert [one.id for one in left] == ["u0", "u2"]
+    assert [question.id for question in left] == ["u0", "u2"]

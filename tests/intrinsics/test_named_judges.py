@@ -86,8 +86,10 @@ def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
         "d2",
     )
     assert result.as_dict()["judge"] == "tokens"
-    found = library()["context_relevance"](ASKED, [D1, Passage("e", " "), D2]).passages
-    assert [one.relevance for one in found] == [
+    passages_judged = library()["context_relevance"](
+        ASKED, [D1, Passage("e", " "), D2]
+    ).passages
+    assert [judged_passage.relevance for judged_passage in passages_judged] == [
         pytest.approx(0.2),
         None,
         pytest.approx(0.9),
@@ -118,8 +120,10 @@ def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
 
 def test_a_requirement_of_tokens_is_a_hard_constraint() -> None:
     check = library()["requirement_check.tokens"]
-    wanted = "issup=Fully supported,Partially supported"
-    assert check(ANSWERED, [D1, D2], requirement=wanted).met == pytest.approx(0.8)
+    requirement_text = "issup=Fully supported,Partially supported"
+    assert check(ANSWERED, [D1, D2], requirement=requirement_text).met == pytest.approx(
+        0.8
+    )
     assert check(ASKED, [D1, D2], requirement="isrel=Relevant").met == pytest.approx(
         0.9
     )
@@ -279,20 +283,20 @@ def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
         flow = Flow(
             (writing, CertaintyFilter(judge, threshold, by="expectation")), "sure"
         )
-        (found,) = run_flow(
+        (kept_answer,) = run_flow(
             flow,
             [read_input("Q", [D1, D2])],
             judge.engine or certain(file).executor.engine,
         )
-        assert found.text == kept
+        assert kept_answer.text == kept
 
 
 @pytest.mark.parametrize("certainty", [0.0, 0.05, 0.33, 0.949, 0.95, 1.0])
 def test_deciles_have_the_certainty_as_their_expectation(certainty: float) -> None:
-    found = deciles(certainty)
-    assert sum(found) == pytest.approx(1)
+    shares = deciles(certainty)
+    assert sum(shares) == pytest.approx(1)
     middles = [(5 + 10 * at) / 100 for at in range(10)]
-    assert sum(a * b for a, b in zip(found, middles, strict=True)) == pytest.approx(
+    assert sum(a * b for a, b in zip(shares, middles, strict=True)) == pytest.approx(
         min(max(certainty, 0.05), 0.95)
     )
 
@@ -360,14 +364,14 @@ def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_as
         *ASKED,
         {"role": "assistant", "content": "Hm."},
     ]  # somebody else wrote this
-    found = finish(
+    reflections = finish(
         TokenJudge(PROMPTING, ISUSE).judge(
             [read_input(turns, [D1]), read_input(turns)]
         ),
         engine,
     )
-    assert [one.judgments[0].label for one in found] == ["5", "1"]
-    assert found[0].judgments[0].score == pytest.approx(1.0)
+    assert [reflection.judgments[0].label for reflection in reflections] == ["5", "1"]
+    assert reflections[0].judgments[0].score == pytest.approx(1.0)
 
 
 def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
@@ -445,11 +449,13 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
     answer = model.generate("Q", judges="hallucination_detection")
     assert executor.requests[-1].state.response == "One. Two."
     assert [s.text for s in executor.requests[-1].sites] == ["One.", "Two."]
-    one, two = (node.judges["hallucination_detection"] for node in answer.trace.nodes)
-    assert one is not None
-    assert two is not None
-    assert one.probability("faithful") == pytest.approx(0.7)
-    assert two.probability("faithful") < 0.01
+    first, second = (
+        node.judges["hallucination_detection"] for node in answer.trace.nodes
+    )
+    assert first is not None
+    assert second is not None
+    assert first.probability("faithful") == pytest.approx(0.7)
+    assert second.probability("faithful") < 0.01
     assert answer.trace.nodes[1].places == {}
 
 
@@ -473,8 +479,8 @@ def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined
     assert answer.text == "Close."
     assert answer.segments[0].judgments[Role.SUPPORT].source is JudgmentSource.JUDGE
     rows = [[1.0, 0, 0], [0.1, 0.2]]
-    found = judged(lambda states: rows[: len(states)]).trace.nodes
-    assert [node.judges["nli"] is not None for node in found] == [
+    nodes = judged(lambda states: rows[: len(states)]).trace.nodes
+    assert [node.judges["nli"] is not None for node in nodes] == [
         False,
         True,
     ]  # the better one was asked about first
@@ -564,10 +570,10 @@ def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(
 def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
     tree = dict(JUDGED)
     scorer = JudgeScorer(TokenJudge(PROMPTING, ISREL), scripted({"Q": tree, "R": tree}))
-    found = scorer(["Q", "R"], [[D1, D2], [D2]])
-    assert [pytest.approx(scores) for scores in found] == [[0.2, 0.9], [0.9]]
+    scores_by_query = scorer(["Q", "R"], [[D1, D2], [D2]])
+    assert [pytest.approx(scores) for scores in scores_by_query] == [[0.2, 0.9], [0.9]]
     reranked = RerankedRetriever(Searches(lambda query: [D1, D2]), scorer)
-    assert [[passage.id for passage in one] for one in reranked(["Q"], 1)] == [["d2"]]
+    assert [[passage.id for passage in hits] for hits in reranked(["Q"], 1)] == [["d2"]]
     tree["[Retrieval]<d1>"] = Failed("too long")
     with pytest.raises(
         EngineError, match="token_isrel of a passage could not be read: too long"

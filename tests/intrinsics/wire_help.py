@@ -53,7 +53,7 @@ def token(*pairs: tuple[str, float]) -> TokenLogprob:
     return TokenLogprob(*top[0], top)
 
 
-def plain(text: str) -> tuple[TokenLogprob, ...]:
+def spell(text: str) -> tuple[TokenLogprob, ...]:
     """A token that had no alternative."""
     return (token((text, 1.0)),)
 
@@ -98,22 +98,22 @@ def golds(codec) -> list[Gold]:
 
 def check_taught(codec) -> None:
     """What is taught of `STATE` comes back."""
-    given = (
+    judge_input = (
         STATE
         if codec.intrinsic not in LABELLED
         else replace(STATE, passages=STATE.passages[:1])
     )
-    request = codec.encode(given)
+    request = codec.encode(judge_input)
     for gold in golds(codec):
-        found = codec.decode(request, taught(request, codec.teach(request, gold)))
+        reflection = codec.decode(request, taught(request, codec.teach(request, gold)))
         if gold.text is not None:
-            assert found.text.split() == gold.text.split()
+            assert reflection.text.split() == gold.text.split()
         elif gold.labels:
             assert (
-                tuple(finding.judgment.label for finding in found.findings)
+                tuple(finding.judgment.label for finding in reflection.findings)
                 == gold.labels
             )
-        for finding, cited in zip(found.findings, gold.sources, strict=False):
+        for finding, cited in zip(reflection.findings, gold.sources, strict=False):
             assert finding.judgment.label == ("cited" if cited else "uncited")
             assert [citation.site for citation in finding.citations] == [
                 request.sources[index] for index in cited
@@ -157,9 +157,9 @@ def check_reading(codec, text, finish, tokens, scores) -> None:
     """Nothing that a model writes raises, and what is read of it is sound."""
     kind = KINDS.get(codec.intrinsic)
     request = codec.encode(GIVEN)
-    found = codec.decode(request, Completion(text, finish, tokens, scores=scores))
-    assert found.raw == text or scores
-    for finding in found.findings:
+    reflection = codec.decode(request, Completion(text, finish, tokens, scores=scores))
+    assert reflection.raw == text or scores
+    for finding in reflection.findings:
         assert all(
             GIVEN.holds(site)
             for site in (
@@ -170,9 +170,9 @@ def check_reading(codec, text, finish, tokens, scores) -> None:
         if finding.judgment is not None:
             assert math.isclose(sum(finding.judgment.distribution), 1.0, rel_tol=1e-6)
     if len(request.sites) > 1:
-        assert [finding.site for finding in found.findings] == list(request.sites)
+        assert [finding.site for finding in reflection.findings] == list(request.sites)
     if kind is not None:
-        json.dumps(kind.result_type.of(found).as_dict())
+        json.dumps(kind.result_type.of(reflection).as_dict())
 
 
 def spelled(text: str, with_tokens: bool) -> tuple[TokenLogprob, ...] | None:
@@ -250,8 +250,10 @@ def as_json(value: Any) -> Any:
             if f.name != "state"
         }
     if isinstance(value, Mapping):
-        return {str(key): as_json(one) for key, one in value.items()}
-    return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(key): as_json(item) for key, item in value.items()}
+    return (
+        [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+    )
 
 
 def said(codec: Any) -> Iterator[Any]:

@@ -124,7 +124,7 @@ def task(number: int, label: str, **more: Any) -> dict[str, Any]:
 
 def lines(path: Path, *records: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
@@ -132,10 +132,11 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def made(folder: Path, *given: str, part: str = "dev") -> list[dict[str, Any]]:
+def made(folder: Path, *sources: str, part: str = "dev") -> list[dict[str, Any]]:
     """The rows that the command makes of files, each of which was checked as it was written."""
     assert (
-        main(["eval", "rows", *given, "-o", str(folder / "rows"), "--part", part]) == 0
+        main(["eval", "rows", *sources, "-o", str(folder / "rows"), "--part", part])
+        == 0
     )
     (file,) = (folder / "rows").iterdir()
     return read(file)
@@ -216,21 +217,21 @@ def test_faithfulness(tmp_path, capsys):
         for key, (kind, info) in sources.items()
     )
     lines(tmp_path / "source_info.jsonl", *known)
-    other = {"split": "test", "labels": [], "response": "Goethe."}
+    test_row = {"split": "test", "labels": [], "response": "Goethe."}
     responses = [
         RESPONSE,
-        {**other, "id": "2", "source_id": "9", "quality": "truncated"},
-        {**other, "id": "3", "source_id": "8", "quality": "good"},
-        {**other, "id": "4", "source_id": "9", "quality": "good", "split": "train"},
+        {**test_row, "id": "2", "source_id": "9", "quality": "truncated"},
+        {**test_row, "id": "3", "source_id": "8", "quality": "good"},
+        {**test_row, "id": "4", "source_id": "9", "quality": "good", "split": "train"},
     ]
     file = lines(tmp_path / "response.jsonl", *responses)
     assert [
         row["id"] for row in made(tmp_path / "train", f"ragtruth={file}", part="train")
     ] == ["ragtruth-4"]
     (row,) = made(tmp_path / "dev", f"ragtruth={file}")
-    assert [one["text"] for one in row["documents"]] == ["Goethe did.", "In 1808."]
-    found = [(one["begin"], one["end"], one["label"]) for one in row["sentences"]]
-    assert (row["id"], found) == (
+    assert [part["text"] for part in row["documents"]] == ["Goethe did.", "In 1808."]
+    labels = [(part["begin"], part["end"], part["label"]) for part in row["sentences"]]
+    assert (row["id"], labels) == (
         "ragtruth-1",
         [(0, 19, "faithful"), (20, 28, "unfaithful")],
     )
@@ -249,7 +250,7 @@ def test_faithfulness(tmp_path, capsys):
     )
     write_rows([answers], tmp_path / "judged", "train", Labelling(judge=judge))
     (row,) = read(tmp_path / "judged" / "hallucination_train.jsonl")
-    assert [one["label"] for one in row["sentences"]] == [
+    assert [part["label"] for part in row["sentences"]] == [
         "faithful",
         "unfaithful",
         "NA",
@@ -275,14 +276,14 @@ def test_cited_answers(tmp_path):
     def cited(row: dict[str, Any]) -> list[tuple[str, str]]:
         said, texts = (
             row["conversation"][-1]["content"],
-            {one["doc_id"]: one["text"] for one in row["documents"]},
+            {document["doc_id"]: document["text"] for document in row["documents"]},
         )
         return [
             (
-                said[one["response_begin"] : one["response_end"]],
-                texts[one["doc_id"]][one["doc_begin"] : one["doc_end"]],
+                said[document["response_begin"] : document["response_end"]],
+                texts[document["doc_id"]][document["doc_begin"] : document["doc_end"]],
             )
-            for one in row["citations"]
+            for document in row["citations"]
         ]
 
     long_one = "It is long."
@@ -334,7 +335,7 @@ def test_questions_of_certainty(tmp_path, capsys):
         2.5,
     )
     assert row["right"] is True
-    assert [one["text"] for one in row["documents"]] == ["By Goethe."]
+    assert [document["text"] for document in row["documents"]] == ["By Goethe."]
     assert (
         "an item without an answer: 1; an answer that `contains` does not score: 1"
         in capsys.readouterr().out
@@ -409,13 +410,11 @@ def test_multiple_choice_of_the_hub(tmp_path, capsys):
         PIQA | {"label": -1},
     )
     rows = made(tmp_path, f"choices={file}", part="train")
-    found = [
+    read = [
         (row["dataset"], row["question"], len(row["options"]), row["label"])
         for row in rows
     ]
-    assert found == [
-        ("set", question, options, "B") for _, question, options in CHOICES
-    ]
+    assert read == [("set", question, options, "B") for _, question, options in CHOICES]
     assert "a question without one right option: 1" in capsys.readouterr().out
 
 
@@ -451,7 +450,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    ("given", "record", "said"),
+    ("source", "record", "said"),
     [
         ("squad", HUB, "unknown format 'squad'; known: squad2, mtrag"),
         (
@@ -475,9 +474,9 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
         ),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, capsys, given, record, said):
+def test_bad_input_is_one_line(tmp_path, capsys, source, record, said):
     file = lines(tmp_path / "file.jsonl", record)
-    assert main(["eval", "rows", f"{given}={file}", "-o", str(tmp_path / "rows")]) == 2
+    assert main(["eval", "rows", f"{source}={file}", "-o", str(tmp_path / "rows")]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1

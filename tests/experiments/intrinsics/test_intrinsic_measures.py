@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, said
-from intrinsic_rows import MAKERS, asked, save_chat_llama, write_data
+from intrinsic_rows import MAKERS, question_row, save_chat_llama, write_data
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
@@ -90,12 +90,14 @@ def oracle(intrinsic, rows) -> Says:
     def reply(request: ModelRequest) -> Completion:
         targets, scores = known[request.state.messages, request.state.passages], []
         for slot in request.slots:
-            wanted = {
+            right_texts = {
                 target.text for target in targets if target.prefill == slot.prefill
             }
             shares = [
-                0.9 / len(wanted) if one in wanted else 0.1 / len(slot.surfaces)
-                for one in slot.surfaces
+                0.9 / len(right_texts)
+                if surface in right_texts
+                else 0.1 / len(slot.surfaces)
+                for surface in slot.surfaces
             ]
             scores.append(tuple(map(math.log, shares)))
         return Completion(
@@ -114,7 +116,7 @@ def rows(name, count=6):
 
 def subjects(name):
     known = rows(name)
-    gone = [found for row in known if (found := without_evidence(row)) is not None]
+    gone = [cut_row for row in known if (cut_row := without_evidence(row)) is not None]
     return [Subject("adapter", oracle(name, [*known, *gone]), {name: "x"}), UNTRAINED]
 
 
@@ -125,35 +127,37 @@ def value(figures, *path):
 
 
 def test_answerability_of_a_perfect_and_of_a_blind_model():
-    found = evaluate_answerability(
+    figures = evaluate_answerability(
         rows("answerability"), subjects("answerability"), [], 0
     ).figures
     assert (
-        value(found, "adapter", "all rows", "weighted_f1")
-        == value(found, "adapter", "all rows", "auc")
+        value(figures, "adapter", "all rows", "weighted_f1")
+        == value(figures, "adapter", "all rows", "auc")
         == 1.0
     )
     # The first label is answerable: recall 1, precision one half; the majority baseline is the same.
     for system in ("untrained", "majority"):
-        classes = found[system]["all rows"]["classes"]
+        classes = figures[system]["all rows"]["classes"]
         assert value(classes, "answerable", "f1") == pytest.approx(2 / 3)
         assert value(classes, "unanswerable", "f1") == 0.0
-        assert value(found, system, "all rows", "auc") == 0.5
-    assert found["adapter"]["d"] == found["adapter"]["all rows"]
+        assert value(figures, system, "all rows", "auc") == 0.5
+    assert figures["adapter"]["d"] == figures["adapter"]["all rows"]
 
 
 def test_flagged_responses_and_labels_of_sentences():
     name = "hallucination_detection"
     section = evaluate_hallucination(rows(name), subjects(name), rows(name), 0)
-    found = section.figures
+    figures = section.figures
     # All six responses hold an unfaithful sentence, and the first label is faithful.
-    assert value(found, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
     assert (
-        value(found, "untrained", "responses", "classes", "hallucinated", "recall")
+        value(figures, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
+    )
+    assert (
+        value(figures, "untrained", "responses", "classes", "hallucinated", "recall")
         == 0.0
     )
     assert [
-        value(found, system, "sentences", "accuracy")
+        value(figures, system, "sentences", "accuracy")
         for system in ("adapter", "untrained")
     ] == [1.0, 0.5]
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
@@ -170,11 +174,13 @@ def test_flagged_responses_and_labels_of_sentences():
         sentence.pop("label")
         sentence["score"] = score
     graded = [parser(name)(record)]
-    found = evaluate_hallucination(
+    figures = evaluate_hallucination(
         graded, [Subject("adapter", oracle(name, graded), {name: "x"})], graded, 0
     ).figures
-    assert value(found, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
-    assert value(found, "adapter", "sentences", "accuracy") == 1.0
+    assert (
+        value(figures, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
+    )
+    assert value(figures, "adapter", "sentences", "accuracy") == 1.0
 
 
 def test_citations_by_sentence_by_passage_and_by_entailment():
@@ -186,28 +192,28 @@ def test_citations_by_sentence_by_passage_and_by_entailment():
     entails = Beside(
         lambda pairs: ["Goethe" in claim for _, claim in pairs]
     )  # the passage says who, nothing else
-    found = evaluate_citations(
+    by_system = evaluate_citations(
         rows(name), [*subjects(name), deaf], [], 0, entails
     ).figures
     for level in ("sentence", "passage"):
-        assert value(found, "adapter", level, "f1") == 1.0
+        assert value(by_system, "adapter", level, "f1") == 1.0
     # The first surface is `none`: no citation at all.
-    assert value(found, "untrained", "sentence", "recall") == 0.0
+    assert value(by_system, "untrained", "sentence", "recall") == 0.0
     # First sentence for both response sentences: the passage is right once of two, the sentence never.
     by_first = [
-        value(found, "first sentence", "passage", figure)
+        value(by_system, "first sentence", "passage", figure)
         for figure in ("recall", "precision")
     ]
-    assert [*by_first, value(found, "first sentence", "sentence", "recall")] == [
+    assert [*by_first, value(by_system, "first sentence", "sentence", "recall")] == [
         1.0,
         0.5,
         0.0,
     ]
     # "It was Goethe, says source 0." shares "it", "goethe" with "Goethe wrote it in 1808."
-    assert value(found, "most words in common", "sentence", "recall") == 1.0
+    assert value(by_system, "most words in common", "sentence", "recall") == 1.0
     # After the evidence was cut out: the first never cites anything, the deaf one's undefined is not nothing.
     nothing = {
-        system: value(found, system, "nothing")
+        system: value(by_system, system, "nothing")
         for system in ("adapter", "untrained", "first sentence", "deaf")
     }
     assert nothing == {
@@ -217,61 +223,63 @@ def test_citations_by_sentence_by_passage_and_by_entailment():
         "deaf": 0.0,
     }
     for system in ("the rows themselves", "adapter"):
-        figures = found[system]["entailment"]["all rows"]
+        figures = by_system[system]["entailment"]["all rows"]
         assert (figures["recall"]["value"], figures["precision"]["value"]) == (
             0.5,
             1.0,
         )  # one sentence of two
         assert figures["f1"] == pytest.approx(2 / 3)
-    assert value(found, "first sentence", "entailment", "all rows", "precision") == 0.5
     assert (
-        value(found, "untrained", "entailment", "all rows", "recall") == 0.0
+        value(by_system, "first sentence", "entailment", "all rows", "precision") == 0.5
+    )
+    assert (
+        value(by_system, "untrained", "entailment", "all rows", "recall") == 0.0
     )  # it cites nothing
 
 
 def test_snippets_of_neighbouring_sentences_are_graded_as_one():
     record = MAKERS["citation_generation"][1](0)
     text = record["documents"][0]["text"]
-    whole = {
+    citation = {
         "response_begin": 0,
         "response_end": 5,
         "doc_id": "d1",
         "doc_begin": 0,
         "doc_end": len(text),
     }
-    row = parser("citation_generation")(record | {"citations": [whole]})
+    row = parser("citation_generation")(record | {"citations": [citation]})
 
     def cites(questions, responses):
         assert questions == ["Who wrote it?"]
         snippets = responses[0][0].passages
         return [Cites(1.0, 0.5) if snippets and len(snippets[0]) == len(text) else None]
 
-    found = evaluate_citations(
+    by_system = evaluate_citations(
         [row], [], [], 0, Beside(grader=SimpleNamespace(cites=cites))
     ).figures
-    figures = found["the rows themselves"]["grades"]["all rows"]
+    figures = by_system["the rows themselves"]["grades"]["all rows"]
     assert (figures["recall"]["value"], figures["f1"]) == (1.0, pytest.approx(2 / 3))
-    assert found["first sentence"]["grades"]["all rows"]["f1"] is None
+    assert by_system["first sentence"]["grades"]["all rows"]["f1"] is None
 
 
 def own_answers(count, right):
     """Answers of the model itself, sure of the first option where that is right, else of the second."""
     for number in range(count):
-        question = parse_question(asked(number))
-        sure, other = (-0.1, -3.0) if right(number, question) else (-3.0, -0.1)
-        yield ChoiceAnswer(question.id, question, (sure, other, -3.0, -3.0))
+        question = parse_question(question_row(number))
+        sure, unsure = (-0.1, -3.0) if right(number, question) else (-3.0, -0.1)
+        yield ChoiceAnswer(question.id, question, (sure, unsure, -3.0, -3.0))
 
 
 def test_certainty_of_own_answers():
     answers = list(own_answers(40, lambda number, _: number % 4 != 0))
-    found = evaluate_certainty(answers, [UNTRAINED], 0.75, 0).figures
+    figures = evaluate_certainty(answers, [UNTRAINED], 0.75, 0).figures
     assert value(
-        found, "always the training accuracy", "after", "ece"
+        figures, "always the training accuracy", "after", "ece"
     ) == pytest.approx(0.0)
-    assert value(found, "always the training accuracy", "after", "auc") == 0.5
+    assert value(figures, "always the training accuracy", "after", "auc") == 0.5
     # The first decile, 5%, where 75% are right; the expectation is a little more.
-    assert value(found, "untrained", "after", "ece_decile") == pytest.approx(0.7)
-    assert 0.6 < value(found, "untrained", "before", "ece") < 0.7
+    assert value(figures, "untrained", "after", "ece_decile") == pytest.approx(0.7)
+    assert 0.6 < value(figures, "untrained", "before", "ece") < 0.7
 
     # `x` is right always, `y` never; the first surface is 5%, and the letter A, which is right.
     answers = list(own_answers(8, lambda _, question: question.dataset == "x"))
@@ -281,9 +289,9 @@ def test_certainty_of_own_answers():
     by_set = section.figures["adapter"]["after"]["ece_by_data_set"]
     assert by_set == {"x": pytest.approx(0.95), "y": pytest.approx(0.05)}
     (table,) = [
-        one
-        for one in section.tables
-        if one.title.startswith("Calibration by data set, after")
+        section_table
+        for section_table in section.tables
+        if section_table.title.startswith("Calibration by data set, after")
     ]
     assert ("adapter", "0.500", "0.950", "x") in table.rows
     for system in ("without an adapter", "with adapter"):
@@ -329,31 +337,31 @@ COLLECTION = QueryCollection(
 
 
 def test_follow_ups_are_made_from_questions_that_name_their_passage():
-    found = turns(COLLECTION)
-    assert [(one.id, one.standalone) for one in found] == [
+    made = turns(COLLECTION)
+    assert [(turn.id, turn.standalone) for turn in made] == [
         ("a/follow-up", False),
         ("b/follow-up", False),
         ("b", True),
     ]
-    first, second, third = found
-    assert [one.content for one in first.state.messages] == [
+    first, second, third = made
+    assert [turn.content for turn in first.state.messages] == [
         "Tell me about Faust.",
         "Where did Goethe write it?",
     ]
     assert first.gold == "Where did Goethe write the Faust?"
     assert (second.state.query, second.relevant) == ("Which river is its?", {"p2"})
-    assert [one.content for one in third.state.messages] == [
+    assert [turn.content for turn in third.state.messages] == [
         "Tell me about Faust.",
         "Which river is Berlin's?",
     ]
-    assert sample(found, 2) == [first, third]
+    assert sample(made, 2) == [first, third]
 
 
 def test_rewrites_against_people_and_by_what_they_find():
     name, followups = "query_rewrite", turns(COLLECTION)
     known, gold = (
         oracle(name, rows(name)),
-        {one.state.messages: one.gold for one in followups},
+        {turn.state.messages: turn.gold for turn in followups},
     )
 
     def reply(request: ModelRequest) -> Completion:
@@ -364,7 +372,7 @@ def test_rewrites_against_people_and_by_what_they_find():
         )
 
     search = PassageSearch(list(COLLECTION.passages.values()))
-    found = evaluate_rewrite(
+    figures = evaluate_rewrite(
         rows(name),
         followups,
         search,
@@ -372,15 +380,15 @@ def test_rewrites_against_people_and_by_what_they_find():
         0,
     ).figures
     assert [
-        value(found, system, "exact_match") for system in ("adapter", "no rewrite")
+        value(figures, system, "exact_match") for system in ("adapter", "no rewrite")
     ] == [1.0, 0.0]
     assert (
-        value(found, "untrained", "rewritten"),
-        found["untrained"]["undefined"],
+        value(figures, "untrained", "rewritten"),
+        figures["untrained"]["undefined"],
     ) == (0.0, 6)
     for system in ("adapter", "gold rewrite", "adapter after the question"):
-        assert value(found, system, "retrieval", "full", "recall@5") == 1.0
-    assert value(found["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
+        assert value(figures, system, "retrieval", "full", "recall@5") == 1.0
+    assert value(figures["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
     assert search(["Where is Weimar?", "Spree"], 2)[0][0].id == "p1"
 
 
@@ -399,16 +407,21 @@ def test_a_bad_collection_is_named(tmp_path):
 def test_examples_stand_before_the_request_and_nothing_else_changes():
     codec, known = teachable("answerability"), rows("answerability")
     shots = worked(known, codec, 2)
-    assert [one.role for one in shots] == ["user", "assistant"] * 2
-    assert {one.content for one in shots[1::2]} == {"answerable", "unanswerable"}
-    seen, plain = [], codec.encode(known[0].state)
+    assert [message.role for message in shots] == ["user", "assistant"] * 2
+    assert {message.content for message in shots[1::2]} == {
+        "answerable",
+        "unanswerable",
+    }
+    seen, request_alone = [], codec.encode(known[0].state)
     FewShot(Says(lambda request: seen.append(request) or first(request)), shots).run(
-        [plain]
+        [request_alone]
     )
     assert seen == [
         replace(
-            plain,
-            prompt=replace(plain.prompt, messages=(*shots, *plain.prompt.messages)),
+            request_alone,
+            prompt=replace(
+                request_alone.prompt, messages=(*shots, *request_alone.prompt.messages)
+            ),
         )
     ]
 
@@ -580,15 +593,15 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     files = dict.fromkeys(("corpus.jsonl", "queries.jsonl"), "") | {"qrels.tsv": "h\n"}
-    for at, one in enumerate(
+    for at, title in enumerate(
         ["Weimar", "Berlin", "Faust", "Hamburg", "Leipzig", "Jena"]
     ):
         files["corpus.jsonl"] += (
-            json.dumps({"id": f"p{at}", "title": one, "text": f"{one} is a thing."})
+            json.dumps({"id": f"p{at}", "title": title, "text": f"{title} is a thing."})
             + "\n"
         )
         files["queries.jsonl"] += (
-            json.dumps({"id": f"q{at}", "text": f"What is {one}?", "split": "dev"})
+            json.dumps({"id": f"q{at}", "text": f"What is {title}?", "split": "dev"})
             + "\n"
         )
         files["qrels.tsv"] += f"q{at}\tp{at}\t1\n"
@@ -599,8 +612,8 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     assert main([*flows, "--out", str(tmp_path / "out")]) == 0
     assert "Flows (2 questions, 5 passages)" in capsys.readouterr().out
     items = written(tmp_path / "out", "items")["flows"]
-    assert {one["flow"] for one in items} == {"none", "qr", "ad", "qr+ad"}
-    assert [one["error"] for one in items] == [None] * 8
+    assert {title["flow"] for title in items} == {"none", "qr", "ad", "qr+ad"}
+    assert [title["error"] for title in items] == [None] * 8
     figures = written(tmp_path / "out")["figures"]["flows"]
     assert figures["none"]["jafs_gain"]["value"] == 0
     assert (
@@ -623,19 +636,19 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
             == 0
         )
     assert not any(
-        one["answered"] for one in written(tmp_path / "graded", "items")["flows"]
+        title["answered"] for title in written(tmp_path / "graded", "items")["flows"]
     )
     assert "decided by a grader" in capsys.readouterr().out
     rewriting = ["--only", "query_rewrite", "--by", "prompt", "--answers", "2", "--out"]
     assert main([*command, *rewriting, str(tmp_path / "answers")]) == 0
     assert "Answers after rewrites, full (2)" in capsys.readouterr().out
-    found = written(tmp_path / "answers", "items")["query_rewrite"]
+    measured = written(tmp_path / "answers", "items")["query_rewrite"]
     asking = [
         f"{system}{more}"
         for system in ("untrained", "prompted")
         for more in ("", " after the question")
     ]
-    assert {one["searched by"] for one in found if "searched by" in one} == {
+    assert {title["searched by"] for title in measured if "searched by" in title} == {
         *asking,
         "no rewrite",
         "gold rewrite",

@@ -46,7 +46,7 @@ def item(number: int, passages: int = 5) -> Item:
 def questions(count: int = 6, passages: int = 5, **showing: Any) -> Questions:
     """`count` questions to ask, two more as demonstrations."""
     items = [item(number, passages) for number in range(count + 2)]
-    kinds = {one.id: one.query.split()[0] for one in items}
+    kinds = {drawn_item.id: drawn_item.query.split()[0] for drawn_item in items}
     return Questions(
         Path("rivers.jsonl"), {"top": 3}, *choose(items, limit=None), kinds, **showing
     )
@@ -95,16 +95,16 @@ class Hand:
     prompts: list[str] = field(default_factory=list)
 
     def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
-        found: list[Completion | Failed] = []
+        replies: list[Completion | Failed] = []
         for request in requests:
             self.prompts.append(prompt_of(request))
             said = self.say(self.prompts[-1])
-            found.append(
+            replies.append(
                 said
                 if isinstance(said, Failed)
                 else Completion(said, "stop", prompt_tokens=9)
             )
-        return found
+        return replies
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ByHand(Generator):
 
 def start(
     folder: Path,
-    asked: Questions,
+    questions: Questions,
     cells: Sequence[Any],
     hand: Hand,
     batch: int = 64,
@@ -138,5 +138,9 @@ def start(
 ) -> Any:
     """Run cells, or continue them."""
     return run_grid(
-        ByHand("first-context", hand=hand, batch=batch), asked, cells, folder, **options
+        ByHand("first-context", hand=hand, batch=batch),
+        questions,
+        cells,
+        folder,
+        **options,
     )

@@ -77,8 +77,8 @@ def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_r
             for c in published()
             if c.prompt == prompt and examples in (None, c.examples)
         ]
-        found = [published_mean(some, name) for name in ("answer_recall", "citation_f")]
-        assert found == pytest.approx([recall, f], abs=5.1e-5)
+        means = [published_mean(some, name) for name in ("answer_recall", "citation_f")]
+        assert means == pytest.approx([recall, f], abs=5.1e-5)
     assert published_mean([], "citation_f") is None
     assert (
         published_mean([*published(), GridCell(4, "ranked", 0, "basic")], "citation_f")
@@ -92,7 +92,7 @@ def test_orders():
     assert arranged(ranking, 4, "top-last", "s") == (2, 3, 4, 1)
     assert arranged(ranking, 5, "reversed", "s") == (5, 4, 3, 2, 1)
     drawn = [arranged(ranking, 5, "random", f"0:q{i}") for i in range(20)]
-    assert {tuple(sorted(one)) for one in drawn} == {ranking}
+    assert {tuple(sorted(order)) for order in drawn} == {ranking}
     assert len(set(drawn)) > 5
     cells = grid(
         cutoffs=(5,), orders=("random",), examples=(0, 1), prompts=("basic", "direct")
@@ -105,15 +105,18 @@ def test_orders():
 def test_questions_without_an_answer_among_the_top_passages_are_left_out():
     items = [item(number) for number in range(6)]
     far = replace(item(9), id="far", passages=item(9).passages[2:])
-    asked, examples, answerable = choose([*items, far], limit=3)
-    assert (len(asked), len(examples), answerable) == (3, 2, 6)
-    assert not {one.id for one in asked} & {"far", *(one.id for one in examples)}
-    assert choose([*items, far], limit=3)[0] == asked
-    assert choose(items, limit=3, seed=5)[0] != asked
+    chosen, examples, answerable = choose([*items, far], limit=3)
+    assert (len(chosen), len(examples), answerable) == (3, 2, 6)
+    assert not {question.id for question in chosen} & {
+        "far",
+        *(question.id for question in examples),
+    }
+    assert choose([*items, far], limit=3)[0] == chosen
+    assert choose(items, limit=3, seed=5)[0] != chosen
     aside = {"q1", "q4", "q5"}
-    asked, examples, answerable = choose(items, limit=None, set_aside=aside)
-    assert {one.id for one in examples} <= aside
-    assert ([one.id for one in asked], answerable) == (["q0", "q2", "q3"], 3)
+    chosen, examples, answerable = choose(items, limit=None, set_aside=aside)
+    assert {question.id for question in examples} <= aside
+    assert ([question.id for question in chosen], answerable) == (["q0", "q2", "q3"], 3)
     for some, message in (
         ([far], "no question of which an answer occurs"),
         (items[:2], "none is left to ask"),
@@ -128,9 +131,12 @@ def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_fil
         "Aare is a",
         "Brenta is a",
     ]
-    one = item(1)
-    assert relevant(one, one.passages[1:], "gold") == {"p1b"}
-    assert relevant(replace(one, gold=None), one.passages, "gold") == {"p1a", "p1b"}
+    question = item(1)
+    assert relevant(question, question.passages[1:], "gold") == {"p1b"}
+    assert relevant(replace(question, gold=None), question.passages, "gold") == {
+        "p1a",
+        "p1b",
+    }
 
 
 def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(
@@ -158,16 +164,18 @@ def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(
             [{"id": f"{at}__{kind}__dev", **row} for at, kind in enumerate(kinds)]
         )
     )
-    asked = draw(Given.parse(f"qampari={path}"), 10)
-    assert [len(one.passages) for one in asked.items] == [
+    questions = draw(Given.parse(f"qampari={path}"), 10)
+    assert [len(question.passages) for question in questions.items] == [
         10,
         10,
     ]  # two others are examples
-    assert {name.split("__")[1]: kind for name, kind in asked.kinds.items()} == {
+    assert {name.split("__")[1]: kind for name, kind in questions.kinds.items()} == {
         kind: kind for kind in kinds
     }
-    assert relevant(asked.items[0], asked.items[0].passages, asked.relevance) == {"p2"}
-    assert (asked.relevance, asked.data["preset"], asked.data["rows"]) == (
+    assert relevant(
+        questions.items[0], questions.items[0].passages, questions.relevance
+    ) == {"p2"}
+    assert (questions.relevance, questions.data["preset"], questions.data["rows"]) == (
         "answers",
         "qampari/paper",
         4,
@@ -251,10 +259,12 @@ def test_the_prompts_have_these_bytes_and_tags_are_a_parameter():
         "What would you have answered to the same question if the"
         " order of the passages in the prompt was different?"
     )
-    asked = ONE_SHOT_DIRECT.replace(
+    prompt_text = ONE_SHOT_DIRECT.replace(
         "Why do you think that this is the answer to the question?", question
     )
-    assert GridTemplate().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == asked
+    assert (
+        GridTemplate().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == prompt_text
+    )
     text = GridTemplate.tagged("<example>").render(
         EXAMPLES, QUESTION, CONTEXTS, (ONE, ONE)
     )
@@ -390,7 +400,10 @@ def test_the_example_that_was_followed():
         both: None,
         None: None,
     }
-    assert {one: followed_example(GridReply("Aare", one)) for one in said} == said
+    assert {
+        explanation: followed_example(GridReply("Aare", explanation))
+        for explanation in said
+    } == said
 
 
 @given(
@@ -423,12 +436,12 @@ def test_a_reply_is_read_in_linear_time(growth, unit):
 def test_figures_of_one_reply_by_hand():
     # Two answers and two relevant passages among three; the reply has one answer, cites one relevant passage, one that
     # is not, and something that was never given.
-    one = Trial(item(1), DIRECT, item(1).passages[:3])
+    trial = Trial(item(1), DIRECT, item(1).passages[:3])
     text = "Aare [p1a][p1c][zz]. I think so, as Brenta River [p1b] is in it."
-    found = scored(
-        one, read_reply(text, one.passage_ids, explains=True), {"p1a", "p1b"}, text
+    figures = scored(
+        trial, read_reply(text, trial.passage_ids, explains=True), {"p1a", "p1b"}, text
     )
-    assert found == {
+    assert figures == {
         "answer_recall": (0.5, 1.0),
         "citation_precision": (pytest.approx(1 / 3), 1.0),
         "citation_recall": (0.5, 1.0),
@@ -442,4 +455,4 @@ def test_figures_of_one_reply_by_hand():
         "wrong_citations": (1.0, 3.0),
         "explains": (1.0, 1.0),
     }
-    assert scored(one, GridReply("Aare"), ())["citation_f"] is None
+    assert scored(trial, GridReply("Aare"), ())["citation_f"] is None

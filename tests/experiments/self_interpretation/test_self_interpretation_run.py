@@ -55,7 +55,11 @@ CELLS = grid(
 
 def rows_of(folder: Path, title: str) -> list[dict[str, str]]:
     """A table of a run, each row by the names of its columns."""
-    (table,) = [one for one in tables(read_grid(folder)) if one.title.startswith(title)]
+    (table,) = [
+        section
+        for section in tables(read_grid(folder))
+        if section.title.startswith(title)
+    ]
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
@@ -65,8 +69,8 @@ def value(cell: str) -> float:
 
 
 def test_a_run_by_hand(tmp_path: Path):
-    asked, hand = questions(6), Hand()
-    assert list(start(tmp_path, asked, CELLS, hand)) == [cell.name for cell in CELLS]
+    drawn, hand = questions(6), Hand()
+    assert list(start(tmp_path, drawn, CELLS, hand)) == [cell.name for cell in CELLS]
     assert len(hand.prompts) == 6 * len(CELLS)
     assert read_grid(tmp_path).cells == CELLS
     figures = grid_figures(read_grid(tmp_path))
@@ -77,23 +81,23 @@ def test_a_run_by_hand(tmp_path: Path):
         assert figures.mean([cell], "citation_recall").value == 0.5
         assert figures.mean([cell], "citation_f").value == pytest.approx(2 / 3)
     row = [
-        one
-        for one in rows_of(tmp_path, "Prompts against basic")
-        if one["prompt"] == "direct"
+        line
+        for line in rows_of(tmp_path, "Prompts against basic")
+        if line["prompt"] == "direct"
     ][-1]
     assert row["examples"] == "all"
     assert (
         value(row["answer recall"]) == value(row["answer recall, answer alone"]) == 0.0
     )
-    one = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
-    assert one["answer"].startswith("Aare [")
-    assert one["cited"] == one["read"][:1]
-    assert one["usage"] == {"requests": 1, "prompt_tokens": 9, "generated_tokens": 0}
+    line = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
+    assert line["answer"].startswith("Aare [")
+    assert line["cited"] == line["read"][:1]
+    assert line["usage"] == {"requests": 1, "prompt_tokens": 9, "generated_tokens": 0}
 
 
 def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: Path):
-    asked = questions(5)
-    victim = asked.items[2]
+    drawn = questions(5)
+    victim = drawn.items[2]
 
     def say(prompt: str) -> str | Failed:
         return (
@@ -102,10 +106,10 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: P
             else first_context(prompt)
         )
 
-    assert start(tmp_path, asked, [RANKED], Hand(say))[RANKED.name]["failed"] == 1
-    one = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
-    assert one["error"] == "no memory\ufffd[2J"
-    assert (one["scores"]["answer_recall"], one["scores"]["cites"]) == (
+    assert start(tmp_path, drawn, [RANKED], Hand(say))[RANKED.name]["failed"] == 1
+    record = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
+    assert record["error"] == "no memory\ufffd[2J"
+    assert (record["scores"]["answer_recall"], record["scores"]["cites"]) == (
         [0.0, 1.0],
         None,
     )
@@ -114,7 +118,7 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: P
     ).value == pytest.approx(0.4)
     again = Hand()
     assert (
-        start(tmp_path, asked, [RANKED], again, retry_failed=True)[RANKED.name][
+        start(tmp_path, drawn, [RANKED], again, retry_failed=True)[RANKED.name][
             "failed"
         ]
         == 0
@@ -125,8 +129,8 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: P
 def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
     tmp_path: Path,
 ):
-    asked = questions(7)
-    start(tmp_path / "whole", asked, CELLS[:2], Hand())
+    drawn = questions(7)
+    start(tmp_path / "whole", drawn, CELLS[:2], Hand())
     calls = []
 
     def dying(prompt: str) -> str:
@@ -138,8 +142,8 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
     hand = Hand(dying)
     for _ in range(2):
         with pytest.raises(EngineError):
-            start(tmp_path / "dying", asked, CELLS[:2], hand, batch=2)
-    start(tmp_path / "dying", asked, CELLS[:2], hand, batch=2)
+            start(tmp_path / "dying", drawn, CELLS[:2], hand, batch=2)
+    start(tmp_path / "dying", drawn, CELLS[:2], hand, batch=2)
     assert len(calls) == 14 + 2  # what was recorded is not asked again
     for cell in CELLS[:2]:
         name = f"{cell.name}.jsonl"
@@ -148,7 +152,7 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
         ).read_bytes()
     start(
         tmp_path / "dying",
-        asked,
+        drawn,
         CELLS[:2],
         Hand(lambda _: pytest.fail("nothing is left to ask")),
     )
@@ -156,15 +160,15 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
 
 def test_a_directory_of_another_run_is_refused(tmp_path: Path):
     start(tmp_path, questions(5), [RANKED], Hand())
-    for other in (questions(4), questions(5, seed=3)):
+    for changed in (questions(4), questions(5, seed=3)):
         with pytest.raises(UserError, match="holds a run with other questions"):
-            start(tmp_path, other, [RANKED], Hand())
+            start(tmp_path, changed, [RANKED], Hand())
     path = tmp_path / "questions.jsonl"
     path.write_text(path.read_text().replace("Aare is", "Aar is"))
     with pytest.raises(UserError, match="was changed since the run was started"):
         read_grid(tmp_path)
-    other = RunDirectory(tmp_path / "other", {"name": "other"})
-    other.admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
+    changed = RunDirectory(tmp_path / "other", {"name": "other"})
+    changed.admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
     with pytest.raises(UserError, match="something else than `selfrag interpret`"):
         read_grid(tmp_path / "other")
 
@@ -192,9 +196,9 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
 def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(
     tmp_path: Path,
 ):
-    asked, hand = questions(6), Hand()
+    drawn, hand = questions(6), Hand()
     claimed = GridCell(3, "ranked", 0, "counterfactual")
-    start(tmp_path, asked, [DIRECTLY, claimed], hand)
+    start(tmp_path, drawn, [DIRECTLY, claimed], hand)
     run_tests(tmp_path, ByHand("first-context", hand=hand))
     effect = rows_of(tmp_path, "Faithfulness: taking")[0]
     # Without the cited first context the second one answers; without another one nothing changes.
@@ -227,12 +231,12 @@ def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: 
             else f"Aare [{', '.join(names)}]."
         )
 
-    asked, hand = questions(4), Hand(say)
-    start(tmp_path, asked, [DIRECTLY], hand)
+    drawn, hand = questions(4), Hand(say)
+    start(tmp_path, drawn, [DIRECTLY], hand)
     before = len(hand.prompts)
     run_tests(tmp_path, ByHand("first-context", hand=hand))
     (effect,) = rows_of(tmp_path, "Faithfulness: taking")
-    with_land_1 = sum("land 1" in one.query for one in asked.items)
+    with_land_1 = sum("land 1" in question.query for question in drawn.items)
     said = [f"nothing cited {with_land_1}"] if with_land_1 else []
     assert effect["not testable"] == ", ".join(
         [*said, f"nothing left {4 - with_land_1}"]
@@ -247,19 +251,19 @@ def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: 
 
 
 def test_examples_that_were_followed_are_taken_away(tmp_path: Path):
-    asked, cell = questions(4), GridCell(3, "ranked", 2, "examples")
+    drawn, cell = questions(4), GridCell(3, "ranked", 2, "examples")
 
     def say(prompt: str) -> str:
         first = prompt.partition("ANSWER: ")[2].split()[0]
         return f"{first} [{shown(prompt)[0][0]}]. I followed the first example."
 
     hand = Hand(say)
-    start(tmp_path, asked, [cell], hand)
+    start(tmp_path, drawn, [cell], hand)
     run_tests(tmp_path, ByHand("first-context", hand=hand))
     run = read_grid(tmp_path)
     assert {row["followed"] for row in run.records(cell)} == {1}
     assert {row["undefined"] for row in run.records(cell, "without-followed")} == {None}
-    kept = asked.demonstrations[1].query
+    kept = drawn.demonstrations[1].query
     assert (
         sum(
             prompt.count("(example)\nQUESTION") == 1 and kept in prompt
@@ -281,7 +285,7 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
         change(test, MADE, reply, seed)
         for test in ("without-cited", "without-others", "other-order")
     )
-    kept = [one for one in IDS if one not in credited]
+    kept = [passage_id for passage_id in IDS if passage_id not in credited]
     if not credited or not kept:
         assert without == ("nothing left" if credited else "nothing cited")
     else:
@@ -292,7 +296,7 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
         left = [passage.id for passage in control.passages]
         assert len(left) == len(IDS) - len(credited)
         assert credited <= set(left)
-        assert left == [one for one in IDS if one in left]
+        assert left == [passage_id for passage_id in IDS if passage_id in left]
     assert set(moved.passages) == set(MADE.passages)
     assert moved.passages != MADE.passages
     assert change("other-order", MADE, reply, seed) == moved
@@ -301,8 +305,8 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
 
 def test_agreement_by_hand(tmp_path: Path):
     """A run whose first context is cited, with verdicts made up: IsRel is right, IsSup random, nothing cited."""
-    asked = questions(5)
-    start(tmp_path, asked, [RANKED], Hand())
+    drawn = questions(5)
+    start(tmp_path, drawn, [RANKED], Hand())
     assert "Agreement" not in str(tables(read_grid(tmp_path)))
     draw = np.random.default_rng(0)
 
@@ -323,7 +327,7 @@ def test_agreement_by_hand(tmp_path: Path):
         return [
             (
                 {
-                    "id": one,
+                    "id": passage_id,
                     "error": None,
                     "scores": {},
                     "answered": True,
@@ -331,20 +335,20 @@ def test_agreement_by_hand(tmp_path: Path):
                 },
                 0,
             )
-            for one in ids
+            for passage_id in ids
         ]
 
     record(read_grid(tmp_path), "judge", [(RANKED, "agreement", {})], make)
-    found = {
+    lines = {
         row["judge"]: row
         for row in rows_of(tmp_path, "Agreement with reflection tokens and")
     }
-    assert list(found) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
-    assert "nan" not in str(found)
+    assert list(lines) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
+    assert "nan" not in str(lines)
     relevance, cited, nothing = (
-        found["IsRel"],
-        found["cited"],
-        found["citation intrinsic"],
+        lines["IsRel"],
+        lines["cited"],
+        lines["citation intrinsic"],
     )
     assert (relevance["contexts"], relevance["says yes"]) == ("15", "10")
     # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
@@ -360,39 +364,41 @@ def test_agreement_by_hand(tmp_path: Path):
         50.0,
         "\N{EN DASH}",
     )
-    assert found["IsSup"]["contexts"] == "10"  # the third context was never judged
+    assert lines["IsSup"]["contexts"] == "10"  # the third context was never judged
     assert [
         value(nothing[name]) for name in ("says yes", "kappa with cited", "F1")
     ] == [0, 0.0, 0.0]
 
 
 def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retrieve():
-    one = Trial(item(1), BASIC, item(1).passages[:3])
+    trial = Trial(item(1), BASIC, item(1).passages[:3])
     writing = "Aare [p1a].[Utility:5][Continue to Use Evidence] Brenta. [Retrieval]<paragraph>made up</s>"
     engine = ScriptedEngine(lambda request: written_reply(writing), EOS, LIMITS)
     writer = InstructionWriter(engine, PROMPTING)
-    (found,) = writer.write([one])
-    prompt = prompt_of(PromptWriter(Hand()).request(one))
-    assert prompt == prompt_of(PromptWriter(Hand(), "plain").request(one))
+    (reply,) = writer.write([trial])
+    prompt = prompt_of(PromptWriter(Hand()).request(trial))
+    assert prompt == prompt_of(PromptWriter(Hand(), "plain").request(trial))
     assert (
         seen(engine.requests[0].prompt_ids)
         == f"### Instruction:\n{prompt}\n\n### Response:\n[No Retrieval]"
     )
-    assert (found.text, found.finish) == ("Aare [p1a]. Brenta.", "stop")
+    assert (reply.text, reply.finish) == ("Aare [p1a]. Brenta.", "stop")
     engine.limits = EngineLimits(max_model_len=10, vocab_size=LIMITS.vocab_size)
-    (failed,) = writer.write([one])
+    (failed,) = writer.write([trial])
     assert isinstance(failed, Failed)
     with pytest.raises(UserError, match="unknown layout"):
         Generator("m", layout="x")
 
 
 def test_self_rag_decoding_cites_and_judges_its_own_segments():
-    one = Trial(item(1), BASIC, item(1).passages[:3])
-    (found,) = ReflectiveWriter(
+    trial = Trial(item(1), BASIC, item(1).passages[:3])
+    (reply,) = ReflectiveWriter(
         ScriptedEngine(random_model(0), EOS, LIMITS), PROMPTING
-    ).write([one])
-    cited = [judged["cited"] for judged in found.judgments if judged["cited"]]
+    ).write([trial])
+    cited = [judged["cited"] for judged in reply.judgments if judged["cited"]]
     assert cited
-    assert set(cited) <= {passage.id for passage in one.passages}
-    assert list(citations(found.text, one.passage_ids)[0]) == list(dict.fromkeys(cited))
-    assert found.usage["requests"] > len(found.judgments)
+    assert set(cited) <= {passage.id for passage in trial.passages}
+    assert list(citations(reply.text, trial.passage_ids)[0]) == list(
+        dict.fromkeys(cited)
+    )
+    assert reply.usage["requests"] > len(reply.judgments)

@@ -22,8 +22,8 @@ QUESTIONS = [f"question {number}" for number in range(8)]
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
-    def load(*given: Any, **options: Any) -> SelfRAG:
-        calls.append((given, options))
+    def load(*arguments: Any, **options: Any) -> SelfRAG:
+        calls.append((arguments, options))
         return random_rag()
 
     monkeypatch.setattr(SelfRAG, "from_pretrained", load)
@@ -36,36 +36,38 @@ def test_an_answer_with_its_documents(loaded: list[Any]) -> None:
         "answerer", SelfRAGAnswerer(index="folder", settings={"max_segments": 2})
     )
     for question in QUESTIONS:
-        [found] = pipeline.run({"answerer": {"query": question}})["answerer"]["answers"]
+        [reply] = pipeline.run({"answerer": {"query": question}})["answerer"]["answers"]
         answer = random_rag().generate(question, max_segments=2)
-        assert found.data == answer.cited_text()
-        assert [one.content for one in found.documents] == [
+        assert reply.data == answer.cited_text()
+        assert [document.content for document in reply.documents] == [
             passage.text for passage in answer.citations
         ]
-        assert found.meta["selfrag"]["text"] == answer.text
-        cited += len(found.documents)
+        assert reply.meta["selfrag"]["text"] == answer.text
+        cited += len(reply.documents)
     assert cited > 4
     assert loaded == [(("demo",), {"retriever": "folder", "engine": None})]
 
 
 def test_documents_are_evidence(loaded: list[Any]) -> None:
     place = {"file": "/docs/guide.pdf", "page": 3}
-    given = [
-        Document(id=one.id, content=one.text, meta={"title": one.title} | place)
-        for one in passages("d1", "d2")
+    documents = [
+        Document(
+            id=passage.id, content=passage.text, meta={"title": passage.title} | place
+        )
+        for passage in passages("d1", "d2")
     ]
     evidence = random_rag().generate(
         "question 1", evidence=passages("d1", "d2"), mode="always"
     )
-    [found] = SelfRAGAnswerer().run(
-        "question 1", documents=given, settings={"mode": "always"}
+    [reply] = SelfRAGAnswerer().run(
+        "question 1", documents=documents, settings={"mode": "always"}
     )["answers"]
-    assert found.data == evidence.cited_text()
-    assert {one.id for one in found.documents} <= {"d1", "d2"}
-    assert {one.meta["url"] for one in found.documents} == {
+    assert reply.data == evidence.cited_text()
+    assert {passage.id for passage in reply.documents} <= {"d1", "d2"}
+    assert {passage.meta["url"] for passage in reply.documents} == {
         "file:///docs/guide.pdf#page=3"
     }
-    assert all(place.items() <= one.meta.items() for one in found.documents)
+    assert all(place.items() <= passage.meta.items() for passage in reply.documents)
 
 
 def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:
@@ -84,13 +86,13 @@ def test_no_documents_are_said_and_nothing_is_invented(
 ) -> None:
     """Field audit A1, in Haystack."""
     settings = {"mode": "always", "without_evidence": setting}
-    [found] = SelfRAGAnswerer(settings=settings).run("question 1", documents=[])[
+    [reply] = SelfRAGAnswerer(settings=settings).run("question 1", documents=[])[
         "answers"
     ]
-    about = found.meta["selfrag"]
+    about = reply.meta["selfrag"]
     assert (about["abstained"], about["without_evidence"]) == (
         setting == "abstain",
         setting == "write",
     )
-    assert (about["reason"], found.documents) == ("nothing found", [])
-    assert (found.data == "I don't know the answer") == (setting == "abstain")
+    assert (about["reason"], reply.documents) == ("nothing found", [])
+    assert (reply.data == "I don't know the answer") == (setting == "abstain")

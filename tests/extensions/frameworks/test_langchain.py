@@ -78,13 +78,15 @@ def test_citations_refer_to_the_text_of_the_message() -> None:
             {"type": "text", "text": "", "annotations": []}
         ]
         claims = [segment for segment in answer.segments if segment.citation]
-        for one, segment in zip(block.get("annotations", []), claims, strict=True):
-            assert one["type"] == "citation"
+        for annotation, segment in zip(
+            block.get("annotations", []), claims, strict=True
+        ):
+            assert annotation["type"] == "citation"
             assert (
-                message.text[one["start_index"] : one["end_index"]]
+                message.text[annotation["start_index"] : annotation["end_index"]]
                 == segment.text.rstrip()
             )
-            assert one["cited_text"] == segment.citation.text
+            assert annotation["cited_text"] == segment.citation.text
             cited += 1
         assert message.response_metadata["selfrag"]["text"] == answer.text
     assert cited > 5
@@ -93,21 +95,21 @@ def test_citations_refer_to_the_text_of_the_message() -> None:
 def test_a_stream_adds_up_to_the_same_message() -> None:
     model = ChatSelfRAG(rag=random_rag())
     for question in QUESTIONS:
-        whole, chunks = model.invoke(question), list(model.stream(question))
+        message, chunks = model.invoke(question), list(model.stream(question))
         total = chunks[0]
         for chunk in chunks[1:]:
             total += chunk
-        assert total.text == whole.text
-        assert total.usage_metadata == whole.usage_metadata
-        found, expected = (
+        assert total.text == message.text
+        assert total.usage_metadata == message.usage_metadata
+        streamed, expected = (
             [
-                (one["start_index"], one["url"])
+                (annotation["start_index"], annotation["url"])
                 for block in sent.content_blocks
-                for one in block.get("annotations", [])
+                for annotation in block.get("annotations", [])
             ]
-            for sent in (total, whole)
+            for sent in (total, message)
         )
-        assert found == expected
+        assert streamed == expected
 
 
 def test_chains_settings_and_conversations() -> None:
@@ -193,9 +195,13 @@ def test_issue_50_citations_and_documents_have_the_file_and_page() -> None:
     )
     message = ChatSelfRAG(rag=rag, settings={"mode": "always"}).invoke("Q")
     citations = [
-        one for block in message.content_blocks for one in block.get("annotations", [])
+        annotation
+        for block in message.content_blocks
+        for annotation in block.get("annotations", [])
     ]
-    assert {one["url"] for one in citations} == {"file:///docs/guide.pdf#page=3"}
+    assert {annotation["url"] for annotation in citations} == {
+        "file:///docs/guide.pdf#page=3"
+    }
     assert message.response_metadata["selfrag"]["citations"][0]["metadata"] == metadata
     [document] = SelfRAGRetriever(rag=rag, k=1).invoke("Q")
     assert metadata.items() <= document.metadata.items()

@@ -25,14 +25,14 @@ def test_the_first_mark_is_the_first_source_node() -> None:
     )
     for question in QUESTIONS:
         answer = random_rag().generate(question, max_segments=2)
-        found = engine.query(question)
-        assert str(found) == answer.cited_text()
-        assert [node.node.text for node in found.source_nodes] == [
+        response = engine.query(question)
+        assert str(response) == answer.cited_text()
+        assert [node.node.text for node in response.source_nodes] == [
             passage.text for passage in answer.citations
         ]
-        assert found.metadata["selfrag"]["text"] == answer.text
-        sources += len(found.source_nodes)
-        assert str(asyncio.run(engine.aquery(question))) == str(found)
+        assert response.metadata["selfrag"]["text"] == answer.text
+        sources += len(response.source_nodes)
+        assert str(asyncio.run(engine.aquery(question))) == str(response)
     assert sources > 4
 
 
@@ -41,8 +41,8 @@ def test_the_retriever_gives_the_passages_with_their_scores() -> None:
     rag.retriever = lambda queries, k: [
         passages("d1", "d2", "d3", "d4")[:k] for _ in queries
     ]
-    found = SelfRAGNodeRetriever(rag, 3).retrieve("query")
-    assert [(node.node.text, node.score) for node in found] == [
-        (one.text, one.score) for one in passages("d1", "d2", "d3")
+    nodes = SelfRAGNodeRetriever(rag, 3).retrieve("query")
+    assert [(node.node.text, node.score) for node in nodes] == [
+        (passage.text, passage.score) for passage in passages("d1", "d2", "d3")
     ]
-    assert found[0].node.metadata == {"title": "Title of d1", "url": "selfrag://d1"}
+    assert nodes[0].node.metadata == {"title": "Title of d1", "url": "selfrag://d1"}

@@ -51,12 +51,12 @@ def test_every_case_and_nothing_but_the_named_deviations():
     assert {
         name: outcome.failure for name, outcome in outcomes.items() if outcome.failure
     } == {}
-    found = {
+    deviations = {
         name: set(outcome.deviations)
         for name, outcome in outcomes.items()
         if outcome.deviations
     }
-    assert found == {
+    assert deviations == {
         name: {deviation} for deviation, names in EXPECTED.items() for name in names
     }
     assert all(outcome.checked for outcome in outcomes.values())

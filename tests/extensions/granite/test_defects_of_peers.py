@@ -14,7 +14,7 @@ import sys
 import pytest
 from conformance.records import plain_result
 from published_codecs import published
-from wire_help import ARGUMENTS, find, plain, state, token
+from wire_help import ARGUMENTS, find, spell, state, token
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -32,10 +32,12 @@ DOCUMENT = "Alpha is first. Beta is second. Gamma is third."
 
 
 def read(
-    dialect: str, intrinsic: str, asked: JudgeInput, reply: str, *tokens
+    dialect: str, intrinsic: str, judge_input: JudgeInput, reply: str, *tokens
 ) -> Reflection:
     codec = published(dialect, intrinsic)
-    return codec.decode(codec.encode(asked), Completion(reply, tokens=tokens or None))
+    return codec.decode(
+        codec.encode(judge_input), Completion(reply, tokens=tokens or None)
+    )
 
 
 def cited(raw: str, document: str = DOCUMENT) -> Reflection:
@@ -64,18 +66,18 @@ def codes(reflection: Reflection) -> set[Code]:
 
 def test_01_boolean_labels_have_their_probability():
     tokens = (token(("false", 0.8), ("true", 0.2)),)
-    found = read(
+    reflection = read(
         "granite-common",
         "requirement_check",
         state("q", "a", requirement="short"),
         "false",
         *tokens,
     )
-    assert found.judgments[0].score == pytest.approx(0.2)
+    assert reflection.judgments[0].score == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
-    ("raw", "found", "code"),
+    ("raw", "expected", "code"),
     [
         (
             '[{"r":0,"c":[1,1]},{"r":1,"c":[]}]',
@@ -102,10 +104,10 @@ def test_01_boolean_labels_have_their_probability():
     ],
 )
 def test_02_03_04_12_what_of_a_list_is_cited(
-    raw: str, found: list[list[str] | None], code: Code
+    raw: str, expected: list[list[str] | None], code: Code
 ):
     reflection = cited(raw)
-    assert texts(reflection) == found
+    assert texts(reflection) == expected
     assert code in codes(reflection)
 
 
@@ -114,13 +116,13 @@ def test_05_offsets_are_into_the_callers_text(dialect: str):
     original = "Purple bumble fish are yellow.  Green fish\n\nare also yellow.  Third."
     number, note = ("i", "r") if dialect == "granite-3.3" else ("r", "e")
     rows = [{number: i, "f": "faithful", note: ""} for i in range(3)]
-    found = read(
+    reflection = read(
         dialect,
         "hallucination_detection",
         state("q", original, documents=("d.",)),
         json.dumps(rows),
     )
-    sites = [finding.site for finding in found.findings]
+    sites = [finding.site for finding in reflection.findings]
     assert [site.text for site in sites] == [
         "Purple bumble fish are yellow.",
         "Green fish\n\nare also yellow.",
@@ -154,38 +156,38 @@ def test_07_inputs_stay_as_they_are():
         "extra_body": {"documents": [{"text": "a"}], "other": {"x": [1]}},
         "temperature": 0.5,
     }
-    given = JudgeInput(
+    judge_input = JudgeInput(
         (Message("user", "q"), Message("assistant", TWO)),
         (Passage("7", DOCUMENT),),
         {},
         extra,
     )
     before = copy.deepcopy(
-        (given.messages, given.passages, dict(given.arguments), extra)
+        (judge_input.messages, judge_input.passages, dict(judge_input.arguments), extra)
     )
     for dialect in DIALECTS:
         for intrinsic in set(intrinsics_of(dialect)) & {
             "citation_generation",
             "hallucination_detection",
         }:
-            read(dialect, intrinsic, given, "[]")
+            read(dialect, intrinsic, judge_input, "[]")
     assert before == (
-        given.messages,
-        given.passages,
-        dict(given.arguments),
-        dict(given.extra),
+        judge_input.messages,
+        judge_input.passages,
+        dict(judge_input.arguments),
+        dict(judge_input.extra),
     )
 
 
 def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_front():
-    given = JudgeInput(
+    judge_input = JudgeInput(
         (Message("user", "q"), Message("assistant", TWO)),
         (Passage("a", " "), Passage("b", DOCUMENT)),
     )
-    found = read(
-        "mellea", "citation_generation", given, '[{"r":0,"c":[0]},{"r":1,"c":[]}]'
+    reflection = read(
+        "mellea", "citation_generation", judge_input, '[{"r":0,"c":[0]},{"r":1,"c":[]}]'
     )
-    assert found.findings[0].citations[0].site.passage == 1
+    assert reflection.findings[0].citations[0].site.passage == 1
     assert (
         published("mellea", "citation_generation").encode(state("q", TWO)).sources == ()
     )
@@ -211,14 +213,16 @@ def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_fron
     ],
 )
 def test_09_10_alternatives_count_for_the_label_that_they_begin(first, score, coverage):
-    begun = () if '"' in first[0][0] else plain('"')
-    found = judged('"unanswerable"', *begun, token(*first), *plain('answerable"'))
-    (judgment,) = found.judgments
+    opening = () if '"' in first[0][0] else spell('"')
+    reflection = judged(
+        '"unanswerable"', *opening, token(*first), *spell('answerable"')
+    )
+    (judgment,) = reflection.judgments
     assert (judgment.score, judgment.coverage) == (
         pytest.approx(score),
         pytest.approx(coverage),
     )
-    assert (Code.LOW_COVERAGE in codes(found)) == (coverage < 0.5)
+    assert (Code.LOW_COVERAGE in codes(reflection)) == (coverage < 0.5)
 
 
 @pytest.mark.parametrize(
@@ -236,11 +240,11 @@ def test_11_digits_in_a_key_and_a_null_are_json(
     codec = codec_of_spec(
         read_spec("any", {"transformations": [rule]}), exact=False, find=find
     )
-    other = json.dumps(labels[1])
+    alternative = json.dumps(labels[1])
     tokens = (
-        *plain(f'{{"{key}":'),
-        token((f" {literal}", 0.75), (f" {other}", 0.25)),
-        *plain("}"),
+        *spell(f'{{"{key}":'),
+        token((f" {literal}", 0.75), (f" {alternative}", 0.25)),
+        *spell("}"),
     )
     completion = Completion(f'{{"{key}": {literal}}}', tokens=tokens)
     assert plain_result(codec, codec.encode(state("q")), completion) == {
@@ -249,12 +253,12 @@ def test_11_digits_in_a_key_and_a_null_are_json(
 
 
 def test_12_without_log_probabilities_a_label_is_hard():
-    found = judged('"unanswerable"')
-    assert (found.judgments[0].source, found.judgments[0].score) == (
+    reflection = judged('"unanswerable"')
+    assert (reflection.judgments[0].source, reflection.judgments[0].score) == (
         JudgmentSource.HARD,
         0.0,
     )
-    assert Code.NO_LOGPROBS in codes(found)
+    assert Code.NO_LOGPROBS in codes(reflection)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -270,22 +274,25 @@ def test_14_16_no_constraint_is_lost_in_silence_and_garbage_is_no_answer(dialect
 
 
 def test_15_16_double_encoded_json_is_decoded_and_an_unknown_label_is_undefined():
-    given = state("q", f"{TWO} Third. Fourth.", documents=("d.",))
+    judge_input = state("q", f"{TWO} Third. Fourth.", documents=("d.",))
     reply = {"<r0>": "0.2-0.3", "<r1>": "0.1-0", "<r2>": "0.25-0.35", "<r3>": "NA"}
-    found = read(
-        "granite-3.2", "hallucination_detection", given, json.dumps(json.dumps(reply))
+    reflection = read(
+        "granite-3.2",
+        "hallucination_detection",
+        judge_input,
+        json.dumps(json.dumps(reply)),
     )
-    assert [f.judgment and f.judgment.label for f in found.findings] == [
+    assert [f.judgment and f.judgment.label for f in reflection.findings] == [
         "0.2-0.3",
         "0.1-0",
         None,
         "NA",
     ]
-    assert [judgment.score for judgment in found.judgments[:2]] == pytest.approx(
+    assert [judgment.score for judgment in reflection.judgments[:2]] == pytest.approx(
         [0.25, 0.05]
     )
-    assert not found.judgments[2].defined
-    assert Code.UNKNOWN_LABEL in codes(found)
+    assert not reflection.judgments[2].defined
+    assert Code.UNKNOWN_LABEL in codes(reflection)
     for dialect in ("granite-3.2", "granite-3.3"):  # a decile is its middle
         assert read(dialect, "uncertainty", state("q", "a"), "7").judgments[
             0

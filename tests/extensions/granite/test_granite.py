@@ -72,7 +72,11 @@ def recorded_state(name: str, sent: dict) -> JudgeInput:
     intrinsic, criterion, *last = (*name.split(), "")[:3]
     kind = find(intrinsic)
     turns = PAST if last == ["user"] or kind.needs.ends_with == ("user",) else TALK
-    given = {one: ARGUMENTS[one] for one in kind.needs.arguments if one in ARGUMENTS}
+    arguments = {
+        argument: ARGUMENTS[argument]
+        for argument in kind.needs.arguments
+        if argument in ARGUMENTS
+    }
     documents = DOCUMENTS if sent.get("documents") else ()
     if (
         criterion == "context_relevance"
@@ -81,7 +85,7 @@ def recorded_state(name: str, sent: dict) -> JudgeInput:
             turns, documents, guardian_arguments(criterion, "assistant_response")
         )
     return kind.state(
-        turns, documents, **given, **({"criteria": criterion} if criterion else {})
+        turns, documents, **arguments, **({"criteria": criterion} if criterion else {})
     )
 
 
@@ -166,12 +170,12 @@ def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expect
     if kind is AnswerRelevanceClassifier:
         assert not result
         assert result.arguments == REWRITER
-        asked = codec("mellea", "answer_relevance_rewriter").encode(
+        request = codec("mellea", "answer_relevance_rewriter").encode(
             AnswerRelevanceRewriter.state(TALK, DOCUMENTS, **result.arguments)
         )
         assert (
             "by providing more crisp and to-the-point answer"
-            in asked.prompt.messages[-1].content
+            in request.prompt.messages[-1].content
         )
 
 
@@ -181,7 +185,7 @@ def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first
     first, second = ContextAttribution.on(writing(reply), published)(
         TALK, DOCUMENTS
     ).sentences
-    assert [one.site.text for one in first.citations] == [
+    assert [citation.site.text for citation in first.citations] == [
         "Let us talk about plays.",
         "Faust is a play by Goethe.",
     ]
@@ -235,10 +239,10 @@ def test_a_gate_of_the_beam_is_told_its_criterion():
     executor = scoring(yes=0.75, no=0.25)
     with pytest.raises(UserError, match="guardian needs 'criteria'; give arguments="):
         Guardian.on(executor).reflections([JudgeInput(TALK)])
-    (found,) = Guardian.on(executor, arguments={"criteria": "harm"}).reflections(
+    (reflection,) = Guardian.on(executor, arguments={"criteria": "harm"}).reflections(
         [JudgeInput(TALK)]
     )
-    assert found.judgments[0].score == pytest.approx(0.25)
+    assert reflection.judgments[0].score == pytest.approx(0.25)
     assert CRITERIA["harm"].text in executor.requests[0].prompt.messages[0].content
 
 
@@ -274,12 +278,12 @@ def written(spec, **changes):
         "response_format": json.dumps(dict(spec.schema)),
         "instruction": spec.instruction,
     }
-    rest = {
+    further = {
         "parameters": dict(spec.parameters),
         "sentence_boundaries": dict(spec.tags),
         "transformations": None,
     }
-    return yaml.safe_dump({**fields, **rest, **changes})
+    return yaml.safe_dump({**fields, **further, **changes})
 
 
 @pytest.fixture(
@@ -355,16 +359,16 @@ def test_a_checkpoint_is_prompted_with_the_ids_of_its_own_template(switch, name)
     ids = list(Renderer.of(tokenizer).prompt(made.encode(state).prompt))
     assert tokenizer.decode(ids) == rendered
     # What a caller wrote is text, whatever it looks like: the control token is there once, and where it belongs.
-    rest = rendered.split("<|answerability|> magic?")[1]
-    whole = tokenizer(rest, add_special_tokens=False)["input_ids"]
-    assert ids[-len(whole) + 1 :] == whole[1:]
+    tail = rendered.split("<|answerability|> magic?")[1]
+    expected_ids = tokenizer(tail, add_special_tokens=False)["input_ids"]
+    assert ids[-len(expected_ids) + 1 :] == expected_ids[1:]
     control = tokenizer.convert_tokens_to_ids(f"<|{EMBEDDED[name]}|>")
     expected = (
         0
         if name == "citation_generation"
-        else len(ids) - len(whole) + whole.index(control)
+        else len(ids) - len(expected_ids) + expected_ids.index(control)
     )
-    assert [at for at, one in enumerate(ids) if one == control] == [expected]
+    assert [at for at, token_id in enumerate(ids) if token_id == control] == [expected]
 
 
 @pytest.mark.engine
@@ -376,8 +380,11 @@ def test_the_library_takes_the_adapters_of_a_checkpoint(switch):
             "uncertainty",
             "answerability",
         }
-        asked = library["guardian"](PAST, criteria="harm")
-        assert (asked.judge, asked.judgment is not None) == ("activated adapter", True)
+        result = library["guardian"](PAST, criteria="harm")
+        assert (result.judge, result.judgment is not None) == (
+            "activated adapter",
+            True,
+        )
         assert library["guardian.prompt"](PAST, criteria="harm").judge == "prompt"
         with pytest.raises(
             UserError, match="query_rewrite: the model has no adapter for it"
@@ -434,9 +441,9 @@ def test_published_adapters_are_pinned_where_a_commit_is_known():
             find_published(
                 "context_relevance" if model != "demo" else "guardian", model
             )
-    for one in REPOSITORIES:
-        for intrinsic in one.adapters:
-            assert codec_of(find(intrinsic), one.dialect)
+    for repository in REPOSITORIES:
+        for intrinsic in repository.adapters:
+            assert codec_of(find(intrinsic), repository.dialect)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -445,10 +452,10 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
 ):
     """As the hub's cache has it: links to files that are named by their hashes."""
     files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
-    asked = []
+    downloads = []
 
     def snapshot(repository, **options):
-        asked.append((repository, options))
+        downloads.append((repository, options))
         root = tmp_path / "snapshots" / options["revision"]
         folder = root / "guardian-core" / "granite-4.1-3b" / "lora"
         folder.mkdir(parents=True)
@@ -471,7 +478,7 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
             resolve_adapter(name)
     else:
         assert (resolve_adapter(name) / "adapter_config.json").read_text() == "{}"
-    ((repository, options),) = asked
+    ((repository, options),) = downloads
     assert (repository, options["revision"][:8]) == (
         "ibm-granite/granitelib-guardian-r1.0",
         "773b254e",
@@ -556,7 +563,7 @@ def test_tokens_judge_in_the_own_dialect_only():
 
 
 @pytest.mark.parametrize(
-    ("given", "chat", "granite"),
+    ("grade", "chat", "granite"),
     [
         (
             {"score": 0.3},
@@ -571,10 +578,10 @@ def test_tokens_judge_in_the_own_dialect_only():
         ({"label": "NA"}, "NA", "NA"),
     ],
 )
-def test_each_dialect_learns_its_own_degrees_of_faithfulness(given, chat, granite):
+def test_each_dialect_learns_its_own_degrees_of_faithfulness(grade, chat, granite):
     record = judged(0)
     record["sentences"] = [
-        {k: v for k, v in s.items() if k != "label"} | given
+        {k: v for k, v in s.items() if k != "label"} | grade
         for s in record["sentences"]
     ]
     row = parser("hallucination_detection")(record)

@@ -91,16 +91,16 @@ def test_system_turn(dialect: str):
         "<|start_of_role|>system<|end_of_role|>",
     )
 
-    def text(given: JudgeInput, **changes) -> str:
-        return replace(made, **changes).encode(given).prompt.text
+    def text(judge_input: JudgeInput, **changes) -> str:
+        return replace(made, **changes).encode(judge_input).prompt.text
 
     assert text(state("q"), system=SystemTurn.NONE) == BASIC
     assert (
         text(state("q"), system=SystemTurn.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
     )
     assert "Today's Date: May 2, 2026.\n" in text(state("q"), date="May 2, 2026")
-    own = JudgeInput((Message("system", "Be brief."), Message("user", "q")))
-    assert text(own) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"
+    with_system = JudgeInput((Message("system", "Be brief."), Message("user", "q")))
+    assert text(with_system) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"
 
 
 def of_fields(**fields):
@@ -138,7 +138,7 @@ def test_the_contract_wins_and_unknown_fields_stay():
         "extra_body": {"top_k": 1},
     }
     made = of_fields(parameters=parameters, model="adapter", transformations=rules)
-    given = replace(
+    judge_input = replace(
         state("q"),
         extra={
             "temperature": 1.0,
@@ -147,13 +147,13 @@ def test_the_contract_wins_and_unknown_fields_stay():
             "extra_body": {"priority": 1},
         },
     )
-    wire = made.wire(given)
+    wire = made.wire(judge_input)
     assert wire.pop("messages") == [{"content": "q", "role": "user"}]
     assert wire == parameters | {
         **{"seed": 3, "model": "adapter", "extra_body": {"priority": 1, "top_k": 1}},
         **{"logprobs": True, "top_logprobs": 10},
     }
-    request = made.encode(given)
+    request = made.encode(judge_input)
     assert (request.temperature, request.max_tokens) == (0.0, 9)
     assert dict(request.prompt.extra) == {"seed": 3, "priority": 1, "top_k": 1}
 
@@ -205,9 +205,9 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_a_bad_configuration_is_one_line(message: str, tmp_path: Path):
-    given = BAD[message]
+    content = BAD[message]
     (tmp_path / "io.yaml").write_text(
-        given if isinstance(given, str) else json.dumps(given)
+        content if isinstance(content, str) else json.dumps(content)
     )  # JSON is YAML
     with pytest.raises(UserError) as error:
         codec_of_file(tmp_path / "io.yaml")
@@ -246,11 +246,13 @@ def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish):
 )
 def test_a_word_may_be_followed_by_more(dialect, intrinsic, raw, label):
     made = published(dialect, intrinsic)
-    found = made.decode(made.encode(state("q", documents=("d.",))), Completion(raw))
-    assert [judgment.label for judgment in found.judgments] == (
+    reflection = made.decode(
+        made.encode(state("q", documents=("d.",))), Completion(raw)
+    )
+    assert [judgment.label for judgment in reflection.judgments] == (
         [] if label is None else [label]
     )
-    assert bool(found.diagnostics) == (raw.strip() != label)
+    assert bool(reflection.diagnostics) == (raw.strip() != label)
 
 
 if __name__ == "__main__":

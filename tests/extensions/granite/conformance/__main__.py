@@ -32,16 +32,16 @@ def main() -> int:
     )
     parser.add_argument("--only", help="cases whose id contains this text")
     parser.add_argument("--json", type=Path, help="write the outcomes as JSON lines")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     cases = [
         case
-        for case in read_cases(given.folder)
-        if not given.only or given.only in case.id
+        for case in read_cases(arguments.folder)
+        if not arguments.only or arguments.only in case.id
     ]
     outcomes = [check(case) for case in cases]
-    if given.json:
+    if arguments.json:
         write_text(
-            given.json, "".join(json_line(_row(outcome)) for outcome in outcomes)
+            arguments.json, "".join(json_line(_row(outcome)) for outcome in outcomes)
         )
     for outcome in outcomes:
         why = outcome.failure or ", ".join(outcome.deviations)

@@ -112,31 +112,31 @@ class Case:
         Args:
             codec: its instruction tells which arguments are looked for among the fields of the input.
         """
-        given = self.raw["input"]
+        values = self.raw["input"]
         documents = (
-            given.get("documents")
-            or (given.get("extra_body") or {}).get("documents")
+            values.get("documents")
+            or (values.get("extra_body") or {}).get("documents")
             or ()
         )
         arguments = dict(self.raw.get("arguments") or {}) or _loose_arguments(
-            codec, given
+            codec, values
         )
         extra = {
             k: v
-            for k, v in given.items()
+            for k, v in values.items()
             if k not in ("messages", "documents", "generate_inputs", *arguments)
         }
         return JudgeInput(
-            tuple(Message(m["role"], m["content"]) for m in given["messages"]),
+            tuple(Message(m["role"], m["content"]) for m in values["messages"]),
             tuple(_passage(d, index, self.chat) for index, d in enumerate(documents)),
             arguments,
-            {**extra, **(given.get("generate_inputs") or {})},
+            {**extra, **(values.get("generate_inputs") or {})},
         )
 
     def completions(self) -> list[Completion]:
         """What models wrote."""
-        plain = [Completion(text) for text in self.raw.get("completions") or ()]
-        return plain + [
+        texts = [Completion(text) for text in self.raw.get("completions") or ()]
+        return texts + [
             Completion(
                 out["content"], out.get("finish_reason"), _tokens(out.get("logprobs"))
             )
@@ -194,13 +194,13 @@ def _passage(document: Mapping[str, Any], index: int, chat: bool) -> Passage:
 
 
 def _loose_arguments(
-    codec: DialectCodec | None, given: Mapping[str, Any]
+    codec: DialectCodec | None, arguments: Mapping[str, Any]
 ) -> dict[str, str]:
     """Arguments that an input carries as fields of its own, such as `requirement`."""
     instruction = getattr(getattr(codec, "spec", None), "instruction", None) or ""
     return {
         k: v
-        for k, v in given.items()
+        for k, v in arguments.items()
         if isinstance(v, str) and f"{{{k}}}" in instruction
     }
 
@@ -214,8 +214,8 @@ def _tokens(logprobs: Any) -> tuple[TokenLogprob, ...] | None:
             entry["token"],
             entry["logprob"],
             tuple(
-                (other["token"], other["logprob"])
-                for other in entry.get("top_logprobs") or ()
+                (alternative["token"], alternative["logprob"])
+                for alternative in entry.get("top_logprobs") or ()
             ),
         )
         for entry in entries

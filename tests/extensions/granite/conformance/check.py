@@ -16,7 +16,7 @@ from conformance.compare import (
     difference,
     first_difference,
     sound,
-    whole,
+    without_tags,
 )
 from conformance.recorded import (
     all_texts,
@@ -40,7 +40,7 @@ from selfrag.reflection.inputs import JudgeInput, Message
 
 
 def check_chat(
-    case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]
+    case: Case, codec: ChatCodec, deviations: set[Deviation], checked: list[str]
 ) -> None:
     """Compare one case; adds to `found` and `checked`.
 
@@ -50,19 +50,19 @@ def check_chat(
     state = case.state(codec)
     expected = case.raw.get("expected_request")
     if expected is not None:
-        codec = _as_recorded(codec, state, expected, found)
+        codec = _as_recorded(codec, state, expected, deviations)
         checked.append("request")
     request = codec.encode(state)
     replace(codec, exact=True).encode(state)
     results = case.raw.get("expected_upstream")
     for number, completion in enumerate(case.completions()):
-        found |= _result(
+        deviations |= _result(
             codec, request, completion, None if results is None else (results[number],)
         )
     if case.completions():
         checked.append(f"{len(case.completions())} results")
     if case.kind == "api" and results is not None:
-        found |= _replay(codec, request, results)
+        deviations |= _replay(codec, request, results)
         checked.append("fields and offsets")
     if not checked:
         checked.append("request builds")
@@ -103,25 +103,27 @@ def _replay(codec: ChatCodec, request: ModelRequest, results: Any) -> set[Deviat
 
 
 def _as_recorded(
-    codec: ChatCodec, state: JudgeInput, expected: Any, found: set[Deviation]
+    codec: ChatCodec, state: JudgeInput, expected: Any, deviations: set[Deviation]
 ) -> ChatCodec:
     """The codec that builds the recorded request: ours, or ours with the recorded sentences."""
     ours = codec.wire(state)
     if ours == expected:
         return codec
-    other = replace(codec, find=recorded_finder(all_texts(expected), codec.find))
-    if other.wire(state) == expected:
-        found.add(Deviation.SPLITTER)
-        return other
+    recorded_codec = replace(
+        codec, find=recorded_finder(all_texts(expected), codec.find)
+    )
+    if recorded_codec.wire(state) == expected:
+        deviations.add(Deviation.SPLITTER)
+        return recorded_codec
     letters = frozenset(codec.spec.tags.values())
-    if whole(ours, letters) == whole(expected, letters):
-        found.add(Deviation.LOOKALIKE)
+    if without_tags(ours, letters) == without_tags(expected, letters):
+        deviations.add(Deviation.LOOKALIKE)
         return codec
     raise MismatchError(first_difference(ours, expected))
 
 
 def check_completion(
-    case: Case, codec: CompletionCodec, found: set[Deviation], checked: list[str]
+    case: Case, codec: CompletionCodec, deviations: set[Deviation], checked: list[str]
 ) -> None:
     """Compare one case; adds to `found` and `checked`.
 
@@ -138,7 +140,7 @@ def check_completion(
             else state_of(codec, recorded["turns"])
         )
         codec, request = _prompt_as_recorded(
-            codec, state, recorded["prompt"], all_texts(recorded["turns"]), found
+            codec, state, recorded["prompt"], all_texts(recorded["turns"]), deviations
         )
         _parameters(
             codec,
@@ -155,7 +157,7 @@ def check_completion(
         reflection = codec.decode(request, completion)
         sound(reflection)
         if case.kind == "decode":
-            found |= _plain(case, codec, request, reflection, expected)
+            deviations |= _plain(case, codec, request, reflection, expected)
         elif reflection.diagnostics and not (reflection.findings or reflection.text):
             raise MismatchError(
                 f"completion {number} was not understood: {reflection.diagnostics[0].message}"
@@ -174,21 +176,21 @@ def _prompt_as_recorded(
     state: JudgeInput,
     prompt: str,
     texts: list[str],
-    found: set[Deviation],
+    deviations: set[Deviation],
 ) -> tuple[CompletionCodec, ModelRequest]:
     """The request if its prompt is the recorded one, with our splitter or with the recorded sentences."""
     request = codec.encode(state)
     if _text(request) == prompt:
         return codec, request
     letters = frozenset(codec.spec.tags.values())
-    if whole(_text(request), letters) == whole(prompt, letters):
-        found.add(Deviation.LOOKALIKE)
+    if without_tags(_text(request), letters) == without_tags(prompt, letters):
+        deviations.add(Deviation.LOOKALIKE)
         return codec, request
-    other = replace(codec, find=recorded_finder(texts, codec.find))
-    again = other.encode(state)
+    recorded_codec = replace(codec, find=recorded_finder(texts, codec.find))
+    again = recorded_codec.encode(state)
     if _text(again) == prompt:
-        found.add(Deviation.SPLITTER)
-        return other, again
+        deviations.add(Deviation.SPLITTER)
+        return recorded_codec, again
     raise MismatchError(difference("prompt", _text(request), prompt))
 
 
@@ -301,24 +303,26 @@ class Outcome:
 
 def check(case: Case) -> Outcome:
     """Run a case; nothing raises."""
-    found: set[Deviation] = set()
+    deviations: set[Deviation] = set()
     checked: list[str] = []
     before = copy.deepcopy(dict(case.raw))
     try:
         codec = case.codec()
         if isinstance(codec, CompletionCodec):
-            check_completion(case, codec, found, checked)
+            check_completion(case, codec, deviations, checked)
         else:
-            check_chat(case, codec, found, checked)
+            check_chat(case, codec, deviations, checked)
         if before != case.raw:
             raise MismatchError("the input was changed")
     except (MismatchError, UserError) as error:
         return Outcome(
-            case, Verdict.FAIL, tuple(sorted(found)), str(error), tuple(checked)
+            case, Verdict.FAIL, tuple(sorted(deviations)), str(error), tuple(checked)
         )
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         # A file that is no case, or a fault of ours: one failure, and the other cases still run.
         why = f"{type(error).__name__}: {error}"
-        return Outcome(case, Verdict.FAIL, tuple(sorted(found)), why, tuple(checked))
-    verdict = Verdict.DEVIATION if found else Verdict.PASS
-    return Outcome(case, verdict, tuple(sorted(found)), "", tuple(checked))
+        return Outcome(
+            case, Verdict.FAIL, tuple(sorted(deviations)), why, tuple(checked)
+        )
+    verdict = Verdict.DEVIATION if deviations else Verdict.PASS
+    return Outcome(case, verdict, tuple(sorted(deviations)), "", tuple(checked))

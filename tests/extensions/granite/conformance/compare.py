@@ -76,9 +76,9 @@ class Rejoined:
                     state.messages[m].content
                     if m is not None
                     else state.passages[p or 0].text,
-                    tuple(sorted(set(found))),
+                    tuple(sorted(set(texts))),
                 )
-                for (m, p), found in spans.items()
+                for (m, p), texts in spans.items()
             )
         )
 
@@ -153,17 +153,17 @@ def _number(value: Any) -> bool:
 def _lists(
     ours: list[Any], theirs: list[Any], joined: Rejoined, subset: bool, at: str
 ) -> set[Deviation]:
-    found: set[Deviation] = set()
-    distinct = [one for index, one in enumerate(theirs) if one not in theirs[:index]]
+    deviations: set[Deviation] = set()
+    distinct = [item for index, item in enumerate(theirs) if item not in theirs[:index]]
     if len(distinct) < len(theirs) and len(ours) == len(distinct):
-        theirs, found = distinct, {Deviation.DUPLICATES}
+        theirs, deviations = distinct, {Deviation.DUPLICATES}
     if len(ours) != len(theirs):
         raise MismatchError(
             f"{at}: {len(ours)} entries where {len(theirs)} were recorded"
         )
     for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        found |= compare(a, b, joined, subset=subset, at=f"{at}[{index}]")
-    return found
+        deviations |= compare(a, b, joined, subset=subset, at=f"{at}[{index}]")
+    return deviations
 
 
 def _records(
@@ -179,20 +179,20 @@ def _records(
         raise MismatchError(
             f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many"
         )
-    found: set[Deviation] = set()
+    deviations: set[Deviation] = set()
     spans = [
         name.removesuffix("_begin")
         for name in theirs
         if name.endswith("_begin") and f"{name[:-6]}_end" in theirs
     ]
     for stem in spans:
-        found |= _span(ours, theirs, stem, joined, at)
+        deviations |= _span(ours, theirs, stem, joined, at)
     covered = {f"{stem}_{part}" for stem in spans for part in ("begin", "end", "text")}
     for name in theirs.keys() - covered:
-        found |= compare(
+        deviations |= compare(
             ours[name], theirs[name], joined, subset=subset, at=f"{at}.{name}"
         )
-    return found
+    return deviations
 
 
 def _span(
@@ -254,7 +254,7 @@ def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
     return f"{at}: {ours!r:.160} where {theirs!r:.160} was recorded"
 
 
-def whole(value: Any, letters: Collection[str]) -> Any:
+def without_tags(value: Any, letters: Collection[str]) -> Any:
     """The value with broken-up look-alikes of sentence tags whole again in every string: `< c1>` as `<c1>`."""
     if isinstance(value, str):
         return (
@@ -263,9 +263,9 @@ def whole(value: Any, letters: Collection[str]) -> Any:
             else value
         )
     if isinstance(value, list):
-        return [whole(one, letters) for one in value]
+        return [without_tags(item, letters) for item in value]
     if isinstance(value, dict):
-        return {key: whole(one, letters) for key, one in value.items()}
+        return {key: without_tags(item, letters) for key, item in value.items()}
     return value
 
 

@@ -68,9 +68,9 @@ def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Judg
         else:
             messages.append(Message(turn["role"], _untagged(turn["text"])))
     for turn, spec in zip(turns[len(turns) - behind :], codec.spec.turns, strict=True):
-        found = _DOCUMENT_ROLE.fullmatch(turn["role"])
-        if spec.role == "{document}" and found:
-            passages.append(Passage(found.group(1), turn["text"].removeprefix("\n")))
+        match = _DOCUMENT_ROLE.fullmatch(turn["role"])
+        if spec.role == "{document}" and match:
+            passages.append(Passage(match.group(1), turn["text"].removeprefix("\n")))
     return JudgeInput(
         tuple(messages),
         tuple(passages),
@@ -81,7 +81,7 @@ def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Judg
 def _arguments(
     codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for turn, spec in zip(turns, codec.spec.turns, strict=True):
         names = [name for name in spec.fields() if name != "query"]
         if names:
@@ -94,8 +94,8 @@ def _arguments(
                 else:
                     pattern += re.escape(part)
             match = re.fullmatch(pattern, turn["text"], re.DOTALL)
-            found |= match.groupdict() if match else {}
-    return found
+            values |= match.groupdict() if match else {}
+    return values
 
 
 def _untagged(text: str) -> str:
@@ -195,8 +195,8 @@ def replayed(codec: ChatCodec, request: ModelRequest, results: Any) -> Completio
             ]
             cited[_numbered(request.sites, row["response_text"])] += _run(inside, text)
         rows = [
-            {str(binding.number): number, binding.value: found}
-            for number, found in cited.items()
+            {str(binding.number): number, binding.value: numbers}
+            for number, numbers in cited.items()
         ]
         return Completion(json.dumps(rows))
     if binding.shape is Shape.LABEL:
@@ -236,9 +236,9 @@ def _run(places: Sequence[tuple[int, Site]], text: str) -> list[int]:
 def kinds(value: Any) -> Any:
     """The value with its leaves replaced by what kind they are."""
     if isinstance(value, Mapping):
-        return {name: kinds(one) for name, one in value.items()}
+        return {name: kinds(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [kinds(one) for one in value]
+        return [kinds(item) for item in value]
     return (
         "number"
         if isinstance(value, int | float) and not isinstance(value, bool)
@@ -305,16 +305,16 @@ def explained(
     """Reasons for which a recorded result differs from ours; empty if no known fault gives it."""
     joined = Rejoined.of(request)
     if any(note.code is Code.UNKNOWN_LABEL for note in ours.diagnostics):
-        plain = plain_result(codec, request, completion)
-        found = _same(plain, _undefined_too(plain, theirs), joined)
-        return set() if found is None else found | {Deviation.UNDEFINED}
+        our_result = plain_result(codec, request, completion)
+        deviations = _same(our_result, _undefined_too(our_result, theirs), joined)
+        return set() if deviations is None else deviations | {Deviation.UNDEFINED}
     for deviation, act in _FAULTS:
         changed = act(codec, request, completion)
         if changed is None:
             continue
-        found = _same(plain_result(codec, request, changed), theirs, joined)
-        if found is not None:
-            return found | {deviation}
+        deviations = _same(plain_result(codec, request, changed), theirs, joined)
+        if deviations is not None:
+            return deviations | {deviation}
     return set()
 
 
@@ -347,7 +347,9 @@ def _from_the_end(
         for row in rows:
             row[number] = _counted(row[number], len(request.sites))
             if isinstance(row.get(value), list):
-                row[value] = [_counted(one, len(request.sources)) for one in row[value]]
+                row[value] = [
+                    _counted(index, len(request.sources)) for index in row[value]
+                ]
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return Completion(json.dumps(rows), completion.finish)
@@ -364,14 +366,16 @@ def _first_label(
     labels = [str(label) for label in _labels(codec)]
 
     def taken(token: TokenLogprob, text: str) -> str:
-        begun = [label for label in labels if label.startswith(text)]
-        return begun[0] if len(begun) > 1 and text != token.token else text
+        candidates = [label for label in labels if label.startswith(text)]
+        return candidates[0] if len(candidates) > 1 and text != token.token else text
 
     if not labels or completion.tokens is None:
         return None
     tokens = [
-        replace(one, top=tuple((taken(one, text), p) for text, p in one.top))
-        for one in completion.tokens
+        replace(
+            sampled, top=tuple((taken(sampled, text), p) for text, p in sampled.top)
+        )
+        for sampled in completion.tokens
     ]
     return replace(completion, tokens=tuple(tokens))
 
@@ -384,12 +388,12 @@ def _certain(
         json.dumps(label) for label in _labels(codec) if isinstance(label, str)
     )
     tokens = completion.tokens or ()
-    if not written or not any(one.token.endswith(written) for one in tokens):
+    if not written or not any(token.token.endswith(written) for token in tokens):
         return None
     return replace(
         completion,
         tokens=tuple(
-            replace(one, top=((one.token, 0.0),), logprob=0.0) for one in tokens
+            replace(token, top=((token.token, 0.0),), logprob=0.0) for token in tokens
         ),
     )
 

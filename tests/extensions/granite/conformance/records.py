@@ -34,10 +34,10 @@ def plain_result(
 
 def categories(rule: Mapping[str, Any]) -> list[tuple[Any, float]]:
     """The labels of a likelihood rule, each with its number."""
-    given = rule["categories_to_values"]
+    table = rule["categories_to_values"]
     return [
         (label, float(number))
-        for label, number in (given.items() if isinstance(given, Mapping) else given)
+        for label, number in (table.items() if isinstance(table, Mapping) else table)
     ]
 
 
@@ -71,11 +71,13 @@ def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
                 f"an earlier rule has changed {shown(node.value)}; its likelihood is left out",
             )
             continue
-        found = distribution(output, node, labels, _row(path))
+        likelihood = distribution(output, node, labels, _row(path))
         expected = (
             None
-            if found is None
-            else sum(p * v for p, v in zip(found.distribution, values, strict=True))
+            if likelihood is None
+            else sum(
+                p * v for p, v in zip(likelihood.distribution, values, strict=True)
+            )
         )
         value = _replaced(value, path, expected)
     return value
@@ -105,7 +107,7 @@ def _replaced(value: Any, path: Sequence[str | int | None], new: Any) -> Any:
 
 
 def _nest(output: ModelOutput, rule: Rule, value: Any) -> Any:
-    return _at(_path(rule), value, lambda found: {rule["field_name"]: found})
+    return _at(_path(rule), value, lambda inner: {rule["field_name"]: inner})
 
 
 def _project(output: ModelOutput, rule: Rule, value: Any) -> Any:
@@ -114,7 +116,7 @@ def _project(output: ModelOutput, rule: Rule, value: Any) -> Any:
 
     def project(record: Any) -> Any:
         if isinstance(record, list):
-            return [project(one) for one in record]
+            return [project(item) for item in record]
         if not isinstance(record, Mapping):
             return record
         return {new: record.get(old) for old, new in names.items()}
@@ -130,21 +132,21 @@ def _explode(output: ModelOutput, rule: Rule, value: Any) -> Any:
         if not isinstance(many, list):
             output.say(Code.INVALID, f"{shown(record)} has no list {name!r}")
             return
-        yield from ({**record, name: one} for one in many)
+        yield from ({**record, name: item} for item in many)
 
     return _at(
         _path(rule),
         value,
-        lambda found: [row for record in _listed(found) for row in rows(record)],
+        lambda records: [row for record in _listed(records) for row in rows(record)],
     )
 
 
 def _drop_duplicates(output: ModelOutput, rule: Rule, value: Any) -> Any:
     names = rule["target_fields"]
 
-    def distinct(found: Any) -> Any:
+    def distinct(records: Any) -> Any:
         kept: dict[tuple[str, ...], Any] = {}
-        for record in _listed(found):
+        for record in _listed(records):
             key = (
                 tuple(repr(record.get(name)) for name in names)
                 if isinstance(record, Mapping)
@@ -176,7 +178,9 @@ def _decode_sentences(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return _at(
         _path(rule)[:-2],
         value,
-        lambda found: [r for one in _listed(found) if (r := decode(one)) is not None],
+        lambda records: [
+            r for row in _listed(records) if (r := decode(row)) is not None
+        ],
     )
 
 
@@ -230,8 +234,8 @@ def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
     def order(row: Any) -> tuple[Any, ...]:
         return (*key(row), row[begin], row[end])
 
-    def merge(found: Any) -> list[Any]:
-        known = [row for row in _listed(found) if isinstance(row, Mapping)]
+    def merge(records: Any) -> list[Any]:
+        known = [row for row in _listed(records) if isinstance(row, Mapping)]
         rows = [
             row
             for row in known
@@ -269,33 +273,33 @@ def _between(
             continue
         if text is not None and site.text != right[text]:
             continue
-        whole = output.request.state.original(site)
-        gap = whole[left[end] : right[begin]]
+        original = output.request.state.original(site)
+        gap = original[left[end] : right[begin]]
         if (
-            text is None or whole[left[begin] : left[end]] == left[text]
+            text is None or original[left[begin] : left[end]] == left[text]
         ) and not gap.strip():
             return gap
     return None
 
 
-def _listed(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else [found]
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _at(path: JsonPath, value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with `change` applied where the path leads."""
     if not path:
         return change(value)
-    first, rest = path[0], path[1:]
+    first, tail = path[0], path[1:]
     if isinstance(value, list):
         return [
-            _at(rest, one, change) if first in (None, index) else one
-            for index, one in enumerate(value)
+            _at(tail, item, change) if first in (None, index) else item
+            for index, item in enumerate(value)
         ]
     if isinstance(value, Mapping):
         return {
-            key: _at(rest, one, change) if first in (None, key) else one
-            for key, one in value.items()
+            key: _at(tail, item, change) if first in (None, key) else item
+            for key, item in value.items()
         }
     return value
 
