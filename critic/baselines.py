@@ -160,9 +160,8 @@ class PromptedCodec:
 
     text: TextCodec  # safe tokenisation; demonstrations and cases alike are text
     eos_id: int  # ends an answer
-    max_length: int = (
-        2048  # longest prompt in tokens; a longer one loses words of its passage
-    )
+    # longest prompt in tokens; a longer one loses words of its passage
+    max_length: int = 2048
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:

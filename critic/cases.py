@@ -30,9 +30,8 @@ class Case:
     instruction: str  # what the user asked
     preceding: str = ""  # the response before `output`
     output: str = ""  # the response, or the sentence of it, that is judged; empty for IsRel and for the first Retrieve
-    evidence: Passage | None = (
-        None  # to judge (IsRel), to judge against (IsSup), or used so far (Retrieve)
-    )
+    # to judge (IsRel), to judge against (IsSup), or used so far (Retrieve)
+    evidence: Passage | None = None
 
     @property
     def labels(self) -> LabelSet:

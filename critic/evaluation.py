@@ -59,9 +59,8 @@ class CriticFigures:
     ece: Estimate  # expected calibration error: mean distance of confidence and accuracy over `BINS`
     brier: Estimate  # mean squared distance of the distribution from the gold label, summed over labels; 0 to 2
     coverage: float  # mean probability mass on the labels
-    confusion: tuple[
-        tuple[int, ...], ...
-    ]  # by gold label (rows) and judged label (columns; the last: no judgment)
+    # by gold label (rows) and judged label (columns; the last: no judgment)
+    confusion: tuple[tuple[int, ...], ...]
     undefined: int  # cases without a judgment
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,13 +82,11 @@ class Evaluation:
     """Figures of one critic."""
 
     groups: Mapping[str, CriticFigures]  # group -> figures on all its rows
-    parts: Mapping[
-        str, Mapping[str, CriticFigures]
-    ]  # group -> `human`, `derived` or `dataset/rule` -> figures
+    # group -> `human`, `derived` or `dataset/rule` -> figures
+    parts: Mapping[str, Mapping[str, CriticFigures]]
     seconds: float = 0.0  # taken by the judging
-    judgments: Sequence[Judgment | None] = field(
-        default=(), repr=False
-    )  # one a row, in the order of the rows
+    # one a row, in the order of the rows
+    judgments: Sequence[Judgment | None] = field(default=(), repr=False)
     shortened: int = 0  # rows of which a prompt could not hold every part whole
 
     def as_dict(self) -> dict[str, Any]:
@@ -366,16 +363,13 @@ class EvaluationSubjects:
     """What is evaluated; at least one."""
 
     critic: str | Path | None = None  # directory or hub name of a trained critic
-    base: str | Path | None = (
-        None  # its base checkpoint (likewise), asked with the teacher's prompt
-    )
-    train: Path | None = (
-        None  # labelled rows, or a data folder, for the baselines that count
-    )
+    # its base checkpoint (likewise), asked with the teacher's prompt
+    base: str | Path | None = None
+    # labelled rows, or a data folder, for the baselines that count
+    train: Path | None = None
     engine: str | None = None  # of the models; None for the best one installed
-    generator: str | Path | None = (
-        None  # directory or hub name of a model with reflection tokens
-    )
+    # directory or hub name of a model with reflection tokens
+    generator: str | Path | None = None
 
     def __post_init__(self) -> None:
         if self.train is None and not self.models():
@@ -407,9 +401,8 @@ class JudgedChunk:
     chunk: int  # number of the chunk
     seconds: float  # that it took
     shortened: int  # cases of which the prompt could not hold every part whole
-    scores: tuple[
-        tuple[tuple[float, ...], float] | None, ...
-    ]  # distribution and coverage of each case, None without
+    # distribution and coverage of each case, None without
+    scores: tuple[tuple[tuple[float, ...], float] | None, ...]
 
 
 class EvaluationJournal:

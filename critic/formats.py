@@ -121,9 +121,8 @@ _SPEAKERS = {"human": "user", "user": "user"} | dict.fromkeys(
     ("gpt", "chatgpt", "assistant"), "assistant"
 )
 _OTHER_SPEAKERS = ("system", "bing", "bard")
-_LATER_PIECE = re.compile(
-    r".{7,}_0*[1-9]\d*"
-)  # names of conversations have at least 7 characters
+# names of conversations have at least 7 characters
+_LATER_PIECE = re.compile(r".{7,}_0*[1-9]\d*")
 
 
 @rowwise

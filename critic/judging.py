@@ -160,9 +160,8 @@ def serve_in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
 
 
 def _key(request: Request) -> object:
-    return (
-        id(request) if isinstance(request, External) else request
-    )  # what a service takes may have no hash
+    # what a service takes may have no hash
+    return id(request) if isinstance(request, External) else request
 
 
 def _prompt_ids(request: Request) -> tuple[int, ...]:

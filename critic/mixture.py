@@ -31,9 +31,8 @@ class MixtureReading:
 
     split: str = "train"  # which part of a source that holds several under their names
     most_words: int = 500  # pairs with more words in the instruction or in the output are skipped (paper's code: 500)
-    language: str | None = (
-        None  # two letters; pairs in another language are skipped. None takes all.
-    )
+    # two letters; pairs in another language are skipped. None takes all.
+    language: str | None = None
 
     def __post_init__(self) -> None:
         check_int("most_words", self.most_words)
@@ -106,9 +105,8 @@ class SeededSample(Generic[T]):
 
     def __init__(self, count: int, seed: int) -> None:
         self._count, self._seed = count, seed
-        self._kept: list[
-            tuple[int, int, T]
-        ] = []  # a heap with the largest number on top
+        # a heap with the largest number on top
+        self._kept: list[tuple[int, int, T]] = []
         self._added = 0
 
     def add(self, key: str, item: T) -> None:

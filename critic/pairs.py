@@ -33,9 +33,8 @@ class Pair:
     instruction: str  # what the user asks, with its input where the task has one
     output: str  # the reference output
     kind: str = ""  # kind of task, such as `short_qa`, `long_form`, `instruction`; only reports go by it
-    passages: tuple[
-        Passage, ...
-    ] = ()  # passages known to support the output, best first; often none
+    # passages known to support the output, best first; often none
+    passages: tuple[Passage, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, in the schema that `read_pairs` reads."""
@@ -72,9 +71,8 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 def parse_pair(record: dict[str, Any]) -> Pair:
     """Check one decoded JSON object and make it a pair."""
     validate(PairRecord, record, others="ignore", mended=True)
-    row = cast(
-        PairRecord, record
-    )  # as it came: a pair with half of a character is left out later, and counted
+    # as it came: a pair with half of a character is left out later, and counted
+    row = cast(PairRecord, record)
     key = row["id"]
     passages = tuple(
         passage_of(gold, f"{key}/p{n}")

@@ -123,13 +123,11 @@ WAVE = 256
 class CaseSample:
     """What was drawn."""
 
-    questions: list[
-        UnlabelledCase
-    ]  # in a seeded random order, so that a run that ends early has seen something of all
+    # in a seeded random order, so that a run that ends early has seen something of all
+    questions: list[UnlabelledCase]
     wanted: Mapping[str, int]  # group -> cases asked for
-    left_out: Mapping[
-        str, int
-    ]  # rule -> pairs that offered no case, or one that had been drawn already
+    # rule -> pairs that offered no case, or one that had been drawn already
+    left_out: Mapping[str, int]
 
     def short(self) -> dict[str, int]:
         """Group -> cases lacking."""

@@ -152,12 +152,10 @@ class PassageCandidate:
 
     passage: Passage  # with its retrieval score; None for a gold passage that no search found
     gold: bool = False  # whether the pair brought it
-    isrel: Judgment | None = (
-        None  # None where the critic gave no label, which rules the candidate out
-    )
-    issup: Judgment | None = (
-        None  # None where it was not asked for (an irrelevant passage) or gave no label
-    )
+    # None where the critic gave no label, which rules the candidate out
+    isrel: Judgment | None = None
+    # None where it was not asked for (an irrelevant passage) or gave no label
+    issup: Judgment | None = None
 
     @property
     def relevant(self) -> bool:
@@ -187,15 +185,13 @@ class AugmentedSegment:
     end: int  # last character, exclusive. A segment begins with the white space before it.
     token: str  # label name of its Retrieve token
     why: str  # one line on why it is this token
-    retrieve: Judgment | None = (
-        None  # the judgment behind it; None for an output that the initial decision settles
-    )
+    # the judgment behind it; None for an output that the initial decision settles
+    retrieve: Judgment | None = None
     evidence: str | None = None  # id of the passage shown for that judgment
     query: str | None = None  # what was searched for
     candidates: tuple[PassageCandidate, ...] = ()  # best first
-    chosen: int | None = (
-        None  # position of the chosen candidate; None without retrieval
-    )
+    # position of the chosen candidate; None without retrieval
+    chosen: int | None = None
     rule: str = ""  # why that candidate
     used: str | None = None  # id of the passage that a continued segment continues with
     support: Judgment | None = None  # IsSup of a continued segment against `used`
@@ -215,9 +211,8 @@ class Augmented:
     ratio: float  # p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it
     query: str | None  # the initial search, None if there was none
     passages: tuple[Passage, ...]  # what it brought, with scores
-    segments: tuple[
-        AugmentedSegment, ...
-    ]  # in order; together they are the output, character by character
+    # in order; together they are the output, character by character
+    segments: tuple[AugmentedSegment, ...]
     use: Judgment  # utility of the whole output
 
 

@@ -66,9 +66,8 @@ def outcome(result: Augmented | Dropped, options: AugmentOptions) -> dict[str, A
             "sampled out",
             f"no retrieval, kept {options.balance.keep_unretrieved:g}",
         )
-    id_ = result.id.encode(
-        "utf-8", "replace"
-    ).decode()  # it may be what is wrong with the pair
+    # it may be what is wrong with the pair
+    id_ = result.id.encode("utf-8", "replace").decode()
     return {"dropped": {"id": id_, "reason": result.reason, "detail": result.detail}}
 
 
@@ -111,9 +110,8 @@ def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | No
     A segment whose passage a later one continues with keeps it, also if a sentence without retrieval is between them.
     """
     segments = augmented.segments
-    swaps: dict[
-        int, list[int]
-    ] = {}  # number of a segment -> places of its irrelevant candidates
+    # number of a segment -> places of its irrelevant candidates
+    swaps: dict[int, list[int]] = {}
     for number, segment in enumerate(segments):
         until_next = takewhile(
             lambda later: later.chosen is None, segments[number + 1 :]

@@ -237,9 +237,8 @@ def _work(
     total = source.total()
     if total == 0:
         raise UserError(f"{source.name} holds no pairs")
-    fingerprints: dict[
-        int, str
-    ] = {}  # of the finished shards by number, in the order of the log
+    # of the finished shards by number, in the order of the log
+    fingerprints: dict[int, str] = {}
 
     def take(record: Mapping[str, Any]) -> None:
         fingerprints[int(record["shard"])] = str(record["fingerprint"])
@@ -462,8 +461,7 @@ def count_source(
         decided = count if options.first == "judged" and count > 1 else count - 1
         pairs += 1
         sentences += count
-        judgments += (
-            2 + decided + 2 * count * passages
-        )  # Retrieve and IsUse of the whole; IsRel and IsSup a passage
+        # Retrieve and IsUse of the whole; IsRel and IsSup a passage
+        judgments += 2 + decided + 2 * count * passages
         searches += searching * (count + (count > 1))
     return SourceCounts(items, pairs, sentences, judgments, searches)

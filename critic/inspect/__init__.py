@@ -45,14 +45,12 @@ class RowTally:
 
     rows: int = 0  # how many
     retrieving: int = 0  # rows in which `[Retrieval]` occurs at least once (Table 3)
-    tokens: Counter[str] = field(
-        default_factory=Counter
-    )  # occurrences of each reflection token
+    # occurrences of each reflection token
+    tokens: Counter[str] = field(default_factory=Counter)
     # rows by number of segments, which are as many as there are Retrieve tokens
     segments: Counter[int] = field(default_factory=Counter)
-    passages: Counter[int] = field(
-        default_factory=Counter
-    )  # rows by number of passages
+    # rows by number of passages
+    passages: Counter[int] = field(default_factory=Counter)
     # rows by class of length, named by the lower edge; passages do not count
     words: Counter[int] = field(default_factory=Counter)
 
@@ -91,12 +89,10 @@ class Statistics:
 
     # a tally for each source, in the order in which they appear
     sources: dict[str, RowTally] = field(default_factory=dict)
-    departures: Counter[str] = field(
-        default_factory=Counter
-    )  # rows by `departure` from the form of the paper
-    examples: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # ids of the first rows with it
+    # rows by `departure` from the form of the paper
+    departures: Counter[str] = field(default_factory=Counter)
+    # ids of the first rows with it
+    examples: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, row: TrainingRow) -> None:
         """Count one row."""

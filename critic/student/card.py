@@ -49,9 +49,8 @@ class ReleasedCodec:
     text: TextCodec  # safe tokenisation
     eos_id: int  # ends an answer
     instructions: Mapping[str, str]  # by `FORMS`, as its training rows have them
-    max_length: int = (
-        2048  # longest prompt in tokens; a longer one loses words of its passage
-    )
+    # longest prompt in tokens; a longer one loses words of its passage
+    max_length: int = 2048
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case."""
@@ -60,9 +59,8 @@ class ReleasedCodec:
     def _ask(self, case: Case) -> tuple[Ids, tuple[Ids, ...]]:
         form, fields = form_of(case), case.fields()
         names = () if form == "Retrieve" else FIELDS[case.group]
-        kept = (
-            "Preceding sentences" if form == "Retrieve/evidence" else ""
-        )  # its field is there without any text
+        # its field is there without any text
+        kept = "Preceding sentences" if form == "Retrieve/evidence" else ""
         lines = [
             f"{name}: {fields[name]}" for name in names if fields[name] or name == kept
         ]

@@ -103,9 +103,8 @@ class StudentJudge(CaseJudge):
 class _Plan:
     case: Case
     prompt: CriticPrompt
-    offered: tuple[
-        Ids, ...
-    ]  # ids of the labels that are offered, as far as they are scored
+    # ids of the labels that are offered, as far as they are scored
+    offered: tuple[Ids, ...]
     requests: list[Generate]
 
 

@@ -116,12 +116,10 @@ class CriticPrompt:
     """A case as the model reads it."""
 
     ids: Ids  # BOS up to where the label begins
-    options: tuple[
-        Ids, ...
-    ]  # ids of each label, in label order, distinct; none where it is not offered
-    dropped: Mapping[str, int] = field(
-        default_factory=dict
-    )  # tokens cut, by part; only parts that were cut
+    # ids of each label, in label order, distinct; none where it is not offered
+    options: tuple[Ids, ...]
+    # tokens cut, by part; only parts that were cut
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 class CaseCodec(Protocol):
@@ -145,9 +143,8 @@ class PromptCodec:
 
     text: TextCodec  # safe tokenisation
     eos_id: int  # ends an answer
-    token_ids: Mapping[
-        str, int
-    ]  # of the reflection tokens by their strings; empty for labels written as words
+    # of the reflection tokens by their strings; empty for labels written as words
+    token_ids: Mapping[str, int]
     layout: CriticLayout = field(default_factory=CriticLayout)
     limits: PartLimits = field(default_factory=PartLimits)
     _tails: Mapping[str, tuple[Ids, tuple[Ids, ...]]] = field(init=False, repr=False)
@@ -247,9 +244,8 @@ class PromptCodec:
     def _part(self, text: str, part: str, dropped: dict[str, int]) -> list[int]:
         limit: int = getattr(self.limits, part)
         reach = CHARACTERS_A_TOKEN * limit
-        text = _HEADING.sub(
-            " ", text
-        )  # a line that looks like a heading of the layout is indented
+        # a line that looks like a heading of the layout is indented
+        text = _HEADING.sub(" ", text)
         unread = max(0, len(text) - 2 * reach)
         if unread:
             text = f"{text[:reach]}{text[-reach:]}"
@@ -315,9 +311,8 @@ def fitted(
         case = replace(case, evidence=replace(case.evidence, text=" ".join(kept)))
         ids, options = ask(case)
     dropped = Counter({"evidence": full - len(ids), "task": max(0, len(ids) - room)})
-    return CriticPrompt(
-        (*bos_ids, *ids[dropped["task"] :]), options, +dropped
-    )  # without zeros
+    # without zeros
+    return CriticPrompt((*bos_ids, *ids[dropped["task"] :]), options, +dropped)
 
 
 def cut(ids: list[int], limit: int, part: str) -> list[int]:

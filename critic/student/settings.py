@@ -38,9 +38,8 @@ class Judging:
 class CriticConfig(Judging):
     """What decides a critic, next to base model and rows."""
 
-    training: (
-        TrainingConfig  # optimiser, adapter and schedule; its seed also draws the rows
-    )
+    # optimiser, adapter and schedule; its seed also draws the rows
+    training: TrainingConfig
 
     @classmethod
     def of(cls, recipe: Recipe) -> CriticConfig:

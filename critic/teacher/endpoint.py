@@ -69,14 +69,12 @@ _ONE_TEMPERATURE = re.compile(
 class LabelConstraint(StrEnum):
     """How an answer is held to the label set."""
 
-    AUTO = (
-        "auto"  # the first of choice, schema and free that the endpoint takes and obeys
-    )
+    # the first of choice, schema and free that the endpoint takes and obeys
+    AUTO = "auto"
     CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
     SCHEMA = "schema"  # response_format json_schema with an enumeration
-    LOGPROBS = (
-        "logprobs"  # score a letter a label by the log-probabilities of the first token
-    )
+    # score a letter a label by the log-probabilities of the first token
+    LOGPROBS = "logprobs"
     FREE = "free"  # no constraint; the answer is parsed strictly
 
 
@@ -133,12 +131,10 @@ class Forecast:
     questions: int
     prompt_tokens: int  # to be sent, about
     most_completion_tokens: int  # to be received, at most
-    most_cost: (
-        float | None
-    )  # in the currency of the prices, at most; None without prices
-    least_minutes: (
-        float | None
-    )  # that the limit of requests a minute takes; None without a limit
+    # in the currency of the prices, at most; None without prices
+    most_cost: float | None
+    # that the limit of requests a minute takes; None without a limit
+    least_minutes: float | None
 
     def __str__(self) -> str:
         parts = [

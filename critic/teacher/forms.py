@@ -47,16 +47,13 @@ class TeacherForm:
 
     name: str  # one of `GROUP_OF`
     task: str
-    fields: tuple[
-        str, ...
-    ]  # names of the fields of an item, in order; empty ones are left out
+    # names of the fields of an item, in order; empty ones are left out
+    fields: tuple[str, ...]
     question: str  # the field that the teacher fills
-    surfaces: Mapping[
-        str, str
-    ]  # what the teacher writes -> label name, in the order of the label set
-    meanings: Mapping[
-        str, str
-    ]  # label name -> when it applies; empty where the task says it
+    # what the teacher writes -> label name, in the order of the label set
+    surfaces: Mapping[str, str]
+    # label name -> when it applies; empty where the task says it
+    meanings: Mapping[str, str]
     demonstrations: tuple[LabelledCase, ...]  # at least one a label in our own forms
     explanations: tuple[str, ...]  # one a demonstration; empty where there is none
 

@@ -49,9 +49,8 @@ class TeacherReply:
     """What a teacher said about one case. The texts of an endpoint in it are untrusted."""
 
     outcome: LabelOutcome
-    label: str | None = (
-        None  # a label name of the case's group, where the outcome is `LABELLED`
-    )
+    # a label name of the case's group, where the outcome is `LABELLED`
+    label: str | None = None
     raw: str = ""  # the answer as it came, cut to a bounded length
     reason: str = ""  # why there is no label, in one line
     source: str = ""  # who labelled; becomes `label_source` of the row
@@ -59,12 +58,10 @@ class TeacherReply:
     requests: int = 0  # sent for it, repetitions included
     prompt_tokens: int = 0  # as the endpoint counts them, or an estimate
     completion_tokens: int = 0
-    distribution: tuple[float, ...] | None = (
-        None  # over the label set in its order, where all labels were scored
-    )
-    coverage: float | None = (
-        None  # probability mass on the label set, where labels were scored
-    )
+    # over the label set in its order, where all labels were scored
+    distribution: tuple[float, ...] | None = None
+    # probability mass on the label set, where labels were scored
+    coverage: float | None = None
 
 
 class Teacher(Protocol):
@@ -247,12 +244,10 @@ class Outcomes:
 
     rows: list[LabelledCase]  # that fill the targets, in the order of the questions
     surplus: list[LabelledCase]  # labelled rows beyond the targets
-    aside: list[
-        tuple[UnlabelledCase, TeacherReply]
-    ]  # questions with an answer that is no label
-    failed: list[
-        tuple[UnlabelledCase, TeacherReply]
-    ]  # questions without an answer; the next run asks them again
+    # questions with an answer that is no label
+    aside: list[tuple[UnlabelledCase, TeacherReply]]
+    # questions without an answer; the next run asks them again
+    failed: list[tuple[UnlabelledCase, TeacherReply]]
     not_asked: int  # questions that the targets or the cost limit left over
     missing: Mapping[str, int]  # target -> rows lacking
     requests: int
@@ -291,13 +286,11 @@ class Outcomes:
 class LabellingLimits:
     """When a run stops asking."""
 
-    targets: Mapping[str, int] = field(
-        default_factory=dict
-    )  # rows that are wanted; everything without any
+    # rows that are wanted; everything without any
+    targets: Mapping[str, int] = field(default_factory=dict)
     prices: Prices | None = None  # of tokens, if they cost anything
-    most_cost: float | None = (
-        None  # of all runs of the directory together, after which nothing more is asked
-    )
+    # of all runs of the directory together, after which nothing more is asked
+    most_cost: float | None = None
 
     def cost(self, journal: ReplyJournal) -> float | None:
         """Return what the replies of a journal cost; None without prices."""

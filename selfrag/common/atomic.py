@@ -28,10 +28,8 @@ _REFUSED = {
         errno.ELOOP,
     ),
 }
-_RECOVERED = {
-    errno.ENOTEMPTY,
-    errno.EEXIST,
-}  # a reader found nothing there, and put back what was set aside
+# a reader found nothing there, and put back what was set aside
+_RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}
 
 
 @contextmanager

@@ -105,9 +105,8 @@ def check_url(url: object, example: str = "http://127.0.0.1:8000") -> SplitResul
     except ValueError:
         parts = None
     if parts is None or parts.scheme not in ("http", "https"):
-        shown = (
-            url.rpartition("@")[2] if isinstance(url, str) else url
-        )  # a password is not printed
+        # a password is not printed
+        shown = url.rpartition("@")[2] if isinstance(url, str) else url
         raise UserError(
             f"url {shown!r:.80} is not a web address; give one like {example}"
         )

@@ -29,13 +29,10 @@ except ModuleNotFoundError:  # Windows
 LENGTH = struct.Struct(">Q")
 """Stands before each reply, and before the bytes that belong to it: their length."""
 MEBIBYTE = 1 << 20
-_WALL_TIME = (
-    10  # seconds that may pass for one of computing, on a machine that does other work
-)
-_ENVIRONMENT = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # the other pools reserve more address space than a child may have
-    "OPENBLAS_NUM_THREADS": "1",
-}
+# seconds that may pass for one of computing, on a machine that does other work
+_WALL_TIME = 10
+# the other pools reserve more address space than a child may have
+_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
 
 

@@ -45,9 +45,8 @@ def answer_requests(answer: ChildAnswer) -> None:
 
     A request has the `name` of what is read, which begins the line of an error, and its limits.
     """
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the parent, which ends this process
+    # Ctrl-C is for the parent, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.fdopen(os.dup(1), "wb") as stream:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library may print
         replies, idle_size = Replies(stream), _address_space()

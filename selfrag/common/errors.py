@@ -64,9 +64,8 @@ TOO_LONG = "does not fit a context of"
 
 def generation_error(message: str) -> DecodingError:
     """Return the error of a generation that failed, by its reason."""
-    too_long = (
-        TOO_LONG in message or "maximum context length" in message
-    )  # the latter in the words of OpenAI
+    # the latter in the words of OpenAI
+    too_long = TOO_LONG in message or "maximum context length" in message
     return ContextLengthError(message) if too_long else DecodingError(message)
 
 

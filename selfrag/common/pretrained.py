@@ -287,9 +287,8 @@ def cpu_instructions(
     if capabilities is None:
         import torch
 
-        capabilities = getattr(
-            torch.cpu, "get_capabilities", dict
-        )()  # an older torch does not tell
+        # an older torch does not tell
+        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
     for flag in _INSTRUCTIONS[name]:
         if capabilities.get(flag):
             return True, f"this CPU has {flag}"

@@ -32,9 +32,8 @@ class RowSchema:
     title: str  # of the set, with its paper
     licence: str  # of its texts
     source: str  # where to get it
-    fields: Mapping[
-        str, Any
-    ]  # our name of a field -> its kind and its names there, or the fields of a list of objects
+    # our name of a field -> its kind and its names there, or the fields of a list of objects
+    fields: Mapping[str, Any]
 
 
 @cache

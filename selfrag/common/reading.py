@@ -23,10 +23,8 @@ from typing import Any, BinaryIO, cast
 from selfrag.common.errors import UserError
 
 _MOST = 1 << 28  # bytes of a line, or of a text that is read whole
-_UNPACKED, _RATIO = (
-    1 << 24,
-    200,
-)  # a compressed file may always give so many bytes, and beyond them so many a packed byte
+# a compressed file may always give so many bytes, and beyond them so many a packed byte
+_UNPACKED, _RATIO = 1 << 24, 200
 
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",

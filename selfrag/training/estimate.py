@@ -221,9 +221,8 @@ def _memory(
     if config.quantize != "none":
         weights = _QUANTIZED * shape.body + size * shape.vocabulary
     trained = shape.trained(config.method)
-    kept = size * (
-        10 * shape.width + 4 * shape.inner
-    )  # activations of one token in one layer
+    # activations of one token in one layer
+    kept = size * (10 * shape.width + 4 * shape.inner)
     again = scale is not None and scale.checkpointing
     layers = shape.layers * size * shape.width + kept if again else shape.layers * kept
     return {

@@ -50,9 +50,8 @@ class Expansion:
     """What an expansion did."""
 
     token_ids: tuple[int, ...]  # ids of all 15 tokens, in the order of `TOKENS`
-    added: tuple[
-        str, ...
-    ]  # tokens that were new to the tokenizer; their rows were initialised here
+    # tokens that were new to the tokenizer; their rows were initialised here
+    added: tuple[str, ...]
     tied: bool  # whether input and output rows are one matrix
 
 

@@ -95,9 +95,8 @@ def save_adapter(
             "inference_mode": True,
         }
         if not isinstance(settings["target_modules"], str):
-            settings["target_modules"] = sorted(
-                settings["target_modules"]
-            )  # a set: another order each time
+            # a set: another order each time
+            settings["target_modules"] = sorted(settings["target_modules"])
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
         for name, content in files.items():
             (directory / name).write_text(
@@ -171,9 +170,8 @@ def merge(
             )
     adapted = load_adapter(model, adapter_dir)
     if expected[STORED]:
-        tokenizer.init_kwargs[STORED] = expected[
-            STORED
-        ]  # saved with it, and read by `Vocabulary.from_tokenizer`
+        # saved with it, and read by `Vocabulary.from_tokenizer`
+        tokenizer.init_kwargs[STORED] = expected[STORED]
     return _save(_merged(adapted), tokenizer, out_dir)
 
 
@@ -196,9 +194,8 @@ def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
     ):  # nothing is computed with it; `from_config` would cut this one into shards, too
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(sharded.config)](sharded.config)
     model.generation_config = sharded.generation_config
-    model.load_state_dict(
-        state, strict=False, assign=True
-    )  # tied weights may be there once
+    # tied weights may be there once
+    model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
     if hollow := [
         name for name, parameter in model.named_parameters() if parameter.is_meta

@@ -29,12 +29,10 @@ class TrainingJob:
     config: TrainingConfig  # what decides the result
     scale: Scale | None = None  # for the Trainer; None for the CPU loop
     recipe: str = "cpu"  # name of the recipe, for the model card
-    start: Path | None = (
-        None  # earlier stage to begin with: folder of a run, or of an adapter
-    )
-    leave_long: bool = (
-        False  # leave rows out whose target does not fit; else they are an error
-    )
+    # earlier stage to begin with: folder of a run, or of an adapter
+    start: Path | None = None
+    # leave rows out whose target does not fit; else they are an error
+    leave_long: bool = False
 
     @property
     def run_dir(self) -> Path:
@@ -81,9 +79,8 @@ def trained(
     Raises:
         UserError: as `run.fit` and `scale.fit_scaled`; matplotlib is not installed.
     """
-    require(
-        "matplotlib", extra="train"
-    )  # for the plot at the end; better said before hours of training
+    # for the plot at the end; better said before hours of training
+    require("matplotlib", extra="train")
     if scale is None:
         return TrainedModel(
             fit(prepare, base, run_dir, config, start=start), None, main=True

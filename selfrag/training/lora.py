@@ -90,9 +90,8 @@ class TokenRows:
     weight: Tensor  # the matrix [vocabulary, width]; its own rows at `ids` are not used
     rows: Parameter  # trained rows [n, width], in float32
     ids: Tensor  # their token ids [n]
-    position: Tensor = field(
-        init=False
-    )  # token id to row number, -1 for all other tokens [vocabulary]
+    # token id to row number, -1 for all other tokens [vocabulary]
+    position: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self.position = torch.full(
@@ -237,12 +236,10 @@ class Fused:
     """The replaced forwards of a model."""
 
     layers: tuple[FusedLinear | ActivatedLinear, ...] = ()  # one for each LoRA layer
-    tokens: tuple[
-        TokenRows, ...
-    ] = ()  # one for each matrix with trained rows; tied matrices share their rows
-    activation: Activation | None = (
-        None  # of an activated LoRA; to be marked before each forward
-    )
+    # one for each matrix with trained rows; tied matrices share their rows
+    tokens: tuple[TokenRows, ...] = ()
+    # of an activated LoRA; to be marked before each forward
+    activation: Activation | None = None
 
     def refresh(self) -> None:
         """Call after each change of A or B."""

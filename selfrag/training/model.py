@@ -103,9 +103,8 @@ class LossTally:
     losses: Counter[int] = field(default_factory=Counter)  # unweighted loss by group
     # positions by group where the target was the most probable token
     hits: Counter[int] = field(default_factory=Counter)
-    label_count: Counter[int] = field(
-        default_factory=Counter
-    )  # positions by target id, reflection groups only
+    # positions by target id, reflection groups only
+    label_count: Counter[int] = field(default_factory=Counter)
     label_hits: Counter[int] = field(default_factory=Counter)  # hits by target id
 
     def __add__(self, tally: LossTally) -> LossTally:

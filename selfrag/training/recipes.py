@@ -29,9 +29,8 @@ class TrainingStage:
     name: str  # in STAGE/RECIPE
     folder: Path  # of the package's recipes
     tables: Mapping[str, type]  # dataclass of each table that a recipe may have
-    others: tuple[
-        TrainingStage, ...
-    ] = ()  # stages whose recipes may be extended, as STAGE/RECIPE
+    # stages whose recipes may be extended, as STAGE/RECIPE
+    others: tuple[TrainingStage, ...] = ()
 
     def names(self) -> list[str]:
         """Names of the package's recipes."""

@@ -59,13 +59,11 @@ class TrainingRow:
     """One training example."""
 
     id: str  # unique in its file
-    source: (
-        str  # where the row came from, as `data set/kind`; counts and reports go by it
-    )
+    # where the row came from, as `data set/kind`; counts and reports go by it
+    source: str
     instruction: str  # what the user asked, without prompt layout
-    target: tuple[
-        TargetPart, ...
-    ]  # what the model learns to write, in order, without EOS
+    # what the model learns to write, in order, without EOS
+    target: tuple[TargetPart, ...]
     weight: float = 1.0  # factor on this row's loss, above 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -201,12 +199,10 @@ class TrainingExample:
     """One row as the model sees it. The four sequences have one entry for each position."""
 
     ids: tuple[int, ...]  # prompt and target, EOS at the end
-    labels: tuple[
-        int, ...
-    ]  # the id to be predicted *at* this position (not shifted), or `MASKED`
-    groups: tuple[
-        int, ...
-    ]  # `Group` of the position; meaningful only where there is a label
+    # the id to be predicted *at* this position (not shifted), or `MASKED`
+    labels: tuple[int, ...]
+    # `Group` of the position; meaningful only where there is a label
+    groups: tuple[int, ...]
     weight: float = 1.0  # factor on the loss of the whole row
     dropped_tokens: int = 0  # tokens of passage bodies that were cut to fit the length
 

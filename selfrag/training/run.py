@@ -80,9 +80,8 @@ class Validation:
     examples: Sequence[TrainingExample]  # held-out rows; without any, nothing is done
     weighting: Weighting  # of the loss, that of training
     every: int  # steps between two looks; there is always one after the last step
-    patience: int | None = (
-        None  # looks without a lower loss after which the run stops; None for never
-    )
+    # looks without a lower loss after which the run stops; None for never
+    patience: int | None = None
     step_tokens: int = 4096  # tokens computed at once
 
     @classmethod
@@ -201,18 +200,14 @@ class PreparedRows:
     """What a run learns, whatever it was made from."""
 
     examples: Sequence[TrainingExample]  # ids and labels
-    strata: Sequence[
-        str
-    ]  # kind of each example; every stretch of an epoch holds all kinds in proportion
-    inputs: Mapping[
-        str, str
-    ]  # fingerprints of what the examples were made from; a run is only resumed with the same
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # counts worth keeping in the manifest
-    validation: Sequence[
-        TrainingExample
-    ] = ()  # held-out examples, of which nothing is learned
+    # kind of each example; every stretch of an epoch holds all kinds in proportion
+    strata: Sequence[str]
+    # fingerprints of what the examples were made from; a run is only resumed with the same
+    inputs: Mapping[str, str]
+    # counts worth keeping in the manifest
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    # held-out examples, of which nothing is learned
+    validation: Sequence[TrainingExample] = ()
 
 
 def split_off(
@@ -373,9 +368,8 @@ def begin(
     """
     if start is not None:
         check_stage(start)
-    prepared = prepare(
-        expanded_tokenizer(base_dir, token_rows=config.reach.token_rows)
-    )  # before the weights are read
+    # before the weights are read
+    prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))
     trainee = load()
     inputs = {
         **prepared.inputs,
@@ -400,9 +394,8 @@ class TrainedModel:
     """What a run leaves in memory."""
 
     trainee: Trainee  # the model; `state` has its numbers where the model itself holds only shards
-    state: (
-        Mapping[str, Any] | None
-    )  # parameters by name, gathered, on the main process; None where `trainee` is whole
+    # parameters by name, gathered, on the main process; None where `trainee` is whole
+    state: Mapping[str, Any] | None
     main: bool  # whether this process is the one that writes
 
 

@@ -368,9 +368,8 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         super().__init__(
             model=trainee.model, args=args, train_dataset=loads, data_collator=only
         )
-        self.loss_is_scaled_for_ga = (
-            True  # a load's loss is divided by the weight of its whole step
-        )
+        # a load's loss is divided by the weight of its whole step
+        self.loss_is_scaled_for_ga = True
 
     def compute_loss(
         self,
@@ -427,9 +426,8 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
 
     def _clip_grad_norm(self, model: Any) -> Any:
         norm = super()._clip_grad_norm(model)
-        self.norm = (
-            float("nan") if norm is None else float(norm)
-        )  # DeepSpeed clips by itself and tells later
+        # DeepSpeed clips by itself and tells later
+        self.norm = float("nan") if norm is None else float(norm)
         if norm is not None and not math.isfinite(self.norm):
             raise not_finite(self.state.global_step + 1, self.config.learning_rate)
         if not math.isfinite(self.tally.loss_sum):

@@ -313,9 +313,8 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
         [row.as_dict() for row in labelled(each=2) if row.label != "Irrelevant"],
     )
     (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "config.json").write_text(
-        "{}"
-    )  # a folder that is taken for a model, until it is loaded
+    # a folder that is taken for a model, until it is loaded
+    (tmp_path / "config.json").write_text("{}")
     for file, train, out, said in (
         (
             tmp_path / "bad.jsonl",

@@ -150,9 +150,8 @@ def test_two_rows_end_to_end():
     load = pack([first, second], WEIGHTING)
 
     assert load.row_lengths == [11, 13]
-    alone = TrainingExample(
-        ids=(5, 6), labels=(5, 6), groups=(0, 0)
-    )  # a first token is not predicted from the row before
+    # a first token is not predicted from the row before
+    alone = TrainingExample(ids=(5, 6), labels=(5, 6), groups=(0, 0))
     assert pack([alone, alone], WEIGHTING).predictors.tolist() == [0, 2]
     assert load.ids[0].tolist() == [*first.ids, *second.ids]
     assert load.positions[0].tolist() == [*range(11), *range(13)]
@@ -179,11 +178,7 @@ def test_tallies_add_up_by_group_and_label():
         tally.count[TargetGroup.MARKER],
         tally.losses[TargetGroup.MARKER],
         tally.hits[TargetGroup.MARKER],
-    ) == (
-        4,
-        10.0,
-        2,
-    )
+    ) == (4, 10.0, 2)
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
     assert tally.loss == pytest.approx(
         float((losses * load.weights).sum() / load.weights.sum())

@@ -82,9 +82,8 @@ def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(
     assert (data["library_name"], data["pipeline_tag"]) == (kind, "text-generation")
     assert "base_model" not in data  # a base without a name on the hub is not linked
     for path in job.product.iterdir():
-        CommitOperationAdd(
-            path_in_repo=path.name, path_or_fileobj=path
-        )  # refuses names that the hub does not take
+        # refuses names that the hub does not take
+        CommitOperationAdd(path_in_repo=path.name, path_or_fileobj=path)
         assert path.suffix in (
             ".json",
             ".jinja",
@@ -254,8 +253,4 @@ def test_a_live_run_is_followed_over_a_restart(log):
     assert kept[1] == {
         **{name: kept[2][name] for name in kept[2] if name != "gradient_norm"},
         **held_out,
-    } | {
-        "train/loss": 3.0,
-        "train/loss/text": 3.0,
-        "train/loss/isrel": 6.0,
-    }
+    } | {"train/loss": 3.0, "train/loss/text": 3.0, "train/loss/isrel": 6.0}

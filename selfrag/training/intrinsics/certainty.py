@@ -224,9 +224,8 @@ class Calibrator:
     """A fitted calibrator."""
 
     temperature: float  # the options' log-probabilities are divided by it
-    confidence: tuple[
-        float, ...
-    ] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
+    # borders of the isotonic steps, rising [n]; empty for temperature alone
+    confidence: tuple[float, ...] = ()
     accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
 
     def __call__(self, answers: Sequence[OwnAnswer]) -> Floats:

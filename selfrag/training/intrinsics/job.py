@@ -142,9 +142,8 @@ def invocation_of(renderer: Renderer) -> tuple[int, ...]:
 class RowSelection:
     """How rows are chosen."""
 
-    most_rows: int | None = (
-        None  # at most this many of those that give an example; None for all
-    )
+    # at most this many of those that give an example; None for all
+    most_rows: int | None = None
     # sources alike in number, as far as they have rows; else in proportion. A source is a data set with a label, so a
     # label is then not guessed by where a row is from.
     even: bool = False
@@ -153,9 +152,8 @@ class RowSelection:
     # further rows of citations with their evidence cut out, so that there is nothing to cite, as a share
     uncited: float = 0.0
     standalone: float = 0.0  # further rows of query rewrite whose last question stands on its own already, as a share
-    isotonic: bool = (
-        True  # of the calibrator of uncertainty; False for temperature alone
-    )
+    # of the calibrator of uncertainty; False for temperature alone
+    isotonic: bool = True
 
 
 ADAPTERS = TrainingStage(
@@ -193,15 +191,13 @@ class AdapterJob:
     config: TrainingConfig  # what decides the result, next to the files
     selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
     dialect: str = DIALECT  # whose codec the adapter speaks
-    activated: bool = (
-        False  # an activated LoRA, switched on by the start of the assistant's turn
-    )
+    # an activated LoRA, switched on by the start of the assistant's turn
+    activated: bool = False
     recipe: str = ""  # its name, for the card
     # for uncertainty: a file of rows the base model was trained on; questions in it are left out
     seen: Path | None = None
-    base_name: str = (
-        ""  # what the card calls the base; the name of its directory by default
-    )
+    # what the card calls the base; the name of its directory by default
+    base_name: str = ""
     # adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it
     start: Path | None = None
 
@@ -226,13 +222,11 @@ def run(job: AdapterJob) -> Path:
     from selfrag.training.export import save_adapter, shape
     from selfrag.training.run import fit
 
-    require(
-        "matplotlib", extra="train"
-    )  # for the plot at the end; better said before hours of training
+    # for the plot at the end; better said before hours of training
+    require("matplotlib", extra="train")
     if job.intrinsic == "uncertainty":
-        require(
-            "scipy", extra="eval"
-        )  # its answers are calibrated after hours of asking
+        # its answers are calibrated after hours of asking
+        require("scipy", extra="eval")
     codec = teachable(job.intrinsic, job.dialect)
     rows, more = load_rows(job)
     config = job.config

@@ -45,17 +45,14 @@ class IntrinsicRow:
     state: JudgeInput  # conversation and passages
     label: str | None = None  # name of the one label
     text: str | None = None  # what is to be written
-    spans: tuple[tuple[TextSpan, str], ...] | None = (
-        None  # labels of stretches of the last message
-    )
-    response: str | None = (
-        None  # label of the whole last message, where nobody judged its sentences
-    )
+    # labels of stretches of the last message
+    spans: tuple[tuple[TextSpan, str], ...] | None = None
+    # label of the whole last message, where nobody judged its sentences
+    response: str | None = None
     # stretches of the last message, each with the passage's index and the stretch of it
     citations: tuple[tuple[TextSpan, int, TextSpan], ...] | None = None
-    relevant: frozenset[str] = (
-        frozenset()
-    )  # ids of passages of a corpus that answer the question, where they are known
+    # ids of passages of a corpus that answer the question, where they are known
+    relevant: frozenset[str] = frozenset()
     answers: tuple[str, ...] = ()  # right answers to the question, where they are known
 
 
@@ -446,7 +443,6 @@ def _derived(row: IntrinsicRow, ending: str, **changes: Any) -> IntrinsicRow:
 def _cut(passage: Passage, spans: Sequence[TextSpan]) -> Passage:
     text = passage.text
     for begin, end in sorted(set(spans), reverse=True):
-        text = (
-            text[:begin] + " " * (end - begin) + text[end:]
-        )  # as long as before: spans may overlap
+        # as long as before: spans may overlap
+        text = text[:begin] + " " * (end - begin) + text[end:]
     return replace(passage, text=" ".join(text.split())) if spans else passage

@@ -55,9 +55,8 @@ class ScriptedCritic(Critic):
     def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
         if not cases:
             return []
-        results = yield [
-            External(self.answer, case) for case in cases
-        ]  # those of all that wait come in one call
+        # those of all that wait come in one call
+        results = yield [External(self.answer, case) for case in cases]
         return [result.value for result in results]
 
     def answer(self, cases: Sequence[Case]) -> list[Judgment | None]:

@@ -267,9 +267,8 @@ def test_gold_passages_join_as_asked(mode: str, expected: list[str]) -> None:
     found, *_ = run(
         pairs=pair("Paris", passages=(Passage("q1/p1", "text  of\nd2"),)), gold="join"
     )
-    first, *others = found.segments[
-        0
-    ].candidates  # what was found too counts once, under the name of the corpus
+    # what was found too counts once, under the name of the corpus
+    first, *others = found.segments[0].candidates
     assert (first.passage, first.gold, [c.passage.id for c in others]) == (
         FOUND[1],
         True,

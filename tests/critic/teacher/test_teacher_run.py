@@ -164,9 +164,8 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
 
 
 def test_money_stops_the_asking(server, tmp_path) -> None:
-    limits = LabellingLimits(
-        prices=Prices(1e4, 0.0), most_cost=5.0
-    )  # 100 tokens a request: 1.0 each
+    # 100 tokens a request: 1.0 each
+    limits = LabellingLimits(prices=Prices(1e4, 0.0), most_cost=5.0)
     outcomes = label_questions(
         questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits
     )
