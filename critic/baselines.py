@@ -24,10 +24,11 @@ from critic.student.prompt import (
     Ids,
     PartLimits,
     cut,
+    eos_of,
     fitted,
 )
 from critic.teacher.forms import OWN, answers
-from selfrag.common.errors import UserError, VocabularyError, require
+from selfrag.common.errors import UserError, require
 from selfrag.common.provenance import sha256
 from selfrag.intrinsics.named import open_judge
 from selfrag.prompting import Prompting
@@ -166,11 +167,7 @@ class PromptedCodec:
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:
         """Make the codec of a Hugging Face tokenizer, which must have an EOS."""
-        if tokenizer.eos_token_id is None:
-            raise VocabularyError(
-                "the tokenizer has no EOS token; set tokenizer.eos_token first"
-            )
-        return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
+        return cls(HFTextCodec(tokenizer), eos_of(tokenizer), max_length)
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Return the teacher's prompt; labels that its form does not offer have no ids."""

@@ -92,10 +92,7 @@ def read_questions(path: str | Path) -> Iterator[UnlabelledCase]:
         else:
             row = validate(CaseRecord, record, others="ignore")
             question = UnlabelledCase(
-                row["id"],
-                parse_case(record),
-                row.get("dataset", ""),
-                row.get("rule", ""),
+                row["id"], _case(row), row.get("dataset", ""), row.get("rule", "")
             )
         check(question.case)
         return question
@@ -136,7 +133,7 @@ def rows_file(path: Path) -> Path:
 def parse_labelled(record: dict[str, Any]) -> LabelledCase:
     """Check one decoded JSON object and make it a labelled case."""
     row = validate(LabelledRecord, record, others="ignore")
-    case, label = parse_case(record), row["label"]
+    case, label = _case(row), row["label"]
     if label not in case.labels.names:
         raise UserError(
             f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}"
@@ -151,9 +148,7 @@ def parse_labelled(record: dict[str, Any]) -> LabelledCase:
     )
 
 
-def parse_case(record: dict[str, Any]) -> Case:
-    """Check the keys that make a case; others are ignored."""
-    row = validate(CaseRecord, record, others="ignore")
+def _case(row: CaseRecord) -> Case:
     evidence = row.get("evidence")
     passage = (
         None if evidence is None else passage_of(evidence, f"{row['id']}/evidence")

@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 from mutations import mutate
+from tiny import byte_level_tokenizer
 
+import critic.demo
 from critic.case_files import parse_labelled
 from critic.formats import FORMATS
 from critic.mixture import load
 from critic.pairs import parse_pair
+from critic.student.card import FORMS as INSTRUCTED
+from critic.student.card import read_card
+from critic.teacher.forms import TeacherForms
 from critic.teacher.run import TeacherReply
 from retrieval.index import IndexManifest
 from selfrag.common.errors import UserError
@@ -31,6 +36,8 @@ from selfrag.judges.conversation import read_conversation
 from selfrag.training.intrinsics.certainty import parse_row as parse_certainty
 from selfrag.training.intrinsics.rows import parser
 from selfrag.training.recipes import GENERATOR, Recipe, read_recipe
+from selfrag.training.records import recorded
+from selfrag.training.reports import CHECKPOINT, track, write_card
 from selfrag.training.rows import parse_row
 
 MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "60"))
@@ -153,6 +160,59 @@ def recipe(tables: dict[str, Any]) -> object:
     return [made.table(name) for name in GENERATOR.tables]
 
 
+GROUPS = {"isrel": {"n": 2, "loss": 0.5, "accuracy": 1.0}}
+TOKENIZER = byte_level_tokenizer(reflection=True)
+FORMS = {
+    "temperature": 1.0,
+    "passage": {"bees": {"title": "Bees", "text": "Bees make honey."}},
+    "form": [
+        {
+            "name": "isrel",
+            "task": "Judge.",
+            "fields": ["Instruction", "Evidence"],
+            "question": "Rating:",
+            "label": [
+                {"surface": "[1]", "name": "Relevant", "meaning": "It helps."},
+                {"surface": "[0]", "name": "Irrelevant", "meaning": "It does not."},
+            ],
+            "example": [
+                {"instruction": "Who?", "passage": "bees", "label": "Relevant"}
+            ],
+        }
+    ],
+}
+
+
+def toml(value: Any) -> str:
+    """A value in TOML, which has no null."""
+    match value:
+        case dict():
+            pairs = [f"{json.dumps(key)} = {toml(part)}" for key, part in value.items()]
+            return f"{{{', '.join(pairs)}}}"
+        case list():
+            return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+
+
+def forms(values: Any) -> object:
+    text = toml({"x": values}) if not isinstance(values, dict) else ""
+    for key, value in dict(values if text == "" else {}).items():
+        text += f"{json.dumps(key)} = {toml(value)}\n"
+    return TeacherForms.parse(text, "forms.toml", plain=False)
+
+
+def card_of(path: Path) -> object:
+    """The model card of a run, of which one file is mutated, and its figures on a board."""
+    log, manifest = path.parent / "log.jsonl", path.parent / "manifest.json"
+    if not log.exists():
+        log.write_text("")
+    if not manifest.exists():
+        manifest.write_text('{"config": {}}')
+    track(path.parent, lambda step, figures: None)
+    recorded(path.parent)
+    return write_card(path.parent, path.parent, CHECKPOINT, base="b", recipe="cpu")
+
+
 READERS: dict[str, tuple[Callable[[Any], object], list[dict[str, Any]]]] = {
     "index manifest": (lambda values: validate(IndexManifest, values, "manifest.json"), [INDEX]),
     "recipe": (recipe, [dict(read_recipe(name).tables) for name in ("paper", "gpu")]),
@@ -179,6 +239,7 @@ READERS: dict[str, tuple[Callable[[Any], object], list[dict[str, Any]]]] = {
     ),
     "citation": (parser("citation_generation"), [SAID | {"documents": [{"doc_id": "p", "text": "Text."}],
                                                          "citations": [SPAN]}]),
+    "forms of a teacher": (forms, [FORMS]),
     "certainty": (parse_certainty, [ASKED | {"answer": "a", "score": 0.5, "right": True}]),
 }  # fmt: skip
 
@@ -211,6 +272,34 @@ FILES: dict[str, tuple[str, Callable[[Path], object], Any]] = {
                 }
             },
         },
+    ),
+    "training manifest": (
+        "manifest.json",
+        card_of,
+        {
+            "config": {"lora": {"rank": 4}, "seed": 3},
+            "inputs": {"rows": "r", "base": "b"},
+            "facts": {"rows": 3, "tokens": 9, "rows_left_out": {"x": 1}, "held_out": 1},
+        },
+    ),
+    "training log": (
+        "log.jsonl",
+        card_of,
+        {"step": 1, "tokens": 9, "seconds": 2.0, "norm": 0.5, "rate": 1.0}
+        | {"loss": 1.0, "groups": GROUPS, "labels": {"[Relevant]": {"n": 1}}}
+        | {"validation": {"loss": 1.0, "groups": GROUPS}},
+    ),
+    "card of a critic": (
+        "critic.json",
+        lambda path: read_card(path.parent, TOKENIZER),
+        json.loads(
+            (Path(critic.demo.__file__).parent / "adapter" / "critic.json").read_text()
+        ),
+    ),
+    "card of the published critic": (
+        "critic.json",
+        lambda path: read_card(path.parent, TOKENIZER),
+        {"format": "released", "instructions": dict.fromkeys(INSTRUCTED, "Judge.")},
     ),
     "records": (
         "set.jsonl",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 from critic.cases import Case
 from critic.released import FIELDS, INSTRUCTION, parse_released
@@ -15,6 +17,7 @@ from critic.student.prompt import (
     Ids,
     PartLimits,
     PromptCodec,
+    eos_of,
     fitted,
     split_labels,
 )
@@ -23,11 +26,38 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import PublicRow
 from selfrag.common.public_rows import raw_rows
 from selfrag.common.reading import read_json
+from selfrag.common.validation import validate
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 CARD, FORMAT, RELEASED = "critic.json", 1, "released"
-FORMS = ("Retrieve", "Retrieve/evidence", "IsRel", "IsSup", "IsUse")
+CriticInstructions = TypedDict(
+    "CriticInstructions",
+    {
+        "Retrieve": str,
+        "Retrieve/evidence": str,
+        "IsRel": str,
+        "IsSup": str,
+        "IsUse": str,
+    },
+)
+FORMS = tuple(CriticInstructions.__annotations__)
 """What the published critic has an instruction for: each group, and Retrieve of a sentence with evidence."""
+
+
+class ReleasedCard(TypedDict):
+    """The card of the published critic."""
+
+    format: Literal["released"]
+    instructions: CriticInstructions
+
+
+class CriticCard(TypedDict):
+    """The card of a critic that was trained here."""
+
+    format: Literal[1]
+    prompt: str  # fingerprint of the codec
+    layout: CriticLayout
+    limits: PartLimits
 
 
 def form_of(case: Case) -> str:
@@ -122,27 +152,20 @@ def read_card(directory: Path, tokenizer: Any) -> PromptCodec | ReleasedCodec:
             f"{directory} holds no {CARD}: it is no critic, or its training did not end"
         )
     try:
-        record = read_json(path)
-        if record["format"] == RELEASED:
-            instructions = {form: str(record["instructions"][form]) for form in FORMS}
+        values = read_json(path)
+        if isinstance(values, dict) and values.get("format") == RELEASED:
+            released = validate(ReleasedCard, values)
+            instructions: dict[str, Any] = dict(released["instructions"])
             return ReleasedCodec(
-                HFTextCodec(tokenizer), int(tokenizer.eos_token_id), instructions
+                HFTextCodec(tokenizer), eos_of(tokenizer), instructions
             )
-        if record["format"] != FORMAT:
-            raise UserError(
-                f"{path} has format {record['format']!r}; this version reads {FORMAT}"
-            )
-        layout, limits = (
-            CriticLayout(**record["layout"]),
-            PartLimits(**record["limits"]),
-        )
-        fingerprint = record["prompt"]
-    except (UserError, ValueError, KeyError, TypeError) as error:
+        card = validate(CriticCard, values)
+    except UserError as error:
         raise UserError(
             f"{path} cannot be used: {error}; train the critic again"
         ) from error
-    codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)
-    if codec.fingerprint != fingerprint:
+    codec = PromptCodec.from_tokenizer(tokenizer, card["layout"], card["limits"])
+    if codec.fingerprint != card["prompt"]:
         raise UserError(
             f"{path} belongs to another tokenizer than the one in {directory}; copy both together"
         )

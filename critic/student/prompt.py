@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from critic.cases import GROUPS, Case
-from selfrag.common.checks import check_int
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError, VocabularyError
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
@@ -54,10 +54,9 @@ class CriticLayout:
     questions: Mapping[str, str] = field(default_factory=lambda: dict(QUESTIONS))
 
     def __post_init__(self) -> None:
-        if self.style not in get_args(LabelStyle):
-            raise UserError(
-                f"unknown label style {self.style!r}; known: {', '.join(get_args(LabelStyle))}"
-            )
+        check_choice("label style", self.style, get_args(LabelStyle))
+        if missing := sorted(GROUPS.keys() - self.questions):
+            raise UserError(f"there is no question for {', '.join(missing)}")
 
     def ask(self, group: str, labels: LabelSet) -> str:
         """Return the end of the prompt, up to the label; with label names as text it lists them."""
@@ -166,10 +165,6 @@ class PromptCodec:
         """Bind a layout to a Hugging Face tokenizer with EOS, and with the reflection tokens if labels are such."""
         layout = layout or CriticLayout()
         known = tokenizer.get_vocab()
-        if tokenizer.eos_token_id is None:
-            raise VocabularyError(
-                "the tokenizer has no EOS token; set tokenizer.eos_token first"
-            )
         ids: dict[str, int] = {}
         if layout.style == "tokens":
             tokens = [token for labels in GROUPS.values() for token in labels.tokens]
@@ -186,7 +181,7 @@ class PromptCodec:
             ids = {token: int(known[token]) for token in tokens}
         return cls(
             HFTextCodec(tokenizer),
-            int(tokenizer.eos_token_id),
+            eos_of(tokenizer),
             ids,
             layout,
             limits or PartLimits(),
@@ -262,6 +257,19 @@ class PromptCodec:
         return tuple(self.text.encode(question)), tuple(
             (self.token_ids[token],) for token in labels.tokens
         )
+
+
+def eos_of(tokenizer: Any) -> int:
+    """Return the id of a tokenizer's EOS.
+
+    Raises:
+        VocabularyError: it has none.
+    """
+    if tokenizer.eos_token_id is None:
+        raise VocabularyError(
+            "the tokenizer has no EOS token; set tokenizer.eos_token first"
+        )
+    return int(tokenizer.eos_token_id)
 
 
 def split_labels(

@@ -12,20 +12,25 @@ server reads them in message text.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
+from typing import Annotated, Literal, NotRequired
 
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from critic.case_files import EvidenceRecord, passage_of
 from critic.cases import GROUPS, Case, LabelledCase, check
 from retrieval.passage import Passage
-from selfrag.common.checks import check_choice, check_float
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
-from selfrag.common.reading import filled, read_whole
+from selfrag.common.kinds import Filled
+from selfrag.common.reading import parse_toml, read_whole
 from selfrag.common.untrusted import printable, unmarked
+from selfrag.common.validation import validate
 
 INDENT = "  "
 SEPARATOR = "#"
@@ -39,6 +44,44 @@ GROUP_OF = {
     "isuse": "IsUse",
 }
 """Name of each form to the group that it asks for."""
+
+
+class LabelRecord(TypedDict):
+    """A label of a form in a file."""
+
+    surface: Filled
+    name: str
+    meaning: NotRequired[str]
+
+
+class ExampleRecord(TypedDict):
+    """A demonstration in a file."""
+
+    label: str
+    passage: NotRequired[str]
+    instruction: NotRequired[Filled]
+    preceding: NotRequired[Filled]
+    output: NotRequired[Filled]
+    explanation: NotRequired[Filled]
+
+
+class FormRecord(TypedDict):
+    """A form in a file."""
+
+    name: str
+    task: Filled
+    fields: list[Literal["Instruction", "Preceding sentences", "Output", "Evidence"]]
+    question: Filled
+    label: list[LabelRecord]
+    example: NotRequired[list[ExampleRecord]]
+
+
+class FormsRecord(TypedDict):
+    """A file of forms; its passages are named by examples."""
+
+    form: list[FormRecord]
+    passage: NotRequired[dict[str, EvidenceRecord]]
+    temperature: NotRequired[Annotated[float, Field(ge=0, le=2)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,39 +111,25 @@ class TeacherForms:
 
     @classmethod
     def parse(cls, text: str, origin: str, *, plain: bool) -> TeacherForms:
-        """Forms of a TOML text as `forms.toml`; a `UserError` names `origin` and the form that is wrong."""
-        where = origin
-        try:
-            data = tomllib.loads(text)
-            passages: dict[str, Passage] = {}
-            for name, record in data.get("passage", {}).items():
-                passages[name] = Passage(
-                    "demonstration", record["text"], record.get("title", "")
-                )
-            forms: dict[str, TeacherForm] = {}
-            for record in data["form"]:
-                where = f"{origin}: form {record['name']!r:.60}"
-                form = _form(record, passages, plain=plain)
-                if form.name in forms:
+        """Return the forms of a TOML text as `forms.toml`; a `UserError` names `origin` and what is wrong."""
+        record = validate(
+            FormsRecord, parse_toml(text, origin), origin, others="ignore"
+        )
+        passages = {
+            name: passage_of(passage, "demonstration")
+            for name, passage in record.get("passage", {}).items()
+        }
+        forms: dict[str, TeacherForm] = {}
+        for form_record in record["form"]:
+            name = form_record["name"]
+            try:
+                check_choice("name", name, GROUP_OF)
+                if name in forms:
                     raise UserError("it stands there twice")
-                forms[form.name] = form
-            where = origin
-            temperature = data.get("temperature")
-            if temperature is not None:
-                check_float("temperature", temperature, 0, 2)
-        except tomllib.TOMLDecodeError as error:
-            raise UserError(f"{origin}: no TOML: {error}") from None
-        except KeyError as error:
-            raise UserError(f"{where}: {error.args[0]!r:.60} is missing") from None
-        except (
-            AttributeError,
-            TypeError,
-            ValueError,
-            RecursionError,
-            UserError,
-        ) as error:
-            raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
-        return cls(forms, plain, temperature)
+                forms[name] = _form(form_record, passages, plain=plain)
+            except UserError as error:
+                raise UserError(f"{origin}: form {name!r:.60}: {error}") from error
+        return cls(forms, plain, record.get("temperature"))
 
     @classmethod
     def read(cls, path: Path) -> TeacherForms:
@@ -187,63 +216,57 @@ def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:
 
 
 def _form(
-    record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: bool
+    record: FormRecord, passages: Mapping[str, Passage], *, plain: bool
 ) -> TeacherForm:
     name = record["name"]
-    check_choice("name", name, GROUP_OF)
     labels = GROUPS[GROUP_OF[name]]
     # 1. The labels on offer.
     surfaces: dict[str, str] = {}
     meanings: dict[str, str] = {}
     for label in record["label"]:
         label_name = labels.names[labels.index(label["name"])]
-        surfaces[filled(label, "surface")] = label_name
-        if not plain:
-            meanings[label_name] = label["meaning"]
+        surfaces[label["surface"]] = label_name
+        meanings[label_name] = label.get("meaning", "")
     offered = list(surfaces.values())
     in_order = [label_name for label_name in labels.names if label_name in offered]
     if offered != in_order or len(offered) != len(record["label"]):
         raise UserError(
             f"labels must be distinct, in the order {', '.join(labels.names)}"
         )
-    if len(offered) < len(labels.names) and name not in (
-        "retrieve/instruction",
-        "retrieve/sentence",
-    ):
+    has_continue = name not in ("retrieve/instruction", "retrieve/sentence")
+    if has_continue and len(offered) < len(labels):
         raise UserError(f"it needs a label for each of {', '.join(labels.names)}")
-    # 2. The fields of an item.
-    fields = tuple(record["fields"])
-    for field in fields:
-        check_choice("field", field, Case("IsUse", "").fields())
-    # 3. The demonstrations.
+    if not plain and "" in meanings.values():
+        raise UserError("each label needs a meaning")
+    # 2. The demonstrations.
     shown: list[LabelledCase] = []
     explanations = []
     for example in record.get("example", []):
-        texts = {
-            key: _optional(example, key)
-            for key in ("instruction", "preceding", "output")
-        }
-        evidence = passages[example["passage"]] if "passage" in example else None
+        evidence = None
+        if "passage" in example:
+            check_choice("passage of an example", example["passage"], passages)
+            evidence = passages[example["passage"]]
         label_name = labels.names[labels.index(example["label"])]
         check_choice("label of an example", label_name, offered)
-        case = Case(GROUP_OF[name], **texts, evidence=evidence)
+        case = Case(
+            GROUP_OF[name],
+            example.get("instruction", ""),
+            example.get("preceding", ""),
+            example.get("output", ""),
+            evidence,
+        )
         shown.append(LabelledCase(f"{name}/{len(shown)}", case, label_name))
-        explanations.append(_optional(example, "explanation"))
-    task, question = filled(record, "task"), filled(record, "question")
+        explanations.append(example.get("explanation", ""))
     return TeacherForm(
         name,
-        task,
-        fields,
-        question,
+        record["task"],
+        tuple(record["fields"]),
+        record["question"],
         surfaces,
         meanings,
         tuple(shown),
         tuple(explanations),
     )
-
-
-def _optional(record: Mapping[str, Any], key: str) -> str:
-    return filled(record, key) if key in record else ""
 
 
 def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:

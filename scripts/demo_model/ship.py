@@ -21,12 +21,11 @@ from pathlib import Path
 from critic.demo import ADAPTER
 from critic.student.card import CARD
 from scripts.command import command
-from selfrag.common.atomic import write_text
+from selfrag.common.atomic import new_directory, write_text
 from selfrag.common.errors import UserError
 from selfrag.demo import intrinsics
 from selfrag.experiments.intrinsics.run import found_adapters
 from selfrag.loading import CALIBRATOR, WEIGHTS
-from selfrag.training.export import published
 from selfrag.training.intrinsics.rows import STEMS
 
 CRITIC_DATA = (
@@ -72,14 +71,11 @@ def replace_weights(
     adapter: Path, target: Path, texts: dict[str, str], keep: Sequence[str] = ()
 ) -> None:
     """Copy an adapter to a folder of the package, with some texts beside it; files of `keep` stay there."""
-    kept = {
-        name: (target / name).read_bytes() for name in keep if (target / name).is_file()
-    }
-    shutil.rmtree(target, ignore_errors=True)
-    with published(target) as draft:
+    with new_directory(target) as draft:
         shutil.copytree(adapter, draft, dirs_exist_ok=True)
-        for name, content in kept.items():
-            (draft / name).write_bytes(content)
+        for name in keep:
+            if (target / name).is_file():
+                shutil.copyfile(target / name, draft / name)
         for name, text in texts.items():
             write_text(draft / name, text)
     megabytes = sum(path.stat().st_size for path in target.iterdir()) / 1e6

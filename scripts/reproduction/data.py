@@ -23,13 +23,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from scripts.command import command
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl, write_jsonl
-from selfrag.common.reading import filled
+from selfrag.common.kinds import Filled
+from selfrag.common.validation import validate
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.rows import (
     TargetEvidence,
@@ -46,6 +49,15 @@ LONG_TAIL_ROWS = 1_399
 OPEN, CLOSE = "<paragraph>", "</paragraph>"
 _TOKEN = "|".join(re.escape(token) for token in TOKENS if token not in (OPEN, CLOSE))
 _PIECE = re.compile(f"{OPEN}(?P<passage>.*?){CLOSE}|(?P<token>{_TOKEN})", re.DOTALL)
+
+
+class PublishedRow(TypedDict):
+    """A row of the authors' training data."""
+
+    instruction: Filled
+    output: Filled
+    input: NotRequired[str | None]
+    dataset_name: NotRequired[str | None]
 
 
 @command
@@ -151,16 +163,13 @@ def row_of(record: Mapping[str, Any], number: int) -> TrainingRow:
     Raises:
         UserError: a field is missing, or a passage is not closed.
     """
-    instruction = filled(record, "instruction")
-    if record.get("input"):  # as the published prompt of training joins them
-        instruction = f"{instruction}\n\n### Input:\n{record['input']}"
-    source = str(record.get("dataset_name") or "selfrag_train_data")
-    return TrainingRow(
-        f"{source}-{number}",
-        source,
-        instruction,
-        tuple(parts_of(filled(record, "output"))),
-    )
+    row = validate(PublishedRow, record, others="ignore")
+    instruction = row["instruction"]
+    if row.get("input"):  # as the published prompt of training joins them
+        instruction = f"{instruction}\n\n### Input:\n{row['input']}"
+    source = row.get("dataset_name") or "selfrag_train_data"
+    parts = tuple(parts_of(row["output"]))
+    return TrainingRow(f"{source}-{number}", source, instruction, parts)
 
 
 def parts_of(output: str) -> Iterator[TargetPart]:

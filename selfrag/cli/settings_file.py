@@ -5,7 +5,6 @@ Tables are called as the commands, such as `[serve]`. What stands above them hol
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import typer
 
 from selfrag.common.errors import UserError
-from selfrag.common.reading import read_whole
+from selfrag.common.reading import parse_toml, read_whole
 
 SHARED = frozenset(
     {
@@ -75,10 +74,7 @@ def take_settings(ctx: typer.Context, path: Path) -> None:
 
 def _read(path: Path, words: Sequence[str], commands: Sequence[str]) -> dict[str, Any]:
     """Return the settings of a command, which its words name; those of its own table win."""
-    try:
-        table = tomllib.loads(read_whole(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is no TOML: {error}") from error
+    table = parse_toml(read_whole(path), str(path))
     settings = {
         name: value
         for name, value in table.items()

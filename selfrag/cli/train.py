@@ -417,7 +417,8 @@ def _dry_run(job: TrainingJob, processes: int) -> str:
 
 
 def _report(job: TrainingJob, product: Path) -> None:
-    from selfrag.training.reports import last_figures, read_log
+    from selfrag.training.records import read_log
+    from selfrag.training.reports import last_figures
 
     typer.echo(
         f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}"

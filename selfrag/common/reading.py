@@ -12,9 +12,10 @@ import os
 import re
 import stat
 import sys
+import tomllib
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -220,14 +221,12 @@ def parse_json(
         raise UserError(f"{where}: JSON that cannot be read ({error})") from error
 
 
-def filled(record: Any, key: str) -> str:
-    """Return the text under a key of a decoded object."""
-    if not isinstance(record, Mapping) or key not in record:
-        raise UserError(f"key {key!r} is missing")
-    value = record[key]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.60}")
-    return value
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Return the tables of a TOML text; `where` names the file in the error."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not TOML ({error})") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

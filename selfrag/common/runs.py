@@ -65,7 +65,7 @@ def _differences(
 
 
 class RunLog:
-    """One file; use it as a context manager. It is locked from the first line that is written until it is closed.
+    """One file; use it as a context manager. It is locked while it is open, from its first line on.
 
     Args:
         path: made with its header, or with its first line where it has no header.
@@ -95,9 +95,8 @@ class RunLog:
         self._handle = -1
         self._open = ExitStack()
         try:
-            if identity is not None:
+            if identity is not None or path.exists():
                 self._lock()
-            if path.exists():
                 self._read(identity)
             if identity is not None and not path.stat().st_size:
                 self._write({"identity": identity})
@@ -147,11 +146,12 @@ class RunLog:
 
     def keep(self, is_kept: Callable[[dict[str, Any]], bool]) -> None:
         """Leave the wanted records of a log without a header, and `take` these again."""
-        self.close()
         with writing(self.path), self.path.open("rb") as lines:
             write_jsonl(
                 self.path, (line for line in map(json.loads, lines) if is_kept(line))
             )
+        self.close()
+        self._lock()  # the file that took its place
         self._starts = []
         self._read(None)
 

@@ -7,18 +7,20 @@ import io
 import json
 import platform
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from selfrag.common.atomic import write_bytes, writing
+from selfrag.common.atomic import locked_directory, write_bytes
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import commit, versions
 from selfrag.common.reading import read_json
 from selfrag.common.runs import RunLog, check_same_run
 from selfrag.training.export import WEIGHTS
+from selfrag.training.records import read_manifest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,13 +49,6 @@ def fingerprint(*paths: Path) -> str:
     return digest.hexdigest()
 
 
-def recorded(run_dir: Path) -> dict[str, Any]:
-    """Return the configuration of the run in a directory; empty where there is none."""
-    path = run_dir / "manifest.json"
-    # The precision is what it was before it was a setting.
-    return {"precision": "bf16", **_manifest(path)["config"]} if path.exists() else {}
-
-
 def read_state(path: Path) -> dict[str, Any]:
     """Read what a training wrote to resume from, or to keep.
 
@@ -69,27 +64,15 @@ def read_state(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    values = read_json(path, nan=True)
-    if (
-        isinstance(values, dict)
-        and isinstance(values.get("config"), dict)
-        and isinstance(values.get("inputs", {}), dict)
-    ):
-        return values
-    raise UserError(
-        f"{path} is no manifest of a training; remove it, or choose another directory"
-    )
-
-
 class TrainingJournal:
     """The directory of one run, which may hold an interrupted one of the same configuration and inputs.
 
+    Use it as a context manager: the directory is locked until it is closed, since a run that continues cuts its log.
     `inputs` are fingerprints of all that the run reads; `facts` are worth knowing and not compared; `setting` has
     further settings that decide the result, such as the number of processes.
 
     Raises:
-        UserError: `run_dir` holds another run.
+        UserError: `run_dir` holds another run, or another process trains there.
     """
 
     def __init__(
@@ -102,38 +85,37 @@ class TrainingJournal:
     ) -> None:
         self._checkpoint = run_dir / CHECKPOINT
         self._best = run_dir / "best.pt"
-        with writing(run_dir):
-            run_dir.mkdir(parents=True, exist_ok=True)
         self._lines: list[dict[str, Any]] = []
-        self._log = RunLog(run_dir / "log.jsonl", None, self._lines.append)
-        identity = {
-            "config": asdict(config) | dict(setting or {}),
-            "inputs": dict(inputs),
-        }
-        identity = json.loads(json.dumps(identity))  # as a manifest gives it back
+        settings = asdict(config) | dict(setting or {})
+        identity = {"config": settings, "inputs": dict(inputs)}
         path = run_dir / "manifest.json"
-        if path.exists():
-            manifest = _manifest(path)
-            # A manifest older than a setting was written when that setting had its default.
-            known = (
-                json.loads(json.dumps(asdict(type(config)(precision="bf16"))))
-                | manifest["config"]
+        with ExitStack() as stack:
+            stack.enter_context(locked_directory(run_dir))
+            self._log = stack.enter_context(
+                RunLog(run_dir / "log.jsonl", None, self._lines.append)
             )
-            config_before = {name: known.get(name) for name in identity["config"]}
-            check_same_run(
-                run_dir,
-                {"config": config_before, "inputs": manifest.get("inputs", {})},
-                identity,
-            )
-            return
-        manifest = {
-            **identity,
-            "facts": dict(facts),
-            "versions": versions(_VERSIONS),
-            "python": platform.python_version(),
-            "commit": commit(),
-        }
-        write_bytes(path, json.dumps(manifest, indent=2).encode())
+            if path.exists():
+                manifest = read_manifest(path)
+                # A manifest older than a setting was written when that setting had its default.
+                known = asdict(type(config)(precision="bf16")) | manifest["config"]
+                before = {name: known.get(name) for name in settings}
+                recorded_inputs = manifest.get("inputs", {})
+                check_same_run(
+                    run_dir, {"config": before, "inputs": recorded_inputs}, identity
+                )
+            else:
+                manifest = {**identity, "facts": dict(facts)}
+                manifest["versions"] = versions(_VERSIONS)
+                manifest["python"] = platform.python_version()
+                manifest["commit"] = commit()
+                write_bytes(path, json.dumps(manifest, indent=2).encode())
+            self._open = stack.pop_all()
+
+    def __enter__(self) -> TrainingJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one line.
@@ -142,7 +124,6 @@ class TrainingJournal:
             UserError: the disk is full.
         """
         self._log.append(record)
-        self._log.close()  # another process may read it, or continue the run
         self._lines.append(dict(record))
 
     def save(
@@ -197,7 +178,6 @@ class TrainingJournal:
     def cut(self, steps: int) -> None:
         """Leave the log's first `steps` lines; what comes after them is done again."""
         self._log.cut(steps)
-        self._log.close()
         del self._lines[steps:]
 
 

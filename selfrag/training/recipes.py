@@ -7,14 +7,17 @@ A recipe has a `[training]` table (`TrainingConfig`) and the tables of its stage
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from typing_extensions import TypedDict
+
 from selfrag.common.errors import UserError
+from selfrag.common.reading import parse_toml, read_whole
 from selfrag.common.validation import validate
 from selfrag.training.settings import Scale, TrainingConfig
 
@@ -40,6 +43,13 @@ class TrainingStage:
 GENERATOR = TrainingStage(
     "generator", CONFIGS, {"training": TrainingConfig, "scale": Scale}
 )
+
+
+class RecipeHead(TypedDict, total=False):
+    """What a recipe has beside the tables of its stage."""
+
+    extends: str
+    intrinsics: dict[str, dict[str, Any]]  # tables of one intrinsic, by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +101,10 @@ class Recipe:
                 raise UserError(
                     f"--set {text!r:.80}: write TABLE.NAME=VALUE, such as training.epochs=3; tables: {known}"
                 )
-            try:
-                values[f"--set {name}"] = {
-                    name: tomllib.loads(f"value = {value}")["value"]
-                }
-            except tomllib.TOMLDecodeError:
-                values[f"--set {name}"] = {name: value}
+            typed: Any = value
+            with suppress(UserError):
+                typed = parse_toml(f"value = {value}", name)["value"]
+            values[f"--set {name}"] = {name: typed}
         return self.changed(values)
 
     def table(self, name: str) -> Any:
@@ -202,41 +210,32 @@ def _read(
     source = path.stem if owner is None else f"{owner.name}/{path.stem}"
     if path.resolve() in seen:
         raise UserError(f"recipe {name} extends itself")
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    if not path.is_file():
         raise UserError(
             f"no recipe {name}: give a file or one of {', '.join(stage.names())}"
-        ) from error
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"recipe {source if owner else path}: {error}") from error
-    parent, special = (
-        tables.pop("extends", None),
-        tables.pop("intrinsics", {}) if of else {},
-    )
-    if not isinstance(special, dict) or not isinstance(special.get(of, {}), dict):
-        raise UserError(
-            f"recipe {name}: [intrinsics] must hold a table for each intrinsic"
         )
-    tables = _merged(tables, special.get(of, {}))
+    shown = f"recipe {source if owner else path}"
+    tables = parse_toml(read_whole(path), shown)
+    head = validate(RecipeHead, tables, shown, others="ignore")
+    parent = head.get("extends")
+    tables.pop("extends", None)
+    if of:
+        tables.pop("intrinsics", None)
+        tables = _merged(tables, head.get("intrinsics", {}).get(of, {}))
     if unknown := sorted(set(tables) - set(stage.tables)):
         known = ", ".join(f"[{table}]" for table in stage.tables)
         raise UserError(
-            f"recipe {name}: unknown {', '.join(unknown)}; known: extends, {known}"
+            f"{shown}: unknown {', '.join(unknown)}; known: extends, {known}"
         )
     if parent is None:
         below = Recipe("", stage, {}, {})
     else:  # the package's recipes extend those of the stage that they belong to
         below = replace(
-            _read(
-                str(parent), owner or stage, of, path.parent, (*seen, path.resolve())
-            ),
+            _read(parent, owner or stage, of, path.parent, (*seen, path.resolve())),
             stage=stage,
         )
     called = source if owner or parent is None else f"{source} (extends {below.origin})"
-    return replace(
-        below._over(tables, f"recipe {source if owner else path}"), origin=called
-    )
+    return replace(below._over(tables, shown), origin=called)
 
 
 def _found(

@@ -15,22 +15,19 @@ from typing import Any, Literal, TypeAlias
 
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import UserError, require
-from selfrag.common.jsonl import read_jsonl
-from selfrag.common.reading import read_json
-from selfrag.common.untrusted import printable
 from selfrag.render.figures import save
+from selfrag.render.tables import escape
+from selfrag.training.records import (
+    LossRecord,
+    StepRecord,
+    parse_step,
+    read_log,
+    read_manifest,
+    recorded,
+)
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")
 _SPAN = 40  # a curve is smoothed over this share of the run
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a run's log.
-
-    Raises:
-        UserError: there is none, or a line is bad.
-    """
-    return list(read_jsonl(path, _checked))
 
 
 def plot_log(log: Path, out: Path) -> Path:
@@ -72,7 +69,7 @@ def plot_log(log: Path, out: Path) -> Path:
 
 
 def curves(
-    records: Sequence[dict[str, Any]], figure: str
+    records: Sequence[StepRecord], figure: Literal["loss", "accuracy"]
 ) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each group; `figure` is `loss` or `accuracy`."""
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -91,16 +88,6 @@ def _smooth(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]
         for i in range(len(values))
     ]
     return [step for step, _ in points], means
-
-
-def _checked(record: dict[str, Any]) -> dict[str, Any]:
-    if missing := [
-        key
-        for key in ("step", "loss", "groups", "tokens", "seconds")
-        if key not in record
-    ]:
-        raise UserError(f"no line of a training log: {missing[0]} is missing")
-    return record
 
 
 _PUBLISHING = """\
@@ -144,7 +131,7 @@ def write_card(
     Raises:
         UserError: the run's manifest or log is missing or bad.
     """
-    run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
+    run = read_manifest(run_dir / "manifest.json")
     records = read_log(run_dir / "log.jsonl")
     write_text(folder / "training.json", json.dumps(run, indent=2) + "\n")
     card = folder / "README.md"
@@ -157,20 +144,19 @@ def render(
     base: str,
     recipe: str,
     run: dict[str, Any],
-    records: Sequence[dict[str, Any]],
+    records: Sequence[StepRecord],
 ) -> str:
     """Return the card as Markdown, by `card.md.j2`."""
     from jinja2 import Environment, PackageLoader
 
-    # Markdown: HTML is escaped by `_cell`, in what comes from files.
+    # Markdown: HTML is escaped by `escape`, in what comes from files.
     environment = Environment(  # noqa: S701
         loader=PackageLoader("selfrag", "training"), keep_trailing_newline=True
     )
-    environment.filters["cell"] = _cell
-    facts, looks = (
-        run["facts"],
-        [record for record in records if "validation" in record],
-    )
+    environment.filters["cell"] = escape
+    run = {"facts": {}, "inputs": {}, **run}
+    facts = run["facts"]
+    looks = [record for record in records if "validation" in record]
     return environment.get_template("card.md.j2").render(
         product=product,
         title=product.title.format(rank=run["config"].get("lora", {}).get("rank")),
@@ -198,14 +184,14 @@ def _left_out(count: int | dict[str, int]) -> str:
         return f"{count} too long and left out"
     return (
         "; ".join(
-            f"{rows} left out ({_cell(reason)})" for reason, rows in count.items()
+            f"{rows} left out ({escape(reason)})" for reason, rows in count.items()
         )
         or "none left out"
     )
 
 
 def last_figures(
-    records: Sequence[dict[str, Any]],
+    records: Sequence[StepRecord],
 ) -> Iterable[tuple[str, int, float, float]]:
     """(group, target positions, mean loss, accuracy) over the last tenth of the steps, reflection groups first."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -216,16 +202,6 @@ def last_figures(
     for group in sorted(sums, key=lambda name: (name not in REFLECTION, name)):
         count, loss, hits = sums[group]
         yield group, int(count), loss / count, hits / count
-
-
-def _cell(text: str) -> str:
-    """Names from files, harmless in a Markdown table."""
-    return (
-        " ".join(printable(text).split())
-        .replace("|", "\\|")
-        .replace("`", "'")
-        .replace("<", "&lt;")
-    )
 
 
 Tracker = Literal["tensorboard", "wandb"]
@@ -268,8 +244,6 @@ def _tensorboard(folder: Path) -> Iterator[Send]:
 @contextmanager
 def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
     """Open a run of the project `selfrag`; `WANDB_MODE` and the other variables of wandb are respected."""
-    from selfrag.training.journal import recorded  # which needs torch
-
     wandb: Any = require("wandb", extra="tracking")
     try:
         run = wandb.init(
@@ -318,48 +292,40 @@ def track(
     for record in _lines(
         run_dir / "log.jsonl", follow, wait or (lambda: time.sleep(2))
     ):
-        try:
-            step, figures = int(record["step"]), figures_of(record)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{run_dir / 'log.jsonl'}: no line of a training log ({error!r:.80})"
-            ) from error
-        if step > last:
-            send(step, figures)
-            last = step
+        if record["step"] > last:
+            last = record["step"]
+            send(last, figures_of(record))
     return last
 
 
-def figures_of(record: Mapping[str, Any]) -> dict[str, float]:
+def figures_of(record: StepRecord) -> dict[str, float]:
     """Return the numbers of a line of the log by their names on a board; undefined ones are left out."""
-    figures = {
-        "tokens_per_second": record["tokens"] / record["seconds"]
-        if record.get("seconds")
-        else None,
+    figures: dict[str, float | None] = {
         "learning_rate/share_of_peak": record.get("rate"),
         "gradient_norm": record.get("norm"),
         **_losses("train", record),
-        **_losses("held_out", record.get("validation") or {}),
     }
+    if record["seconds"]:
+        figures["tokens_per_second"] = record["tokens"] / record["seconds"]
+    if "validation" in record:
+        figures |= _losses("held_out", record["validation"])
     return {
-        name: float(value)
+        name: value
         for name, value in figures.items()
         if value is not None and math.isfinite(value)
     }
 
 
-def _losses(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    losses = {f"{part}/loss": values.get("loss")}
-    for group, figures in (values.get("groups") or {}).items():
-        losses |= {
-            f"{part}/loss/{group}": figures["loss"],
-            f"{part}/accuracy/{group}": figures["accuracy"],
-        }
+def _losses(part: str, record: LossRecord) -> dict[str, float]:
+    losses = {f"{part}/loss": record["loss"]}
+    for group, figures in record["groups"].items():
+        losses[f"{part}/loss/{group}"] = figures["loss"]
+        losses[f"{part}/accuracy/{group}"] = figures["accuracy"]
     return losses
 
 
-def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[Any]:
-    """Complete lines as JSON; from the beginning again where a continued run has cut its log."""
+def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[StepRecord]:
+    """Complete lines; from the beginning again where a continued run has cut its log."""
     place = 0
     while True:
         if log.exists():
@@ -370,12 +336,7 @@ def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[Any]:
                 complete, newline, _ = file.read().rpartition(b"\n")
             place += len(complete) + len(newline)
             for line in complete.splitlines():
-                try:
-                    yield json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise UserError(
-                        f"{log}: a line is no JSON; the log is damaged"
-                    ) from error
+                yield parse_step(line, str(log))
         if not follow:
             return
         wait()

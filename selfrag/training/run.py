@@ -25,7 +25,6 @@ from selfrag.training.journal import (
     check_stage,
     fingerprint,
     load_parameters,
-    recorded,
 )
 from selfrag.training.model import (
     DTYPES,
@@ -36,6 +35,7 @@ from selfrag.training.model import (
     measure,
 )
 from selfrag.training.packing import Pack, StepPlan, filled, pack, plan_epoch
+from selfrag.training.records import recorded
 from selfrag.training.rows import (
     RowTooLongError,
     TargetLayout,
@@ -312,16 +312,10 @@ def fit(
         prepare, base_dir, config, why, lambda: load_for(base_dir, config), start
     )
     trainee, prepared = setup.trainee, setup.prepared
-    journal = TrainingJournal(run_dir, config, inputs=setup.inputs, facts=setup.facts)
-    _run(
-        trainee,
-        prepared.examples,
-        setup.steps,
-        config,
-        journal,
-        Validation.of(prepared.validation, config),
-    )
-    keep_best(trainee, journal)
+    validation = Validation.of(prepared.validation, config)
+    with TrainingJournal(run_dir, config, setup.inputs, setup.facts) as journal:
+        _run(trainee, prepared.examples, setup.steps, config, journal, validation)
+        keep_best(trainee, journal)
     return trainee
 
 

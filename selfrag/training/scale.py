@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -208,14 +209,16 @@ def fit_scaled(
             f"this process sees {arguments.n_gpu} GPUs and uses one: give --processes {arguments.n_gpu},"
             " or set CUDA_VISIBLE_DEVICES=0"
         )
-    journal = None
-    if arguments.process_index == 0:
-        setting = {"scale": asdict(scale), "processes": arguments.world_size}
-        journal = TrainingJournal(
-            run_dir, config, inputs=setup.inputs, facts=setup.facts, setting=setting
-        )
-    trainer = SelfRAGTrainer(trainee, config, loads, arguments)
-    return _train(trainer, journal, Validation.of(setup.prepared.validation, config))
+    setting = {"scale": asdict(scale), "processes": arguments.world_size}
+    validation = Validation.of(setup.prepared.validation, config)
+    with ExitStack() as stack:
+        journal = None
+        if arguments.process_index == 0:
+            journal = stack.enter_context(
+                TrainingJournal(run_dir, config, setup.inputs, setup.facts, setting)
+            )
+        trainer = SelfRAGTrainer(trainee, config, loads, arguments)
+        return _train(trainer, journal, validation)
 
 
 def load_scaled(

@@ -21,7 +21,7 @@ from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.factscore import read_output
 from selfrag.evaluation.records import read_manifest
 from selfrag.intrinsics.catalog import AdapterCard
-from selfrag.training import journal
+from selfrag.training import journal, records
 from selfrag.training.export import _read_reflection
 
 DAMAGED = {
@@ -44,7 +44,7 @@ def said_by(found: object, expected: object) -> None:
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run": ("manifest.json", read_manifest),
-    "training": ("manifest.json", journal.recorded),
+    "training": ("manifest.json", records.recorded),
     "labelling": (
         "manifest.json",
         lambda folder: _finished(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.demo_model.ship import replace_weights
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.training.intrinsics.job import product
 from selfrag.training.reports import render
@@ -132,3 +134,15 @@ def test_a_critics_card_gets_tables_licences_and_use(
     assert (code, error.count("\n")) == (2, 1)
     assert "is not as `critic eval` printed it" in error
     assert (out / "README.md").read_text() == text
+
+
+def test_issue_48_what_is_there_stays_where_the_new_weights_cannot_be_copied(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "package"
+    target.mkdir()
+    (target / "adapter_model.safetensors").write_bytes(b"old")
+    with pytest.raises(UserError, match="cannot write"):
+        replace_weights(tmp_path / "nowhere", target, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["package"]
+    assert (target / "adapter_model.safetensors").read_bytes() == b"old"

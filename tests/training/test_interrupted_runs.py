@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,12 @@ SCALE = Scale(micro_tokens=90)
 both = pytest.mark.parametrize("scale", [None, SCALE], ids=["loop", "trainer"])
 
 
-def killed_after(line, run_dir, steps):
-    """Start a program and kill it (-9) as soon as its log has this many lines."""
+@contextmanager
+def trained_elsewhere(base_dir, rows, run_dir, steps, tables):
+    """Train in another process until its log has this many lines; kill it (-9) after the block."""
+    program = str(Path(__file__).with_name("scaled.py"))
+    arguments = [base_dir, rows, run_dir.parent, json.dumps(tables)]
+    line = [sys.executable, program, *map(str, arguments)]
     root = str(Path(__file__).parents[2])
     there = {
         **os.environ,
@@ -40,6 +45,7 @@ def killed_after(line, run_dir, steps):
             while not path.exists() or path.read_bytes().count(b"\n") < steps:
                 assert child.poll() is None, child.stderr.read().decode()[-2000:]
                 time.sleep(0.005)
+            yield
         finally:
             child.kill()
     assert child.returncode == -signal.SIGKILL
@@ -83,23 +89,26 @@ def test_kill_9_changes_nothing(base_dir, rows, tmp_path, scale):
     whole = trained(
         rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale
     ).trainee
-    program = str(Path(__file__).with_name("scaled.py"))
-    killed_after(
-        [
-            sys.executable,
-            program,
-            str(base_dir),
-            str(rows),
-            str(run.parent),
-            json.dumps(tables),
-        ],
-        run,
-        5,
-    )
+    with trained_elsewhere(base_dir, rows, run, 5, tables):
+        pass
     assert same(
         trained(rows_of(rows, settings), base_dir, run, settings, scale).trainee, whole
     )
     assert losses(run) == losses(tmp_path / "whole")
+
+
+@both
+def test_issue_48_a_second_process_does_not_cut_the_log_of_a_run(
+    base_dir, rows, tmp_path, scale
+):
+    tables = {"config": {"epochs": 4000}} | (
+        {"scale": {"micro_tokens": 90}} if scale else {}
+    )
+    settings, run = config(**tables["config"]), tmp_path / "out" / "run"
+    refused = pytest.raises(UserError, match=r"another process is writing .*run; wait")
+    with trained_elsewhere(base_dir, rows, run, 3, tables), refused:
+        trained(rows_of(rows, settings), base_dir, run, settings, scale)
+    assert [record["step"] for record in log(run)][:3] == [1, 2, 3]
 
 
 def test_a_torn_checkpoint_is_passed_over(base_dir, rows, tmp_path):

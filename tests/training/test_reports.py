@@ -11,11 +11,11 @@ from trained import ROWS, config, write
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.training.job import TrainingJob, base_name, run
+from selfrag.training.records import read_log
 from selfrag.training.reports import (
     CHECKPOINT,
     last_figures,
     plot_log,
-    read_log,
     render,
     track,
 )
@@ -142,7 +142,7 @@ def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(
         CHECKPOINT, "base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)]
     )
     assert said in card
-    assert "| a &lt;b>\\|' | 1 |" in card
+    assert "| a &lt;b>\\|\\` | 1 |" in card
     assert "\x1b" not in card
     assert "\n# Title" not in card
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from scripts.benchmarks.speed.workload import Item
 from selfrag.common.errors import UserError
-from selfrag.training.reports import read_log
+from selfrag.training.records import read_log
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 from selfrag.training.run import PrepareRows, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
@@ -127,10 +127,11 @@ def _ours(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> Time
         Scale(micro_tokens=2**20),
     )
     records = read_log(scratch / "run" / "log.jsonl")
-    columns = (
-        [record[name] for record in records] for name in ("loss", "tokens", "seconds")
+    return TimedSteps(
+        [record["loss"] for record in records],
+        [record["tokens"] for record in records],
+        [record["seconds"] for record in records],
     )
-    return TimedSteps(*columns)
 
 
 def _plain(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> TimedSteps:

@@ -99,7 +99,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
         "# Critic for Self-RAG (LoRA of rank 4, merged; labels as tokens) for m\n"
         in card
     )
-    assert "recipe `critic/gpu`" in card
+    assert "recipe critic/gpu," in card
     assert "| IsSup/Partially supported | 2 |" in card
     assert f"{facts['held_out']} rows, of which nothing was learned." in card
     assert str(base.parent) not in card

@@ -160,9 +160,9 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[[form]]", "[[form", "paper.toml: no TOML"),
-        ('task = "Say', 'tusk = "Say', "form 'isrel': key 'task' is missing"),
-        ('"Evidence"]', '"Proof"]', "form 'isrel': field='Proof'"),
+        ("[[form]]", "[[form", "paper.toml: not TOML"),
+        ('task = "Say', 'tusk = "Say', "paper.toml: 'form.0.task' is missing"),
+        ('"Evidence"]', '"Proof"]', "'form.0.fields.1' must be 'Instruction'"),
         (
             ', { surface = "[Irrelevant]", name = "Irrelevant" }',
             "",
@@ -171,15 +171,15 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
         (
             'question = "Rating:"',
             "question = 3",
-            "form 'isrel': 'question' must be text that is not empty, not 3",
+            "'form.0.question' must be text, not 3",
         ),
         (
             "temperature = 1.0",
             "temperature = 7",
-            "paper.toml: temperature=7: give a number from 0 to 2",
+            "'temperature' must be less than or equal to 2, not 7",
         ),
         (FILE, "", "paper.toml: 'form' is missing"),
-        (FILE, "[[form]]\nname = [[]]", r"form \[\[\]\]"),
+        (FILE, "[[form]]\nname = [[]]", "'form.0.name' must be text"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(tmp_path, old, new, message) -> None:
