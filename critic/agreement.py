@@ -128,7 +128,9 @@ def _estimate(
 
     value = float(statistic(confusion[None])[0])
     chance = confusion.sum(axis=1) @ weights @ confusion.sum(axis=0) / cases**2
-    lowest = 1 - weights.max() / chance if by_chance and chance > 0 else 0.0
+    lowest = 0.0
+    if by_chance and chance > 0:
+        lowest = 1 - weights.max() / chance
     drawn = np.random.default_rng(seed).multinomial(
         cases, confusion.ravel() / cases, size=rounds
     )

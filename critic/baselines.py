@@ -237,7 +237,9 @@ class GeneratorCodec:
             passage = [vocabulary.retrieve[0], *evidence.ids]
         # 2. What stands before the group's token.
         if case.group == "Retrieve":
-            answer = [*passage, relevant, *preceding] if passage else before
+            answer = before
+            if passage:
+                answer = [*passage, relevant, *preceding]
         elif case.group == "IsRel":
             answer = [*before, *passage]
         else:
@@ -302,7 +304,9 @@ def open_critic(
         group_of(judge)  # refused before a model is loaded
     folder = critic_folder(name)
     critic = lexical_critic() if folder is None else load_critic(folder, engine)
-    return critic.replaced(replacements) if replacements else critic
+    if replacements:
+        return critic.replaced(replacements)
+    return critic
 
 
 def critic_folder(name: str) -> Path | None:
@@ -353,12 +357,16 @@ class LexicalJudge(CaseJudge):
         """Position of the label in its group."""
         match case.group:
             case "IsRel":
-                return 0 if _evident(case, case.instruction) >= 0.4 else 1
+                if _evident(case, case.instruction) >= 0.4:
+                    return 0
+                return 1
             case "IsSup":
                 share = _evident(case, case.output)
                 return int(share < 0.8) + int(share < 0.4)
             case "IsUse":
-                return 4 if overlap(case.output, case.instruction) < 0.9 else 1
+                if overlap(case.output, case.instruction) < 0.9:
+                    return 4
+                return 1
         # Retrieve: a question or something checkable retrieves, unless the evidence has it.
         if not case.preceding and (not case.output or case.evidence is None):
             retrieves = _ASKS.search(case.instruction)
@@ -366,7 +374,9 @@ class LexicalJudge(CaseJudge):
             return 2
         else:
             retrieves = _CHECKABLE.search(case.output)
-        return 0 if retrieves else 1
+        if retrieves:
+            return 0
+        return 1
 
 
 def lexical_critic() -> Critic:
@@ -384,8 +394,6 @@ def overlap(text: str, reference: str) -> float:
 
 
 def _evident(case: Case, text: str) -> float:
-    return (
-        0.0
-        if case.evidence is None
-        else overlap(text, f"{case.evidence.title} {case.evidence.text}")
-    )
+    if case.evidence is None:
+        return 0.0
+    return overlap(text, f"{case.evidence.title} {case.evidence.text}")

@@ -102,7 +102,9 @@ class Evaluation:
             "parts": parts,
             "seconds": self.seconds,
         }
-        return record | {"shortened": self.shortened} if self.shortened else record
+        if self.shortened:
+            return record | {"shortened": self.shortened}
+        return record
 
 
 def evaluate(
@@ -127,7 +129,9 @@ def compare(
         group: defaultdict(list) for group in GROUPS
     }
     for number, row in enumerate(rows):
-        source = HUMAN if row.label_source == HUMAN else "derived"
+        source = "derived"
+        if row.label_source == HUMAN:
+            source = HUMAN
         for part in ("", source, f"{row.dataset}/{row.rule}"):
             members[row.case.group][part].append(number)
     # 2. Their figures.

@@ -259,11 +259,9 @@ def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
         )
     if prompt.get("deleted"):
         return "a deleted prompt"
-    return (
-        f"not in {language!r}"
-        if language is not None and text(prompt, "lang") != language
-        else ""
-    )
+    if language is not None and text(prompt, "lang") != language:
+        return f"not in {language!r}"
+    return ""
 
 
 def _oasst_pair(

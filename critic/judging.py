@@ -40,7 +40,9 @@ def case_input(case: Case) -> JudgeInput:
 def case_of(group: str, state: JudgeInput) -> Case:
     """Return what a judge looks at as a case of a group; its first passage is the evidence."""
     evidence = state.passages[0] if state.passages else None
-    preceding = state.before if state.messages[-1].role == "assistant" else ""
+    preceding = ""
+    if state.messages[-1].role == "assistant":
+        preceding = state.before
     return Case(group, state.query or "", preceding, state.text, evidence)
 
 
@@ -143,7 +145,9 @@ def _judgment(case: Case, number: int, reflection: Reflection) -> Judgment | Non
     judgment = reflection.mean(
         f"case {number}", None if case.evidence is None else case.evidence.id
     )
-    return None if judgment is None else judgment.over(case.labels)
+    if judgment is None:
+        return None
+    return judgment.over(case.labels)
 
 
 def serve_in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
@@ -161,11 +165,15 @@ def serve_in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
 
 def _key(request: Request) -> object:
     # what a service takes may have no hash
-    return id(request) if isinstance(request, External) else request
+    if isinstance(request, External):
+        return id(request)
+    return request
 
 
 def _prompt_ids(request: Request) -> tuple[int, ...]:
-    return request.prompt_ids if isinstance(request, Generate) else ()
+    if isinstance(request, Generate):
+        return request.prompt_ids
+    return ()
 
 
 def group_of(judge: Judge) -> str:

@@ -66,7 +66,9 @@ def load(
             last = kept
         yield kept
     if not seen:
-        why = f" ({count} skipped; the last: {last.id}: {last.reason})" if count else ""
+        why = ""
+        if count:
+            why = f" ({count} skipped; the last: {last.id}: {last.reason})"
         raise UserError(
             f"no pair in the {form.name} source{why}; check the format and the split"
         )
@@ -85,7 +87,9 @@ def _objection(
         if len(text.split()) > reading.most_words:
             return f"more than {reading.most_words} words in the {name}"
     understood = spoken is None or (spoken(pair.instruction) and spoken(pair.output))
-    return "" if understood else f"not in {reading.language!r}"
+    if understood:
+        return ""
+    return f"not in {reading.language!r}"
 
 
 def _detector(language: str) -> Callable[[str], bool]:

@@ -78,7 +78,9 @@ def _passage(key: str, text: str) -> Passage | None:
     if not text:
         return None
     title, _, body = text.partition("\n")
-    return Passage(key, body, title) if body.strip() else Passage(key, text)
+    if body.strip():
+        return Passage(key, body, title)
+    return Passage(key, text)
 
 
 def _label(said: str) -> tuple[str, str]:
@@ -97,7 +99,9 @@ def _group_of(record: Mapping[str, Any], content: Any) -> str:
         return "Retrieve"
     if not content.get("evidence"):
         return "IsUse"
-    return "IsSup" if content.get("target_output") else "IsRel"
+    if content.get("target_output"):
+        return "IsSup"
+    return "IsRel"
 
 
 def _text_fields(text: str, group: str) -> dict[str, str]:
@@ -125,4 +129,6 @@ def _object_fields(content: Any, group: str) -> dict[str, str]:
 
 
 def _cleaned(text: str) -> str:
-    return "" if text.strip() in _NOTHING else text.strip()
+    if text.strip() in _NOTHING:
+        return ""
+    return text.strip()

@@ -84,7 +84,9 @@ def _draft(
     spans = segments(pair.output, find(pair.output), SHORTEST)
     start, end = rng.choice(spans)
     sentence = pair.output[start:end].strip()
-    query = pair.output.strip() if rule.evidence == "first" else sentence
+    query = sentence
+    if rule.evidence == "first":
+        query = pair.output.strip()
     draft = Case(rule.group, pair.instruction)
     if rule.group != "IsUse" and (rule.output == "sentence" or rule.evidence != "none"):
         draft = replace(draft, preceding=pair.output[:start].strip())

@@ -43,4 +43,6 @@ def _text(value: object) -> str:
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"
-    return "-" if math.isnan(value) else f"{value:.3f}"
+    if math.isnan(value):
+        return "-"
+    return f"{value:.3f}"

@@ -27,7 +27,9 @@ def parse_targets(texts: Iterable[str]) -> dict[str, int]:
             raise UserError(
                 f"target {text!r}: {group} has the labels {', '.join(GROUPS[group].names)}"
             )
-        name = f"{group}/{label}" if label else group
+        name = group
+        if label:
+            name = f"{group}/{label}"
         if name in targets:
             raise UserError(f"target {name!r} is given twice; give it once")
         targets[name] = int(number)

@@ -199,7 +199,9 @@ class AugmentedSegment:
     @property
     def candidate(self) -> PassageCandidate | None:
         """Return the chosen candidate, if there is one."""
-        return None if self.chosen is None else self.candidates[self.chosen]
+        if self.chosen is None:
+            return None
+        return self.candidates[self.chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,9 @@ class _Augmentation:
                 "not Unicode", "a lone surrogate, which no UTF-8 file can hold"
             )
         # 2. Ask for the initial decision, and for the utility: it depends on the whole output alone.
-        shown = pair.output if options.initial == "output" else ""
+        shown = ""
+        if options.initial == "output":
+            shown = pair.output
         cases = [
             Case("Retrieve", pair.instruction, output=shown),
             Case("IsUse", pair.instruction, output=pair.output),
@@ -340,7 +344,9 @@ class _Augmentation:
         if self.used is not None and self.options.shown == "used":
             return self.used
         candidates = self.candidates(self.first_passages)
-        return candidates[0].passage if candidates else None
+        if candidates:
+            return candidates[0].passage
+        return None
 
     def retrieved(self, segment: AugmentedSegment) -> Steps[AugmentedSegment]:
         """Find and judge the candidates of a segment, and choose."""

@@ -167,7 +167,9 @@ def _parts(segment: AugmentedSegment, text: str) -> tuple[TargetPart, ...]:
         _token(candidate.isrel),
         TargetText(text),
     )
-    return shown if candidate.irrelevant else (*shown, _token(candidate.issup))
+    if candidate.irrelevant:
+        return shown
+    return (*shown, _token(candidate.issup))
 
 
 def _token(judgment: Judgment | None) -> TargetToken:
@@ -250,4 +252,6 @@ def _judgment(judgment: Judgment | None) -> dict[str, Any] | None:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
+    if value is None:
+        return None
+    return round(value, 6)

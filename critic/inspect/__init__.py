@@ -147,7 +147,9 @@ def departure(target: Sequence[TargetPart]) -> str:
     parts = [_name(part) for part in target]
     letters = "".join(_LETTER[part] for part in parts)
     segments = _FORM.match(letters)
-    end = segments.end() if segments else 0
+    end = 0
+    if segments:
+        end = segments.end()
     if end and letters[end:] == "U":
         return ""
     return f"{', '.join(parts[end : end + 4]) or 'nothing'} where a segment or the Utility token is due"
@@ -251,7 +253,9 @@ def _identified(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def render(inspection: Inspection) -> str:
@@ -354,17 +358,17 @@ def _histogram(values: Counter[int]) -> dict[str, int]:
 def _figure(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
 
 
 def _share(judgment: Mapping[str, Any]) -> Any:
     """Return the probability of a judgment's label in a provenance record, where it is as expected."""
     label, shares = judgment.get("label"), judgment.get("p")
-    return (
-        shares.get(label)
-        if isinstance(shares, Mapping) and isinstance(label, str)
-        else None
-    )
+    if isinstance(shares, Mapping) and isinstance(label, str):
+        return shares.get(label)
+    return None
 
 
 def _judgment(judgment: Any) -> str:

@@ -62,11 +62,9 @@ class CriticCard(TypedDict):
 
 def form_of(case: Case) -> str:
     """Return the name of the instruction that asks for a judgment of the case."""
-    return (
-        "Retrieve/evidence"
-        if case.group == "Retrieve" and case.evidence is not None
-        else case.group
-    )
+    if case.group == "Retrieve" and case.evidence is not None:
+        return "Retrieve/evidence"
+    return case.group
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,9 @@ class ReleasedCodec:
         form, fields = form_of(case), case.fields()
         names = () if form == "Retrieve" else FIELDS[case.group]
         # its field is there without any text
-        kept = "Preceding sentences" if form == "Retrieve/evidence" else ""
+        kept = ""
+        if form == "Retrieve/evidence":
+            kept = "Preceding sentences"
         lines = [
             f"{name}: {fields[name]}" for name in names if fields[name] or name == kept
         ]

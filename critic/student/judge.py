@@ -216,7 +216,9 @@ def judge_of(directory: str, group: str = "IsSup") -> Judge:
 
     def load() -> Judge:
         judge = load_critic(path).judges[group]
-        return _Claims(judge) if group == "IsSup" else judge
+        if group == "IsSup":
+            return _Claims(judge)
+        return judge
 
     identity = {
         "kind": "critic",
@@ -292,8 +294,6 @@ _TITLE = "Title: "
 
 def factual_sentence(title: str) -> str:
     """Return the instruction that stands for a claim without one, as the rows of claims have it."""
-    return (
-        f"Write one factual sentence about {title}."
-        if title
-        else "Write one factual sentence."
-    )
+    if title:
+        return f"Write one factual sentence about {title}."
+    return "Write one factual sentence."

@@ -60,7 +60,9 @@ class CriticLayout:
 
     def ask(self, group: str, labels: LabelSet) -> str:
         """Return the end of the prompt, up to the label; with label names as text it lists them."""
-        options = f" ({' | '.join(labels.names)})" if self.style == "words" else ""
+        options = ""
+        if self.style == "words":
+            options = f" ({' | '.join(labels.names)})"
         return f"{self.question}{self.questions[group]}{options}{self.answer}"
 
 
@@ -96,7 +98,9 @@ class PartLimits:
     def most(self) -> int:
         """Return the tokens of the parts of the longest case."""
         parts = self.evidence + self.preceding + self.output + self.instruction
-        return parts if self.total is None else min(parts, self.total)
+        if self.total is None:
+            return parts
+        return min(parts, self.total)
 
     def shared(self, lengths: Sequence[int]) -> int:
         """Return the most tokens of each part with which parts of these lengths fit the total."""
@@ -283,7 +287,9 @@ def split_labels(
         VocabularyError: the tokenizer cannot tell the labels apart.
     """
     joined = [tuple(text.encode(f"{question}{label}")) for label in labels]
-    shared = common_prefix(joined) if len(set(joined)) == len(joined) else 0
+    shared = 0
+    if len(set(joined)) == len(joined):
+        shared = common_prefix(joined)
     if not shared or min(map(len, joined)) == shared:
         raise VocabularyError(
             f"this tokenizer cannot tell the labels {', '.join(labels)} apart as words: use tokens"

@@ -49,8 +49,9 @@ def balanced(
             members[row.case.group, row.label][f"{row.dataset}/{row.rule}"].append(row)
     chosen: set[str] = set()
     for (group, label), sources in members.items():
-        limit = per_label[group]
-        room = sum(map(len, sources.values())) if limit is None else limit
+        room = per_label[group]
+        if room is None:
+            room = sum(map(len, sources.values()))
         rng = random.Random(f"{seed}/{group}/{label}")  # noqa: S311 - an order, not a secret
         for left, source in enumerate(
             sorted(sources, key=lambda name: (len(sources[name]), name))
@@ -303,11 +304,9 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig, recipe: str) 
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
-    learned = (
-        "LoRA of rank {rank}, merged"
-        if config.training.method == "lora"
-        else "all weights"
-    )
+    learned = "all weights"
+    if config.training.method == "lora":
+        learned = "LoRA of rank {rank}, merged"
     product = Product(
         f"Critic for Self-RAG ({learned}; labels as {config.style})",
         "Judges cases of Retrieve, IsRel, IsSup and IsUse: `critic eval ROWS --critic FOLDER`,"

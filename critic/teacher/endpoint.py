@@ -229,7 +229,9 @@ def read(
         LabelOutcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion
     )
     if not isinstance(text, str):
-        said = bounded(refusal) if isinstance(refusal, str) else ""
+        said = ""
+        if isinstance(refusal, str):
+            said = bounded(refusal)
         return replace(
             aside,
             raw=said,
@@ -264,11 +266,9 @@ def read(
 def bounded(text: str) -> str:
     """Text of others in a length that a journal can hold, without lone surrogates, which no file can."""
     cut = text[:LONGEST_RAW]
-    more = (
-        f"... ({len(text) - len(cut):,} more characters)"
-        if len(cut) < len(text)
-        else ""
-    )
+    more = ""
+    if len(cut) < len(text):
+        more = f"... ({len(text) - len(cut):,} more characters)"
     return _SURROGATES.sub("\ufffd", cut) + more
 
 
@@ -440,7 +440,9 @@ def _adherence(reply: TeacherReply) -> Adherence:
     if reply.outcome is LabelOutcome.ASIDE:
         return Adherence.IGNORED
     # A failure names its constraint where the server refused the request.
-    return Adherence.REFUSED if reply.constraint else Adherence.UNKNOWN
+    if reply.constraint:
+        return Adherence.REFUSED
+    return Adherence.UNKNOWN
 
 
 class EndpointTeacher:
@@ -537,7 +539,9 @@ class EndpointTeacher:
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = LabelOutcome.FAILED if sent.whole else LabelOutcome.ASIDE
-            named = constraint if sent.status in REFUSED or not sent.whole else ""
+            named = ""
+            if sent.status in REFUSED or not sent.whole:
+                named = constraint
             return TeacherReply(
                 outcome,
                 raw=raw,

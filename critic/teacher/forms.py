@@ -201,11 +201,9 @@ def form_name(case: Case) -> str:
         return case.group.lower()
     if case.evidence is not None:
         return "retrieve/evidence"
-    return (
-        "retrieve/sentence"
-        if case.preceding.strip() or case.output.strip()
-        else "retrieve/instruction"
-    )
+    if case.preceding.strip() or case.output.strip():
+        return "retrieve/sentence"
+    return "retrieve/instruction"
 
 
 def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:

@@ -110,7 +110,9 @@ class GoldTeacher:
                     ),
                 )
             else:
-                reason = "the gold rows disagree" if labels else "no gold row"
+                reason = "no gold row"
+                if labels:
+                    reason = "the gold rows disagree"
                 yield (
                     position,
                     TeacherReply(
@@ -294,11 +296,9 @@ class LabellingLimits:
 
     def cost(self, journal: ReplyJournal) -> float | None:
         """Return what the replies of a journal cost; None without prices."""
-        return (
-            self.prices.cost(journal.prompt_tokens, journal.completion_tokens)
-            if self.prices
-            else None
-        )
+        if self.prices:
+            return self.prices.cost(journal.prompt_tokens, journal.completion_tokens)
+        return None
 
 
 def label_questions(

@@ -106,7 +106,9 @@ def check_url(url: object, example: str = "http://127.0.0.1:8000") -> SplitResul
         parts = None
     if parts is None or parts.scheme not in ("http", "https"):
         # a password is not printed
-        shown = url.rpartition("@")[2] if isinstance(url, str) else url
+        shown = url
+        if isinstance(url, str):
+            shown = url.rpartition("@")[2]
         raise UserError(
             f"url {shown!r:.80} is not a web address; give one like {example}"
         )

@@ -124,11 +124,9 @@ class ChildProcess:
                 if reply is None:
                     raise ChildEndedError(self._cause(limits))
                 if "error" in reply.values:
-                    kind = (
-                        MissingExtraError
-                        if reply.values["is_missing_extra"]
-                        else UserError
-                    )
+                    kind = UserError
+                    if reply.values["is_missing_extra"]:
+                        kind = MissingExtraError
                     raise kind(reply.values["error"])
                 is_last = reply.values["is_last"]
                 yield reply
@@ -160,7 +158,9 @@ class ChildProcess:
         if length > limits.reply:
             return None
         content = self._replies.read(length)
-        return content if len(content) == length else None
+        if len(content) == length:
+            return content
+        return None
 
     def _end_late(self) -> None:
         self._is_late = True

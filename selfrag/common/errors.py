@@ -66,7 +66,9 @@ def generation_error(message: str) -> DecodingError:
     """Return the error of a generation that failed, by its reason."""
     # the latter in the words of OpenAI
     too_long = TOO_LONG in message or "maximum context length" in message
-    return ContextLengthError(message) if too_long else DecodingError(message)
+    if too_long:
+        return ContextLengthError(message)
+    return DecodingError(message)
 
 
 LOCAL_PACKAGES = ("torch", "peft", "gguf", "spacy", "datasets", "xgrammar")
@@ -86,7 +88,9 @@ def require(module: str, *, extra: str) -> ModuleType:
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
     """Return the error of a package that the extra `local` brings; None if another module was not found."""
     package = (error.name or "").split(".")[0]
-    return _missing(package, "cpu") if package in LOCAL_PACKAGES else None
+    if package in LOCAL_PACKAGES:
+        return _missing(package, "cpu")
+    return None
 
 
 def _missing(module: str, extra: str) -> MissingExtraError:

@@ -43,7 +43,9 @@ def _is_taken(name: str) -> bool:
 
 def own_name(module: str) -> str:
     """Return the name under which a module of ours is imported in this process."""
-    return f"selfrag.{module}" if module.partition(".")[0] in taken_names() else module
+    if module.partition(".")[0] in taken_names():
+        return f"selfrag.{module}"
+    return module
 
 
 def separate_packages() -> None:
@@ -90,4 +92,6 @@ def _import(
     if level or package not in taken_names():
         return builtins.__import__(name, globals, locals, fromlist or (), level)
     module = builtins.__import__(f"selfrag.{name}", globals, locals, fromlist or (), 0)
-    return module if fromlist else sys.modules[f"selfrag.{package}"]
+    if fromlist:
+        return module
+    return sys.modules[f"selfrag.{package}"]

@@ -15,7 +15,9 @@ from selfrag.common.own_packages import PACKAGES, own_name
 def registered(group: str, name: object) -> Any:
     """Return what the entry point of a group names; None if there is none of that name."""
     points = entry_points(group=group, name=str(name))
-    return load_point(next(iter(points))) if points else None
+    if points:
+        return load_point(next(iter(points)))
+    return None
 
 
 def load_point(point: EntryPoint) -> Any:

@@ -264,7 +264,9 @@ def fast_format(device: str | None = None) -> NumberFormat:
 def best_device() -> str:
     """`cuda` where there is one, else `cpu`."""
     torch = require("torch", extra="cpu")
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    return "cpu"
 
 
 def cpu_instructions(
@@ -314,7 +316,9 @@ def saved_format(source: str | Path) -> str | None:
         said = next(filter(None, stated), None)
         if said is not None:
             name = str(said).removeprefix("torch.")
-            return name if name in _SAVED.values() else None
+            if name in _SAVED.values():
+                return name
+            return None
         for file in sorted(Path(source).glob("*.safetensors")):
             with safe_open(str(file), "pt") as weights:
                 return _SAVED.get(

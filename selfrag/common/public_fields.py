@@ -219,7 +219,9 @@ def _truth(record: PublicRecord, key: str) -> str:
     written = record[key]
     if isinstance(written, list) and len(written) == 1:
         written = written[0]
-    verdict = str(written).strip().casefold() if isinstance(written, str | bool) else ""
+    verdict = ""
+    if isinstance(written, str | bool):
+        verdict = str(written).strip().casefold()
     if verdict not in TRUTH:
         raise UserError(
             f"{key!r} must be true or false (or SUPPORTS, REFUTES), not {written!r:.60}"

@@ -50,7 +50,9 @@ def user_path(path: str | Path) -> Path:
             f"this locale ({error.encoding}) cannot name {str(path)!r:.120}; set PYTHONUTF8=1"
         ) from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: `~nobody`
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = error
+        if isinstance(error, OSError):
+            reason = error.strerror
         raise UserError(
             f"no usable path {str(path)!r:.120}: {reason}; give another"
         ) from error
@@ -271,7 +273,9 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
     except UnicodeDecodeError as error:
         text, wrong = "", error.start
     if wrong < 0:
-        return text.removeprefix("\ufeff") if offset == 0 else text
+        if offset == 0:
+            return text.removeprefix("\ufeff")
+        return text
     line += data.count(b"\n", 0, wrong)
     byte = f"0x{data[wrong]:02x} at offset {offset + wrong}"
     encoding = "latin1"

@@ -72,7 +72,9 @@ def unmarked(text: str, own: Iterable[str] = ()) -> str:
 
     def spaced(match: re.Match[str]) -> str:
         stays = bool(kept) and match.string.startswith(kept, match.start())
-        return match[0] if stays else f"{match[0]} "
+        if stays:
+            return match[0]
+        return f"{match[0]} "
 
     return _MARKER.sub(spaced, replace_surrogates(text))
 
@@ -95,11 +97,9 @@ def visible(text: str, longest: int = MOST_VISIBLE) -> str:
     """Plain text, every character of which can be seen; cut if it is longer than `longest`."""
     beginning = text[:longest].replace("\r\n", "\n")
     shown = UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", beginning)
-    return (
-        shown
-        if len(text) <= longest
-        else f"{shown} \u2026 ({len(text) - longest:,} more characters)"
-    )
+    if len(text) <= longest:
+        return shown
+    return f"{shown} \u2026 ({len(text) - longest:,} more characters)"
 
 
 def inert(text: str, longest: int = MOST_VISIBLE) -> str:

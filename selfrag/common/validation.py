@@ -80,7 +80,9 @@ def _name(where: str | Callable[[str], str], place: str) -> str:
         return where(place)
     if not place:
         return where or "a row"
-    return f"{where}: {place!r}" if where else repr(place)
+    if where:
+        return f"{where}: {place!r}"
+    return repr(place)
 
 
 @cache

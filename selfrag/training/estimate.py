@@ -46,7 +46,9 @@ class ModelShape:
 
     def trained(self, method: Method) -> int:
         """Parameters that are trained."""
-        return self.adapter if method == "lora" else self.parameters
+        if method == "lora":
+            return self.adapter
+        return self.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,9 @@ def estimate(
     for row in chain.from_iterable(chain.from_iterable(steps)):
         tokens += lengths[row]
         learned += targets[row]
-    device = (
-        "cuda"
-        if torch.cuda.is_available() and (scale or config.device.startswith("cuda"))
-        else "cpu"
-    )
+    device = "cpu"
+    if torch.cuda.is_available() and (scale or config.device.startswith("cuda")):
+        device = "cuda"
     size = DTYPES[chosen_precision(config.precision, device)[0]].itemsize
     largest = _largest_load(steps, lengths, config, scale)
     sharded = scale is not None and scale.sharding != "none"

@@ -147,7 +147,9 @@ def merge(
     check_base(base_dir)
     expected = _read_reflection(adapter_dir)
     saved = saved_format(base_dir) or "bfloat16"
-    written = saved if dtype == "auto" else dtype
+    written = dtype
+    if dtype == "auto":
+        written = saved
     size = sum(file.stat().st_size for file in base_dir.glob("*.safetensors"))
     check_room(out_dir, size * _BYTES[written] // _BYTES[saved])
     try:

@@ -59,7 +59,9 @@ def run(job: TrainingJob) -> Path | None:
     if result is None:
         return None
     if not job.product.exists():
-        save = save_adapter if job.config.method == "lora" else save_checkpoint
+        save = save_checkpoint
+        if job.config.method == "lora":
+            save = save_adapter
         save(result.trainee, job.product, result.state)
     describe(job)
     return job.product
@@ -88,7 +90,9 @@ def trained(
     from selfrag.training.scale import fit_scaled
 
     result = fit_scaled(prepare, base, run_dir, config, scale, start=start)
-    return result if result.main else None
+    if result.main:
+        return result
+    return None
 
 
 def describe(job: TrainingJob) -> None:
@@ -140,7 +144,9 @@ def launched(
         "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ
     ):  # accelerate or torchrun started this one
         return None
-    here = torch.accelerator.device_count() if torch.accelerator.is_available() else 1
+    here = 1
+    if torch.accelerator.is_available():
+        here = torch.accelerator.device_count()
     count = processes or max(1, here)
     if count == 1 and scale.sharding == "none":
         return None

@@ -229,7 +229,9 @@ def load_parameters(
     """
     checkpoint, weights = start / CHECKPOINT, start / WEIGHTS
     exported = weights.is_file() and not checkpoint.exists()
-    path = weights if exported else checkpoint
+    path = checkpoint
+    if exported:
+        path = weights
     digest = fingerprint(path)
     if exported:
         values = _adapter(path, lora)

@@ -114,7 +114,9 @@ class TokenRows:
 
     def forward_of(self, module: torch.nn.Module) -> Callable[..., Tensor]:
         """Return what takes the place of the forward of `module`, which must be `replaceable`."""
-        return self.embed if isinstance(module, torch.nn.Embedding) else self.logits
+        if isinstance(module, torch.nn.Embedding):
+            return self.embed
+        return self.logits
 
     def write_back(self) -> None:
         """Write the trained rows into the matrix."""

@@ -118,7 +118,9 @@ class LossTally:
     @property
     def loss(self) -> float:
         """Weighted mean loss, what the optimiser sees."""
-        return self.loss_sum / self.weight_sum if self.weight_sum else 0.0
+        if self.weight_sum:
+            return self.loss_sum / self.weight_sum
+        return 0.0
 
     def as_dict(self, tokenizer: Any) -> dict[str, Any]:
         """`loss`, then per group and per label the count, the mean loss and the accuracy."""
@@ -235,11 +237,9 @@ class Trainee:
     @property
     def causal(self) -> Any:
         """Return the causal language model, without PEFT's shell."""
-        return (
-            self.model.get_base_model()
-            if hasattr(self.model, "get_base_model")
-            else self.model
-        )
+        if hasattr(self.model, "get_base_model"):
+            return self.model.get_base_model()
+        return self.model
 
     def refresh(self) -> None:
         """Call after each change of the parameters."""
@@ -335,11 +335,9 @@ def _quantized(quantize: Quantization, dtype: torch.dtype) -> dict[str, Any]:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
-    here = (
-        torch.accelerator.current_device_index()
-        if torch.accelerator.is_available()
-        else "cpu"
-    )
+    here: str | int = "cpu"
+    if torch.accelerator.is_available():
+        here = torch.accelerator.current_device_index()
     return {"quantization_config": settings, "device_map": {"": here}}
 
 

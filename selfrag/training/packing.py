@@ -105,11 +105,9 @@ def _weights(
 ) -> list[float]:
     of_group = weighting.of_group()
     texts = sum(1 for i in where if example.groups[i] == TargetGroup.TEXT)
-    factor = (
-        (weighting.text_length / texts) ** 0.5
-        if texts and weighting.text_length is not None
-        else 1.0
-    )
+    factor = 1.0
+    if texts and weighting.text_length is not None:
+        factor = (weighting.text_length / texts) ** 0.5
     factors = {TargetGroup.TEXT: factor}
     groups = [TargetGroup(example.groups[i]) for i in where]
     return [
@@ -289,8 +287,9 @@ def _row(
         return scaled_dot_product_attention(
             query, key, value, attn_mask=seen, scale=scaling
         )
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * scale / softcap)
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
+    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * scaling / softcap)
     shares = scores.masked_fill(~seen, float("-inf")).softmax(-1, dtype=torch.float32)
     return shares.to(query.dtype) @ value
 

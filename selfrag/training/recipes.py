@@ -67,7 +67,9 @@ class Recipe:
         options = sorted(
             {source for source in self.sources.values() if source.startswith("--")}
         )
-        return f"{self.origin} with {', '.join(options)}" if options else self.origin
+        if options:
+            return f"{self.origin} with {', '.join(options)}"
+        return self.origin
 
     def changed(self, values: Mapping[str, Mapping[str, Any]]) -> Recipe:
         """Return the recipe with values of options.
@@ -251,7 +253,9 @@ def _found(
 
 def launch_file(scale: Scale, *, gpu: bool) -> Path:
     """Return the file for `accelerate launch --config_file` that goes with these settings."""
-    name = scale.sharding if gpu or scale.sharding != "none" else "cpu"
+    name = "cpu"
+    if gpu or scale.sharding != "none":
+        name = scale.sharding
     return CONFIGS / "accelerate" / f"{name}.yaml"
 
 
@@ -276,4 +280,6 @@ def _leaves(tables: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
-    return '"none"' if value is None else json.dumps(value)
+    if value is None:
+        return '"none"'
+    return json.dumps(value)

@@ -98,9 +98,9 @@ def recorded(run_dir: Path) -> dict[str, Any]:
     """Return the configuration of the run in a directory; empty where there is none."""
     path = run_dir / "manifest.json"
     # The precision is what it was before it was a setting.
-    return (
-        {"precision": "bf16", **read_manifest(path)["config"]} if path.exists() else {}
-    )
+    if path.exists():
+        return {"precision": "bf16", **read_manifest(path)["config"]}
+    return {}
 
 
 def read_log(path: Path) -> list[StepRecord]:

@@ -215,11 +215,9 @@ def board(tracker: Tracker, run_dir: Path, name: str) -> AbstractContextManager[
     Raises:
         UserError: its package is not installed, it cannot be written, or refuses.
     """
-    return (
-        _tensorboard(run_dir / "tensorboard")
-        if tracker == "tensorboard"
-        else _wandb(run_dir, name)
-    )
+    if tracker == "tensorboard":
+        return _tensorboard(run_dir / "tensorboard")
+    return _wandb(run_dir, name)
 
 
 @contextmanager

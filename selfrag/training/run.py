@@ -192,7 +192,9 @@ def rate(step: int, total: int, warmup: int, decay: Decay = "linear") -> float:
     if step < warmup:
         return (step + 1) / warmup
     left = max(0.0, (total - step) / max(1, total - warmup))
-    return left if decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+    if decay == "linear":
+        return left
+    return (1 - math.cos(math.pi * left)) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +262,9 @@ def rows_of(
         if not (rows or refused):
             raise UserError(f"{rows_path} holds no rows")
         if refused and not (leave_long and examples):
-            more = (
-                f" ({len(refused) - 1} more rows have the same fault)"
-                if len(refused) > 1
-                else ""
-            )
+            more = ""
+            if len(refused) > 1:
+                more = f" ({len(refused) - 1} more rows have the same fault)"
             raise UserError(f"{rows_path}: {refused[0]}{more}")
         shortened = [
             example.dropped_tokens for example in examples if example.dropped_tokens
@@ -445,7 +445,9 @@ def plan(prepared: PreparedRows, config: TrainingConfig) -> list[StepPlan]:
             load_tokens=config.load_tokens,
         )
     ]
-    return steps if config.max_steps is None else steps[: config.max_steps]
+    if config.max_steps is None:
+        return steps
+    return steps[: config.max_steps]
 
 
 def _run(

@@ -176,11 +176,9 @@ def fit_scaled(
             "held_out is for sharding = 'none': shards cannot be looked at between steps"
         )
     # The Trainer would move the model's own parameters, not what the fused layers keep beside them.
-    device = (
-        f"{accelerator.type}:{os.environ.get('LOCAL_RANK', '0')}"
-        if accelerator and not sharded
-        else "cpu"
-    )
+    device = "cpu"
+    if accelerator and not sharded:
+        device = f"{accelerator.type}:{os.environ.get('LOCAL_RANK', '0')}"
     load = partial(load_scaled, base_dir, config, scale, device=device)
     setup = begin(prepare, base_dir, replace(config, workers=1), why, load, start)
     trainee = setup.trainee
@@ -255,8 +253,12 @@ def _attention(scale: Scale) -> str:
     from transformers.utils import is_flash_attn_2_available
 
     if scale.attention == "auto":
-        return "flash_attention_2" if is_flash_attn_2_available() else PACKED
-    return PACKED if scale.attention == "packed" else scale.attention
+        if is_flash_attn_2_available():
+            return "flash_attention_2"
+        return PACKED
+    if scale.attention == "packed":
+        return PACKED
+    return scale.attention
 
 
 def processes() -> int:
@@ -413,7 +415,9 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         if self.lr_scheduler is None:
             total = len(self.loads.steps)
             warmup = max(1, round(self.config.warmup * total))
-            chosen = self.optimizer if optimizer is None else optimizer
+            chosen = optimizer
+            if optimizer is None:
+                chosen = self.optimizer
             self.lr_scheduler = LambdaLR(
                 chosen, lambda step: rate(step, total, warmup, self.config.decay)
             )

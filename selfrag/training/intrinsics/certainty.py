@@ -231,11 +231,9 @@ class Calibrator:
     def __call__(self, answers: Sequence[OwnAnswer]) -> Floats:
         """Certainty that each answer is right [n]."""
         values = confidences(answers, self.temperature)
-        return (
-            np.interp(values, self.confidence, self.accuracy)
-            if self.confidence
-            else values
-        )
+        if self.confidence:
+            return np.interp(values, self.confidence, self.accuracy)
+        return values
 
 
 def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
@@ -255,7 +253,9 @@ def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
         raise UserError(
             "a data set holds options and written answers; give each kind a name of its own"
         )
-    temperature = _temperature(choices) if choices else 1.0
+    temperature = 1.0
+    if choices:
+        temperature = _temperature(choices)
     if choices and not isotonic:
         return Calibrator(temperature)
     correct = [answer.is_right for answer in answers]

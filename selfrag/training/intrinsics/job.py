@@ -270,7 +270,9 @@ def base_name(name: str) -> str:
     """Return what a card calls the base of this name: no path of a machine, no folder of a cache."""
     if name == "demo":
         return "the demo model of selfrag"
-    return Path(name).resolve().name if Path(name).exists() else name
+    if Path(name).exists():
+        return Path(name).resolve().name
+    return name
 
 
 def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:

@@ -247,7 +247,9 @@ def _citations(record: dict[str, Any]) -> IntrinsicRow:
 def _certainty(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(CertaintyRecord, record, others="ignore", mended=True)
     state = state_of(row, "user", "assistant")
-    moment = "after" if state.messages[-1].role == "assistant" else "before"
+    moment = "before"
+    if state.messages[-1].role == "assistant":
+        moment = "after"
     label = row["certainty"]
     if label not in CERTAINTIES:
         raise UserError(
@@ -333,7 +335,9 @@ def _label(site: Site, spans: Sequence[tuple[TextSpan, str]]) -> str | None:
     """Return the label of the stretch that shares most characters with the sentence."""
     shared = [(_overlap((site.begin, site.end), span), label) for span, label in spans]
     most, label = max(shared, key=itemgetter(0), default=(0, ""))
-    return label if most else None
+    if most:
+        return label
+    return None
 
 
 def _sources(site: Site, row: IntrinsicRow, sources: Sequence[Site]) -> tuple[int, ...]:
@@ -445,4 +449,6 @@ def _cut(passage: Passage, spans: Sequence[TextSpan]) -> Passage:
     for begin, end in sorted(set(spans), reverse=True):
         # as long as before: spans may overlap
         text = text[:begin] + " " * (end - begin) + text[end:]
-    return replace(passage, text=" ".join(text.split())) if spans else passage
+    if spans:
+        return replace(passage, text=" ".join(text.split()))
+    return passage
