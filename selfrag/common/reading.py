@@ -50,7 +50,7 @@ def user_path(path: str | Path) -> Path:
             f"this locale ({error.encoding}) cannot name {str(path)!r:.120}; set PYTHONUTF8=1"
         ) from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: `~nobody`
-        reason = error
+        reason: object = error
         if isinstance(error, OSError):
             reason = error.strerror
         raise UserError(
