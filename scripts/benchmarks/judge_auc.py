@@ -2,9 +2,11 @@
 
 python scripts/benchmarks/judge_auc.py CASES.jsonl [--model demo-base] [--limit 120] [--engine vllm]
 
-Takes labelled cases of the critic with the best and the worst label of a group. Prints the AUC of both with bootstrap
-intervals and their paired difference; and the accuracy of the most probable label, before and after the distribution
-for an empty question and passage is divided out (contextual calibration, Zhao et al. 2021, arXiv 2102.09690).
+Takes labelled cases of the critic with the best and the worst label of a group, and asks the model with the question
+before the passage and after it. Prints the AUC of each order and of words in common, with bootstrap intervals and the
+paired difference of the orders; the accuracy of the most probable label as it is, and with what the model says of
+nothing divided out (contextual calibration, Zhao et al. 2021, arXiv 2102.09690); and what temperatures and biases of
+`selfrag eval calibration` make of it, each fitted on four fifths of the cases and measured on the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,25 +28,34 @@ from scripts.demo_model.learning import area
 from selfrag.engines import load_engine
 from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import bracketed, mean
+from selfrag.evaluation.reflection_calibration import Observed, calibrate, table
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.reflection_prompts import judge_name
 from selfrag.judges.words import overlap, shown
 from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment
 from selfrag.runtime import finish
 
 GROUPS = {
-    "IsRel": ("prompt_isrel", "Relevant", "Irrelevant"),
-    "IsSup": ("prompt_issup", "Fully supported", "No support / Contradictory"),
+    "IsRel": ("isrel", "Relevant", "Irrelevant"),
+    "IsSup": ("issup", "Fully supported", "No support / Contradictory"),
 }
-EMPTY = "N/A"
+ORDERS = (("question", "passage"), ("passage", "question"))
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCases:
+    """Judgments of the same cases in one order of the prompt."""
+
+    order: tuple[str, ...]
+    uncalibrated: list[Judgment]
+    calibrated: list[Judgment]  # by context
 
 
 @command
 def main() -> int:
-    """Measure."""
+    """Measure both groups in both orders."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,64 +66,82 @@ def main() -> int:
     options = parser.parse_args()
     path = resolve_model(options.model)
     engine = load_engine(options.engine, path, dtype="float32", max_model_len=2048)
-    judges = ChatModel.on(EngineExecutor(engine, load_tokenizer(path))).judges
+    model = ChatModel.on(EngineExecutor(engine, load_tokenizer(path)))
     rows = list(read_labelled(options.cases))
     random.Random(0).shuffle(rows)  # noqa: S311 - a sample
-    for group, (name, best, worst) in GROUPS.items():
-        chosen = [
-            row
-            for row in rows
-            if row.case.group == group and row.label in (best, worst)
-        ][: options.limit]
-        measure(judges[name], engine, chosen, best)
+    for group, (question, best, worst) in GROUPS.items():
+        labels = (group, best), (group, worst)
+        cases = [row for row in rows if (row.case.group, row.label) in labels]
+        cases = cases[: options.limit]
+        print(f"\n{group}: {len(cases)} cases")
+        judged = [judge(model, order, question, cases, engine) for order in ORDERS]
+        measure(judged, cases, best)
         sys.stdout.flush()
     engine.close()
     return 0
 
 
+def judge(
+    model: ChatModel,
+    order: tuple[str, ...],
+    question: str,
+    rows: Sequence[LabelledCase],
+    engine: Engine,
+) -> JudgedCases:
+    """Return the judgments of cases, as they are and calibrated by context."""
+    model = replace(model, wording=replace(model.wording, order=order))
+    judge = model.judges[judge_name(question)]
+    reflections = finish(judge.judge([case_input(row.case) for row in rows]), engine)
+    judgments = [reflection.scored[0] for reflection in reflections]
+    scaling = model.calibrated_by_context(engine).scalings[question]
+    return JudgedCases(order, judgments, [scaling(item) for item in judgments])
+
+
 def measure(
-    judge: Judge, engine: Engine, rows: Sequence[LabelledCase], best: str
+    judged: Sequence[JudgedCases], rows: Sequence[LabelledCase], best: str
 ) -> None:
     """Print the figures of one group."""
-    turns = (Message("user", EMPTY), Message("assistant", EMPTY))
-    content_free = JudgeInput(
-        turns[: 1 if judge.name == "prompt_isrel" else 2],
-        (Passage("empty", EMPTY, ""),),
-    )
-    states = [case_input(row.case) for row in rows]
-    reflections = finish(judge.judge([*states, content_free]), engine)
-    judgments: list[Judgment] = [reflection.scored[0] for reflection in reflections]
-    prior = np.array(judgments.pop().distribution)
-    right = [row.label == best for row in rows]
-    scores, words, raw, calibrated = [], [], [], []
-    position = judge.labels.names.index(best)
-    for row, judgment in zip(rows, judgments, strict=True):
+    labels = judged[0].uncalibrated[0].labels
+    is_best = [row.label == best for row in rows]
+    words = []
+    for row in rows:
         evidence = row.case.evidence or Passage("none", "")
-        text = row.case.output or row.case.instruction
-        scores.append(judgment.score)
-        words.append(overlap(text, shown(evidence)))
-        probabilities = np.array(judgment.distribution)
-        raw.append(float((probabilities.argmax() == position) == (row.label == best)))
-        calibrated.append(
-            float(((probabilities / prior).argmax() == position) == (row.label == best))
-        )
-    coverage = np.mean([judgment.coverage for judgment in judgments])
-    print(
-        f"{judge.name}, {len(rows)} cases, {sum(right)} {best}, mean coverage {coverage:.3f}"
-    )
-    print(
-        f"  prior of an empty prompt: {dict(zip(judge.labels.names, prior.round(3).tolist(), strict=True))}"
-    )
-    for what, values in (("prompted", scores), ("words in common", words)):
-        print(f"  AUC, {what}: {bracketed(area(right, values, 0))}")
-    print(
-        f"  accuracy, most probable label: {bracketed(mean(raw))}; calibrated: {bracketed(mean(calibrated))}"
-    )
-    difference = mean(
-        [after - before for after, before in zip(calibrated, raw, strict=True)],
-        bounds=(-1.0, 1.0),
-    )
-    print(f"  accuracy, calibrated - raw, paired: {bracketed(difference)}")
+        words.append(overlap(row.case.output or row.case.instruction, shown(evidence)))
+    print(f"  AUC, words in common: {bracketed(area(is_best, words, 0))}")
+    accuracies = []
+    for cases in judged:
+        print(f"  {', '.join(cases.order)}:")
+        coverage = np.mean([judgment.coverage for judgment in cases.uncalibrated])
+        scores = [judgment.score for judgment in cases.uncalibrated]
+        print(f"    AUC {bracketed(area(is_best, scores, 0))}; coverage {coverage:.3f}")
+        hits = _hits(cases.uncalibrated, is_best, best)
+        calibrated = _hits(cases.calibrated, is_best, best)
+        accuracies.append(hits)
+        print(f"    accuracy {bracketed(mean(hits))}")
+        print(f"    calibrated by context {bracketed(mean(calibrated))}")
+        print(f"    difference, paired {_difference(calibrated, hits)}")
+        observed = []
+        for row, judgment in zip(rows, cases.uncalibrated, strict=True):
+            right = labels.index(row.label)
+            observed.append(Observed(row.case.instruction, judgment, right))
+        for biased in (False, True):
+            print(table(calibrate(observed, biased=biased)))
+    print(f"  accuracy of the orders, paired {_difference(*accuracies)}")
+
+
+def _hits(
+    judgments: Sequence[Judgment], is_best: Sequence[bool], best: str
+) -> list[float]:
+    """Return whether the most probable label is right: the best one, or another."""
+    hits = []
+    for judgment, is_right in zip(judgments, is_best, strict=True):
+        hits.append(float((judgment.label == best) == is_right))
+    return hits
+
+
+def _difference(left: Sequence[float], right: Sequence[float]) -> str:
+    differences = [a - b for a, b in zip(left, right, strict=True)]
+    return bracketed(mean(differences, bounds=(-1.0, 1.0)))
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def _reflection(name: str, spec: str) -> Judge:
     wording = asdict(reflection_wording())
     shown = {
         text: wording[text]
-        for text in ("question", "passage", "write", "write_from_passage")
+        for text in ("question", "passage", "order", "write", "write_from_passage")
     }
     asked = wording["questions"][name.removeprefix(PROMPT_JUDGE)]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from retrieval.passage import Passage
@@ -67,9 +68,8 @@ PROMPT_JUDGES: Mapping[str, LabelSet] = {
 class LabelReply:
     """Words that stand for the labels of a group."""
 
-    words: tuple[
-        str, ...
-    ]  # one a label; labels at the end that have none cannot be meant
+    # one a label; labels at the end that have none cannot be meant
+    words: tuple[str, ...]
     say: str  # tells the model what to reply
 
 
@@ -87,25 +87,32 @@ class ReflectionWording:
 
     question: str
     passage: str
+    order: tuple[str, ...]  # of `question` and `passage` in a prompt
     write: str
     write_from_passage: str
     questions: Mapping[str, ReflectionQuestion]  # by the names of `GROUPS`
 
     def shown(self, state: JudgeInput, task: str) -> str:
         """Return the user turn of a question, with its passage where there is one, and a task."""
-        parts = [f"{self.question}{indented(last_query(state).text.strip())}"]
+        question = indented(last_query(state).text.strip())
+        passages = []
         for passage in state.passages:
-            heading = one_line(passage.title)
-            parts.append(f"{self.passage}{heading}\n  {indented(passage.text.strip())}")
-        return turn(*parts, task)
+            text = indented(passage.text.strip())
+            passages.append(f"{self.passage}{one_line(passage.title)}\n  {text}")
+        parts = {"question": [f"{self.question}{question}"], "passage": passages}
+        first, second = self.order
+        return turn(*parts[first], *parts[second], task)
 
     def messages(
         self, state: JudgeInput, task: str | None = None
     ) -> tuple[Message, ...]:
         """Return the conversation in which the answer to the last question is written, or with a task in its place."""
         question = state.last("user") or 0
-        writing = self.write_from_passage if state.passages else self.write
-        shown = Message("user", self.shown(state, writing if task is None else task))
+        if task is None:
+            task = self.write
+            if state.passages:
+                task = self.write_from_passage
+        shown = Message("user", self.shown(state, task))
         return (*state.messages[:question], shown, *state.messages[question + 1 :])
 
 
@@ -123,7 +130,8 @@ def reflection_wording() -> ReflectionWording:
             for reply in entry["replies"]
         )
         questions[name] = ReflectionQuestion(entry["task"], replies)
-    return ReflectionWording(**table, questions=questions)
+    order = tuple(table.pop("order"))
+    return ReflectionWording(**table, order=order, questions=questions)
 
 
 LabelSurfaces = tuple[tuple[str, ...], ...]
@@ -142,9 +150,7 @@ def choose_reply(
     """
     for reply in question.replies:
         if codec is None:
-            return reply, tuple(
-                tuple(dict.fromkeys((word, word.capitalize()))) for word in reply.words
-            )
+            return reply, tuple(map(_spellings, reply.words))
         surfaces = tuple(_single_tokens(codec, word) for word in reply.words)
         ids = [codec.encode(surface)[0] for label in surfaces for surface in label]
         if all(surfaces) and len(set(ids)) == len(ids):
@@ -155,9 +161,12 @@ def choose_reply(
     )
 
 
+def _spellings(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((word, word.capitalize())))
+
+
 def _single_tokens(codec: TextCodec, word: str) -> tuple[str, ...]:
-    variants = dict.fromkeys((word, word.capitalize()))
-    return tuple(variant for variant in variants if len(codec.encode(variant)) == 1)
+    return tuple(text for text in _spellings(word) if len(codec.encode(text)) == 1)
 
 
 @dataclass(frozen=True)
@@ -168,15 +177,13 @@ class ReflectionCodec(Codec):
     wording: ReflectionWording
     task: str  # the question with what to reply
     surfaces: LabelSurfaces
-    cut: Callable[[Passage], Passage] = lambda passage: (
-        passage
-    )  # shortens a passage to what may be shown
+    # shortens a passage to what may be shown
+    cut: Callable[[Passage], Passage] = lambda passage: passage
     extra: Mapping[str, Any] = field(default_factory=dict)  # see `ChatPrompt`
     scaling: Scaling | None = None  # calibrates the probabilities
     dialect = DIALECT
-    cost = (
-        Cost.INLINE
-    )  # the model's own critique: every candidate has it, as it would have its token
+    # the model's own critique: every candidate has it, as it would have its token
+    cost = Cost.INLINE
 
     @property
     def labels(self) -> LabelSet:
@@ -187,21 +194,19 @@ class ReflectionCodec(Codec):
         """Return the conversation with the task, and one slot for the label."""
         state = replace(state, passages=tuple(map(self.cut, state.passages[:1])))
         if self.intrinsic in BEFORE:
+            turns = state.messages
             question = state.last("user")
-            asked = (
-                state
-                if question is None
-                else replace(state, messages=state.messages[: question + 1])
-            )
-            messages = self.wording.messages(asked, self.task)
+            if question is not None:
+                turns = turns[: question + 1]
+            asking = replace(state, messages=turns)
+            messages = self.wording.messages(asking, self.task)
         elif state.messages[-1].role == "assistant":
             messages = (*self.wording.messages(state), Message("user", self.task))
         else:
             raise UserError(
                 f"prompt_{self.intrinsic} judges a reply; the last turn must be of role assistant"
             )
-        flat = tuple(surface for label in self.surfaces for surface in label)
-        slot = Slot(flat, self._site(state))
+        slot = Slot(tuple(chain.from_iterable(self.surfaces)), self._site(state))
         return ModelRequest(
             state, ChatPrompt(messages, extra=self.extra, own=self.task), slots=(slot,)
         )
@@ -227,11 +232,9 @@ class ReflectionCodec(Codec):
 
     def _site(self, state: JudgeInput) -> Site:
         if self.intrinsic in BEFORE:
-            return (
-                state.in_passage(SiteKind.PASSAGE, 0)
-                if state.passages
-                else last_query(state)
-            )
+            if state.passages:
+                return state.in_passage(SiteKind.PASSAGE, 0)
+            return last_query(state)
         if state.begin:
             last = len(state.messages) - 1
             return state.in_message(SiteKind.RESPONSE, last, state.begin)
