@@ -60,24 +60,22 @@ class Continuation(StrEnum):
     NONE = "none"  # it writes whole replies
 
 
-_RENDERED = ("tools", "functions", "chat_template_kwargs")
+_RENDERED = {"tools", "functions", "chat_template_kwargs"}
 """Fields of a caller's request, beside messages and documents, that a chat template shows."""
 
 
 def route_of(request: ModelRequest, continuation: Continuation) -> str:
     """Return the route that a request is sent to."""
-    as_text = (
-        isinstance(request.prompt, TextPrompt)
-        or continuation is Continuation.COMPLETIONS
-    )
-    return TEXT if as_text else CHAT
+    if continuation is Continuation.COMPLETIONS:
+        return TEXT
+    return TEXT if isinstance(request.prompt, TextPrompt) else CHAT
 
 
 def body(
     request: ModelRequest,
     model: str,
     constraint_mode: ConstraintMode,
-    begun: str = "",
+    beginning: str = "",
     continuation: Continuation = Continuation.NONE,
 ) -> dict[str, Any]:
     """Return the JSON that asks for the text of a request.
@@ -86,7 +84,7 @@ def body(
         request: what is asked.
         model: name of the model there; an adapter takes its place.
         constraint_mode: how its constraint is sent.
-        begun: how the reply begins, written for the model.
+        beginning: how the reply begins, written for the model.
         continuation: how the server is made to go on from there; where it cannot, the model is asked to.
     """
     content: dict[str, Any] = {
@@ -99,23 +97,25 @@ def body(
         content |= {"stop": list(STOPS), "include_stop_str_in_output": True}
     content |= _constraint_fields(request.constraint, constraint_mode)
     top = request.top_logprobs
-    prompt, reply = request.prompt, _beginning(begun)
+    prompt, reply = request.prompt, _safe_beginning(beginning)
     if isinstance(prompt, TextPrompt) or continuation is Continuation.COMPLETIONS:
         content["prompt"] = _text(prompt) + reply
-        return content | ({"logprobs": top} if top else {})
-    rendered = {
-        key: _harmless(value) for key, value in prompt.extra.items() if key in _RENDERED
-    }
-    content = {
-        **prompt.extra,
-        **rendered,
-        **content,
-        **_chat(prompt, reply, continuation),
-    }
-    return content | ({"logprobs": True, "top_logprobs": top} if top else {})
+        if top:
+            content["logprobs"] = top
+        return content
+    fields = dict(prompt.extra)
+    for name in fields.keys() & _RENDERED:
+        fields[name] = _harmless(fields[name])
+    fields |= content
+    fields |= _chat(prompt, reply, continuation)
+    if top:
+        fields |= {"logprobs": True, "top_logprobs": top}
+    return fields
 
 
-def _chat(prompt: ChatPrompt, begun: str, continuation: Continuation) -> dict[str, Any]:
+def _chat(
+    prompt: ChatPrompt, beginning: str, continuation: Continuation
+) -> dict[str, Any]:
     known = markers(prompt.own)
     turns = [
         {"role": unmarked(turn.role), "content": unmarked(turn.content, known)}
@@ -123,15 +123,18 @@ def _chat(prompt: ChatPrompt, begun: str, continuation: Continuation) -> dict[st
     ]
     content: dict[str, Any] = {"messages": turns}
     if prompt.documents:
-        content["documents"] = [_harmless(document) for document in prompt.documents]
-    if not begun:
+        content["documents"] = _harmless(prompt.documents)
+    if not beginning:
         return content
     if continuation in (Continuation.VLLM, Continuation.FIELDS, Continuation.LAST_TURN):
-        turns.append({"role": "assistant", "content": begun})
-        fields = {"add_generation_prompt": False, "continue_final_message": True}
-        return content | ({} if continuation is Continuation.LAST_TURN else fields)
-    task = f"\n\nYour reply begins like this; write only what comes next, without repeating it:\n{begun}"
-    turns[-1] = {**turns[-1], "content": turns[-1]["content"] + task}
+        turns.append({"role": "assistant", "content": beginning})
+        if continuation is not Continuation.LAST_TURN:
+            content |= {"add_generation_prompt": False, "continue_final_message": True}
+        return content
+    task = (
+        "Your reply begins like this; write only what comes next, without repeating it:"
+    )
+    turns[-1]["content"] += f"\n\n{task}\n{beginning}"
     return content
 
 
@@ -139,22 +142,26 @@ def _text(prompt: TextPrompt | ChatPrompt) -> str:
     """Return a prompt as one text; neighbouring text pieces are joined first, so that halves of a marker are seen."""
     known = markers(prompt.own)
     if isinstance(prompt, ChatPrompt):
-        turns = [
-            f"{unmarked(turn.role).capitalize()}: {unmarked(turn.content, known)}"
-            for turn in prompt.messages
-        ]
+        turns = []
+        for turn in prompt.messages:
+            speaker = unmarked(turn.role).capitalize()
+            turns.append(f"{speaker}: {unmarked(turn.content, known)}")
         return "\n\n".join([*turns, "Assistant:"])
     texts = []
     for is_control, pieces in groupby(prompt.pieces, lambda piece: piece.control):
-        text = "".join(piece.text for piece in pieces)
-        texts.append(text if is_control else unmarked(text, known))
+        text = "".join([piece.text for piece in pieces])
+        if not is_control:
+            text = unmarked(text, known)
+        texts.append(text)
     return "".join(texts)
 
 
-def _beginning(text: str) -> str:
+def _safe_beginning(text: str) -> str:
     """Return the beginning of a reply, which may end with an open bracket of the codec's own."""
     safe = unmarked(text)
-    return safe if text.endswith(" ") else safe.removesuffix(" ")
+    if not text.endswith(" "):
+        safe = safe.removesuffix(" ")
+    return safe
 
 
 def _harmless(value: Any) -> Any:
@@ -175,11 +182,9 @@ def _constraint_fields(
         return {}
     if mode is not ConstraintMode.SCHEMA:
         return {"structured_outputs": constraint.as_structured_outputs()}
-    return (
-        response_format("reply", constraint.value)
-        if constraint.form is ConstraintForm.JSON
-        else {}
-    )
+    if constraint.form is ConstraintForm.JSON:
+        return response_format("reply", constraint.value)
+    return {}
 
 
 def parse(content: bytes, route: str) -> Completion:
@@ -198,13 +203,18 @@ def parse(content: bytes, route: str) -> Completion:
             pass
         case _:
             raise BadReplyError("the reply lacks choices[0] with its text")
-    finish, usage = choice.get("finish_reason"), reply.get("usage")
-    if finish == "stop" and isinstance(choice.get("stop_reason"), str):
-        finish = "sentence"  # vLLM names the stop string
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    finish = None
+    match choice:
+        case {"finish_reason": "stop", "stop_reason": str()}:
+            finish = "sentence"  # vLLM names the stop string
+        case {"finish_reason": str(reason)}:
+            finish = reason
+    usage, details = reply.get("usage"), None
+    if isinstance(usage, dict):
+        details = usage.get("prompt_tokens_details")
     return Completion(
         replace_surrogates(text or ""),
-        finish if isinstance(finish, str) else None,
+        finish,
         _tokens(choice),
         prompt_tokens=token_count(usage, "prompt_tokens"),
         cached_tokens=token_count(details, "cached_tokens"),
@@ -238,8 +248,10 @@ def _rows(choice: Mapping[str, Any]) -> Sequence[Any]:
         tops = [None] * len(texts)
     rows = []
     for text, value, top in zip(texts, values, tops, strict=True):
-        pairs = top.items() if isinstance(top, dict) else ()
-        listed = [{"token": name, "logprob": logprob} for name, logprob in pairs]
+        listed = []
+        if isinstance(top, dict):
+            for name, logprob in top.items():
+                listed.append({"token": name, "logprob": logprob})
         rows.append({"token": text, "logprob": value, "top_logprobs": listed})
     return rows
 
@@ -260,8 +272,10 @@ def _token(row: Any) -> TokenLogprob | None:
 
 def _alternatives(rows: Any) -> tuple[tuple[str, float], ...]:
     """Return those that have a log-probability, best first; servers write -9999 for what a constraint forbids."""
+    if not isinstance(rows, list):
+        return ()
     pairs = []
-    for row in rows if isinstance(rows, list) else ():
+    for row in rows:
         match row:
             case {"token": str(text), "logprob": float() | int() as value} if (
                 _is_logprob(value) and value > -9998
@@ -319,9 +333,11 @@ def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | Non
     if read is None:
         return None
     # The label that was written is all that is known for certain; a coverage of 1 says so.
-    return tuple(
-        math.log(p * read.coverage) if p > 0 else -math.inf for p in read.distribution
-    )
+    logprobs = []
+    for share in read.distribution:
+        p = share * read.coverage
+        logprobs.append(math.log(p) if p > 0 else -math.inf)
+    return tuple(logprobs)
 
 
 def _label_begin(text: str) -> int | None:
