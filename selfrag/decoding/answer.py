@@ -265,10 +265,8 @@ class Answer:
             for name, judgment in segment.all_judgments.items():
                 row[name] = row[f"{name}_p"] = None
                 if judgment is not None:
-                    row[name], row[f"{name}_p"] = (
-                        judgment.label,
-                        max(judgment.distribution),
-                    )
+                    row[name] = judgment.label
+                    row[f"{name}_p"] = max(judgment.distribution)
             rows.append(row | {"score": segment.score, "finish": segment.finish})
         return pandas.DataFrame(rows)
 
@@ -314,7 +312,9 @@ class Answer:
         Args:
             mark: makes the mark of a citation; by default its number in brackets.
         """
-        numbers, marked, position = self.numbers, "", 0
+        numbers = self.numbers
+        marked = ""
+        position = 0
         for segment in self.segments:
             written = self.text[position : segment.end]
             body = written.rstrip()

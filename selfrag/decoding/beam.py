@@ -65,11 +65,9 @@ def decode(
     writer = writer_of(model, question, history, policy)
     policy = writer.policy
     tree = Tree(question, writer, policy, None if passages is None else tuple(passages))
-    tree.query, tree.history, tree.judges = (
-        query,
-        tuple(history),
-        _named(policy, [*writer.judges.values(), *judges]),
-    )
+    tree.query = query
+    tree.history = tuple(history)
+    tree.judges = _named(policy, [*writer.judges.values(), *judges])
     if policy.prunes:
         from selfrag.decoding import pruning  # most calls need none of it
 
@@ -181,18 +179,17 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
 
 def _lay_out(tree: Tree, plan: _BoundaryPlan, *, first: bool) -> list[Candidate]:
     """Record the decision at a boundary, and return the candidates after it; none where the answer ends there."""
-    hypothesis, action, evidence, retrieved = (
-        plan.hypothesis,
-        plan.action,
-        plan.evidence,
-        plan.retrieved,
-    )
+    hypothesis = plan.hypothesis
+    action = plan.action
+    evidence = plan.evidence
+    retrieved = plan.retrieved
     abstaining = tree.policy.without_evidence == "abstain"
     passages = evidence.passages
     reason = "; ".join([plan.reason, *evidence.reasons])
     cause: AnswerReason | None = None
     if evidence.abstained:
-        action, cause = "abstain", AnswerReason.GUARDRAIL
+        action = "abstain"
+        cause = AnswerReason.GUARDRAIL
     elif retrieved.failure is not None:
         reason = f"{reason}; search failed: {retrieved.failure}"
     elif action == "retrieve" and not passages and not evidence.writes:
@@ -278,7 +275,8 @@ def _select(
     is kept, whatever its rank. Ties go to the earlier candidate in the tree, so every search of one tree agrees.
     """
     distinct: dict[tuple[object, bool], Hypothesis] = {}
-    finished, live = [], []
+    finished = []
+    live = []
     for hypothesis in sorted(written, key=lambda h: -tree.nodes[h.node].path_score):
         node = tree.nodes[hypothesis.node]
         over = node.ended or last

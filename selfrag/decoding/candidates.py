@@ -25,15 +25,15 @@ def grow(
     )
     node.dropped_tokens = candidate.dropped_tokens
     if isinstance(reading, Failed):
-        node.status, node.finish = Status.FAILED, reading.reason
+        node.status = Status.FAILED
+        node.finish = reading.reason
         return node, None
-    policy, parent = tree.policy, candidate.parent
+    policy = tree.policy
+    parent = candidate.parent
     node.text = reading.text
-    node.token_ids, node.text_ids, node.finish = (
-        reading.ids,
-        reading.text_ids,
-        str(reading.finish),
-    )
+    node.token_ids = reading.ids
+    node.text_ids = reading.text_ids
+    node.finish = str(reading.finish)
     if reading.cut and not reading.ended:
         node.finish = CUT
     node.likelihood = reading.likelihood
@@ -43,10 +43,8 @@ def grow(
         if role in policy.own
     }
     spent = parent.spent + reading.tokens
-    node.boundary, node.ended = (
-        reading.boundary,
-        reading.ended or spent >= policy.answer_tokens,
-    )
+    node.boundary = reading.boundary
+    node.ended = reading.ended or spent >= policy.answer_tokens
     tree.score(node)
     blank = not node.text.strip()
     if blank and not (reading.finish is Finish.EOS and parent.texts):

@@ -57,7 +57,8 @@ def _passing(tree: Tree, levels: Sequence[_Level], most: int) -> Steps[list[Node
         if not level.waiting:
             break
         ranked = sorted(level.waiting, key=lambda node: (-node.path_score, node.id))
-        wave, level.waiting = ranked[:missing], ranked[missing:]
+        wave = ranked[:missing]
+        level.waiting = ranked[missing:]
         passed += yield from _judge(tree, wave, level.terms)
     return passed
 
@@ -85,7 +86,8 @@ def _reflections(
     tree: Tree, nodes: Sequence[Node], term: ScoreTerm
 ) -> Steps[list[Reflection | None]]:
     """Return what the judge of a term says about each node; None where there is nothing to judge."""
-    judge, trace = tree.judges[term.judge], tree.trace(None)
+    judge = tree.judges[term.judge]
+    trace = tree.trace(None)
     keys: dict[int, JudgedEvidence | int] = {}
     inputs: dict[JudgedEvidence | int, JudgeInput] = {}
     for node in nodes:

@@ -31,7 +31,8 @@ def option_requests(
     `enders` can end an option; they are asked for only where another option continues. A branching larger than
     `most_watched` ids takes several requests.
     """
-    requests, complete = [], set(options)
+    requests = []
+    complete = set(options)
     for path, watch in _trie(options).items():
         if path in complete:
             watch = (*watch, *enders)

@@ -66,10 +66,8 @@ def decode_options(
         raise UserError(
             "other judges and guardrails need written answers, not multiple choice; leave them out of choose()"
         )
-    question, options = (
-        replace_surrogates(question),
-        [replace_surrogates(option) for option in options],
-    )
+    question = replace_surrogates(question)
+    options = [replace_surrogates(option) for option in options]
     writer = writer_of(model, question, (), policy)
     tree = Tree(
         question, writer, writer.policy, None if passages is None else tuple(passages)
@@ -78,7 +76,8 @@ def decode_options(
     (start,) = yield from read_boundaries(tree, [writer.start()])
     boundary = start.boundary
     action, reason = policy.action(boundary, has_evidence=False)
-    evidence, judged = RetrievedEvidence(None, ()), tuple[tuple[str, Judgment], ...]()
+    evidence = RetrievedEvidence(None, ())
+    judged = tuple[tuple[str, Judgment], ...]()
     cause: AnswerReason | None = None
     if action == "retrieve":
         (evidence,) = yield from find(tree, [""])
@@ -122,8 +121,10 @@ def decode_options(
                 text=option,
                 finish="option",
             )
-            node.token_ids, node.text_ids = table.ids[number], table.ids[number]
-            node.likelihood, node.ended = probabilities[number], True
+            node.token_ids = table.ids[number]
+            node.text_ids = table.ids[number]
+            node.likelihood = probabilities[number]
+            node.ended = True
             node.judgments = table.judgments[number]
             tree.nodes.append(node)
     return _answer(tree, tuple(options))

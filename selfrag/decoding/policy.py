@@ -182,7 +182,8 @@ class Decoding:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for item in fields(self):
-            value, hint = getattr(self, item.name), hints[item.name]
+            value = getattr(self, item.name)
+            hint = hints[item.name]
             choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
             if choices:
                 check_choice(item.name, value, choices)

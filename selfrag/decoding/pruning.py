@@ -120,7 +120,9 @@ def bounds(
     left = policy.max_segments - node.depth
     if left == 0:
         return ScoreBounds(high, path, path)
-    steps, most, ends = [*before, high], limits[1], [path]
+    steps = [*before, high]
+    most = limits[1]
+    ends = [path]
     if policy.accumulate == "product":  # of two negative ones, too
         steps = [*map(abs, before), max(abs(low), abs(high))]
         most = max(map(abs, limits))
@@ -353,7 +355,8 @@ class _Step:
 
     def _bounded(self, i: int, partial_result: Generated) -> Node:
         """Return the node of a candidate that has begun, with the highest scores that it can reach."""
-        policy, candidate = self.tree.policy, self.candidates[i]
+        policy = self.tree.policy
+        candidate = self.candidates[i]
         parent = candidate.parent.node
         node = Node(
             self.ids[i],
@@ -363,21 +366,17 @@ class _Step:
             candidate.passage,
             status=Status.BOUNDED,
         )
-        node.dropped_tokens, node.token_ids = (
-            candidate.dropped_tokens,
-            partial_result.token_ids,
-        )
+        node.dropped_tokens = candidate.dropped_tokens
+        node.token_ids = partial_result.token_ids
         node.likelihood = highest_likelihood(
             policy, partial_result.token_logprobs, candidate.max_tokens
         )
         node.judgments = {Role.RELEVANCE: self._relevance(candidate, partial_result)}
         node.score, node.path_score, self.answers[i] = _highest(self.tree, node)
         if not policy.allows(node.judgments, node.judgments.keys()):
-            node.status, node.finish, self.answers[i] = (
-                Status.FORBIDDEN,
-                "its IsRel is not allowed",
-                -math.inf,
-            )
+            node.status = Status.FORBIDDEN
+            node.finish = "its IsRel is not allowed"
+            self.answers[i] = -math.inf
         return node
 
     def _relevance(

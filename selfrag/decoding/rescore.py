@@ -49,7 +49,8 @@ class Replay:
 
 def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     """Search the recorded tree again under S settings."""
-    terms, undefined = trace.decoding.terms, trace.decoding.undefined
+    terms = trace.decoding.terms
+    undefined = trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
     scores = np.array(
         [
@@ -141,10 +142,8 @@ def settle(trace: Trace, result: Replay) -> Trace:
             status = Status.FINISHED if result.finished[i, 0] else Status.KEPT
         elif result.merged[i, 0]:
             status = Status.MERGED
-        score, path = (
-            float(result.segment_scores[i, 0]),
-            float(result.path_scores[i, 0]),
-        )
+        score = float(result.segment_scores[i, 0])
+        path = float(result.path_scores[i, 0])
         nodes.append(replace(node, score=score, path_score=path, status=status))
     best = int(result.best[0])
     return replace(trace, nodes=tuple(nodes), best=best if best >= 0 else None)
@@ -170,7 +169,8 @@ class _Recorded:
     """The recorded candidates after each node, under the settings of the trace."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.terms = trace, trace.decoding.judges
+        self.trace = trace
+        self.terms = trace.decoding.judges
         self.decisions = trace.decisions_by_node()
         self.children: dict[int, list[Node]] = {}
         for node in trace.nodes:
@@ -229,13 +229,12 @@ def _judged(node: Node, part: ScoreTerm) -> bool:
 
 def _search(recorded: _Recorded, segment: ScoreArray, as_decoded: Bools) -> Replay:
     """Search the recorded candidates for all settings at once; `as_decoded` [S] are those that it was decoded with."""
-    trace, path, keys = (
-        recorded.trace,
-        _path_scores(recorded.trace, segment),
-        _text_keys(recorded.trace),
-    )
+    trace = recorded.trace
+    path = _path_scores(recorded.trace, segment)
+    keys = _text_keys(recorded.trace)
     count, settings = path.shape
-    finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
+    finished = np.zeros_like(path, dtype=bool)
+    merged = np.zeros_like(path, dtype=bool)
     kept = np.zeros((count + 1, settings), dtype=bool)
     kept[ROOT] = True  # the last row: every setting starts at the root
     exact = np.ones(settings, dtype=bool)
@@ -285,7 +284,8 @@ def _best(values: ScoreArray, beam: int) -> Bools:
         order = np.argsort(-values, axis=0, kind="stable")
         np.put_along_axis(taken, order[:beam], True, axis=0)
         return taken & usable
-    left, columns = values.copy(), np.arange(values.shape[1])
+    left = values.copy()
+    columns = np.arange(values.shape[1])
     for _ in range(beam):
         top = left.argmax(axis=0)
         taken[top, columns] = True
@@ -326,16 +326,16 @@ def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
     counts: list[int] = []
     path = np.empty_like(segment)
     for node in trace.nodes:
-        total, count = segment[node.id], 1
+        total = segment[node.id]
+        count = 1
         if node.parent != ROOT:
             before = totals[node.parent]
             if node.text.strip():
-                total, count = (
-                    add_to_path(before, total, accumulate),
-                    counts[node.parent] + 1,
-                )
+                total = add_to_path(before, total, accumulate)
+                count = counts[node.parent] + 1
             else:
-                total, count = before, counts[node.parent]
+                total = before
+                count = counts[node.parent]
         totals.append(total)
         counts.append(count)
         path[node.id] = total / count if accumulate == "mean" else total

@@ -99,7 +99,8 @@ def read(
     segment ends before the first of these ids; critiques and likelihood are of the whole completion.
     """
     # 1. Find where the segment ends, and the first token of each critique in the completion.
-    emitted, roles = generated.token_ids, vocabulary.roles
+    emitted = generated.token_ids
+    roles = vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
     cut = emitted.index(cut_id) if cut_id in emitted else None
     end = (
@@ -208,14 +209,17 @@ def critique_score(
     rewards nor punishes a candidate. With `zero` an undefined group adds 0. Without any defined group the term is 0.
     """
     # No matrix product: its rounding depends on the shapes, and ties would break.
-    total, present, every = 0 * weights[0], 0 * weights[0], 0 * weights[0]
+    total = 0 * weights[0]
+    present = 0 * weights[0]
+    every = 0 * weights[0]
     complete = True
     for score, weight in zip(scores, weights, strict=True):
         every = every + abs(weight)
         if score != score:
             complete = False
         else:
-            total, present = total + weight * score, present + abs(weight)
+            total = total + weight * score
+            present = present + abs(weight)
     if undefined == "zero" or complete:
         return total
     scaled: ScoreValue = total * (

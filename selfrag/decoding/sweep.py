@@ -12,7 +12,8 @@ from selfrag.decoding.rescore import Bools, Ints, ReplayWeights, replay
 
 def sweep(answers: Iterable[Answer], weights: ReplayWeights) -> tuple[Ints, Bools]:
     """Re-rank A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
-    best, exact = [], []
+    best = []
+    exact = []
     for answer in answers:
         result = replay(answer.trace, weights)
         best.append(result.best)

@@ -75,7 +75,8 @@ class ScoreTerm:
             raise UserError(
                 f"judge {text!r}: write NAME, NAME=issup or NAME=issup>=0.1"
             )
-        least, role = match["least"], cast(Role | None, match["role"])
+        least = match["least"]
+        role = cast(Role | None, match["role"])
         return cls(
             match["name"], role, None if least is None else as_number(least, text)
         )

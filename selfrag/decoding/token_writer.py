@@ -169,7 +169,8 @@ class TokenWriter(SegmentWriter):
             ids = (keep,)  # the passage already stands in the prefix
         elif passage is not None:
             evidence = self.evidence(passage)
-            ids, dropped = (retrieval, *evidence.ids), evidence.dropped_tokens
+            ids = (retrieval, *evidence.ids)
+            dropped = evidence.dropped_tokens
         room = tokens_left(self.policy, parent)
         return Candidate(parent, branch, passage, room, (*parent.prefix, *ids), dropped)
 
@@ -224,7 +225,8 @@ class TokenWriter(SegmentWriter):
                     candidate.evidence,
                 )
                 if labels is RETRIEVE:
-                    reading.boundary, reading.ended = judgment, False
+                    reading.boundary = judgment
+                    reading.ended = False
                 else:
                     reading.judgments[labels.role] = judgment
         return readings

@@ -96,7 +96,8 @@ def _find_passage(
     Raises:
         UserError: the decision before it has no such passage.
     """
-    identifier, position = record["passage_id"], record.get("passage_at")
+    identifier = record["passage_id"]
+    position = record.get("passage_at")
     if identifier is None:
         return None
     passage = None
@@ -132,7 +133,8 @@ _SAME = (
 
 def _read_node(record: NodeRecord, passage: Passage | None) -> ConstructorFields:
     values: Mapping[str, Any] = record
-    judges, places = record.get("judges", {}), record.get("places", {})
+    judges = record.get("judges", {})
+    places = record.get("places", {})
     fields: ConstructorFields = {name: values[name] for name in _SAME}
     fields["passage"] = passage
     fields["judgments"] = _read_all(record["judgments"])
@@ -156,7 +158,8 @@ def _read_optional(record: JudgmentRecord | None) -> Judgment | None:
 
 
 def _read_judgment(record: JudgmentRecord) -> Judgment:
-    labels, distribution = labels_of(record), record["distribution"]
+    labels = labels_of(record)
+    distribution = record["distribution"]
     probabilities = tuple([distribution[name] for name in labels.names])
     return Judgment(
         labels,

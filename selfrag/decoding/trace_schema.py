@@ -165,7 +165,8 @@ def _check_nodes(record: TraceRecord) -> None:
     options = set(record["options"])
     depths: list[int] = []
     for position, node in enumerate(record["nodes"]):
-        place, parent = f"node {position}", node["parent"]
+        place = f"node {position}"
+        parent = node["parent"]
         if node["id"] != position:
             raise UserError(f"{place} has the id {node['id']}; ids count from 0")
         if parent >= position:
@@ -198,7 +199,9 @@ def labels_of(record: JudgmentRecord) -> LabelSet:
     Raises:
         UserError: they are missing, or the distribution names others or does not sum to 1.
     """
-    role, distribution, site = record["role"], record["distribution"], record["site"]
+    role = record["role"]
+    distribution = record["distribution"]
+    site = record["site"]
     if "labels" in record:
         labels = LabelSet(role, tuple([Label(*values) for values in record["labels"]]))
     elif role in SELF_RAG_LABELS:

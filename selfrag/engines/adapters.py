@@ -56,11 +56,9 @@ def is_activated(path: str | Path) -> bool:
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Return why vLLM cannot serve an adapter with this PEFT configuration, or None."""
-    kind, init, rank = (
-        config.get("peft_type", "LORA"),
-        config.get("init_lora_weights", True),
-        _rank(config),
-    )
+    kind = config.get("peft_type", "LORA")
+    init = config.get("init_lora_weights", True)
+    rank = _rank(config)
     if config.get("alora_invocation_tokens"):
         return "it is an activated LoRA (aLoRA), which vLLM does not know; use the transformers engine or a plain LoRA"
     other_biases = config.get("lora_bias") or config.get("bias", "none") != "none"
@@ -188,7 +186,8 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
     )
     if path.is_dir() or local:
         return path  # the engine says what is wrong with it
-    repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
+    repository = "/".join(parts[:2])
+    folder = "/".join(parts[2:])
     repository, _, revision = repository.partition("@")
     patterns = [f"{folder}/*"] if folder else None
     snapshot = fetch_snapshot(

@@ -99,7 +99,8 @@ def refusal(request: Generate, limits: EngineLimits) -> str | None:
 
     Engines call this before anything reaches the model, so that one bad request never sinks a batch.
     """
-    prompt, watch = len(request.prompt_ids), request.watch_ids
+    prompt = len(request.prompt_ids)
+    watch = request.watch_ids
     if prompt == 0:
         return "empty prompt"
     if request.max_tokens < 1:
@@ -148,7 +149,8 @@ class BaseEngine(ABC):
             EngineError: the engine is closed, has died, or was loaded in another process.
         """
         self._check_open()
-        ticket, self._next = self._next, self._next + 1
+        ticket = self._next
+        self._next = self._next + 1
         reason = refusal(request, self.limits) or self._queue(ticket, request)
         if reason is not None:
             self._refused.append((ticket, Failed(reason)))
@@ -160,7 +162,8 @@ class BaseEngine(ABC):
 
     def _refusals(self, without: Collection[Ticket] = ()) -> list[TicketResult]:
         """Return what was refused since the last call, but for these tickets."""
-        refused, self._refused = self._refused, []
+        refused = self._refused
+        self._refused = []
         return [item for item in refused if item[0] not in without]
 
     def _check_open(self) -> None:

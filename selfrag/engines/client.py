@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, StrEnum, auto
@@ -48,30 +48,21 @@ class ServerConfig:
     """Address, key, time limits and repetitions of a server."""
 
     url: str  # such as `http://127.0.0.1:8000`
+    _: KW_ONLY
     # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
-    api_key: str | None = field(default=None, repr=False, kw_only=True)
-    api_key_env: str = field(
-        default="OPENAI_API_KEY", kw_only=True
-    )  # name of that variable
-    max_concurrency: int = field(
-        default=16, kw_only=True
-    )  # requests at the server at once; more wait here
-    requests_per_minute: float | None = field(
-        default=None, kw_only=True
-    )  # most requests started a minute
-    connect_timeout: float = field(
-        default=10.0, kw_only=True
-    )  # seconds for a connection
-    # seconds for a whole answer, the time in the server's queue included
-    read_timeout: float = field(default=300.0, kw_only=True)
-    retries: int = field(
-        default=3, kw_only=True
-    )  # repetitions of a request that may succeed later
-    # seconds before the first repetition; doubled for each further one
-    backoff: float = field(default=0.5, kw_only=True)
-    longest_wait: float = field(
-        default=30.0, kw_only=True
-    )  # seconds before a repetition, at most
+    api_key: str | None = field(default=None, repr=False)
+    api_key_env: str = "OPENAI_API_KEY"  # name of that variable
+    max_concurrency: int = 16  # requests at the server at once; more wait here
+    requests_per_minute: float | None = None  # most requests started a minute
+    connect_timeout: float = 10.0  # seconds for a connection
+    read_timeout: float = (
+        300.0  # seconds for a whole answer, the time in the server's queue included
+    )
+    retries: int = 3  # repetitions of a request that may succeed later
+    backoff: float = (
+        0.5  # seconds before the first repetition; doubled for each further one
+    )
+    longest_wait: float = 30.0  # seconds before a repetition, at most
 
     def __post_init__(self) -> None:
         parts = check_url(self.url)
@@ -229,7 +220,10 @@ class Client:
         parse: Callable[[bytes], T],
         seconds: float,
     ) -> ServerReply[T]:
-        config, wait, requests, tries = self._config, self._config.backoff, 0, 0
+        config = self._config
+        wait = self._config.backoff
+        requests = 0
+        tries = 0
         while True:
             await self._turn()
             content = self._adapted(body())

@@ -18,7 +18,8 @@ class Matcher:
     """Where one sequence stands in its grammar. Advance it with every token that is chosen."""
 
     def __init__(self, library: Any, matcher: Any, vocab_size: int) -> None:
-        self._library, self._matcher = library, matcher
+        self._library = library
+        self._matcher = matcher
         self._mask = library.allocate_token_bitmask(1, vocab_size)
 
     def masked(self, logits: Tensor) -> Tensor:
@@ -41,7 +42,8 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        self._library, self._vocab_size = require("xgrammar", extra="cpu"), vocab_size
+        self._library = require("xgrammar", extra="cpu")
+        self._vocab_size = vocab_size
         try:
             info = self._library.TokenizerInfo.from_huggingface(
                 tokenizer, vocab_size=vocab_size

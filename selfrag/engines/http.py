@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from typing import Any, TypeVar
 
@@ -246,9 +246,10 @@ class HTTPConfig(ServerConfig):
     max_logprobs: int = 20
     # let Python code of the tokenizer in `model_dir` run, with all your rights. Read it first.
     trust_remote_code: bool = False
-    api_key_env: str = field(default="VLLM_API_KEY", kw_only=True)
-    max_concurrency: int = field(default=64, kw_only=True)
-    connect_timeout: float = field(default=5.0, kw_only=True)
+    _: KW_ONLY
+    api_key_env: str = "VLLM_API_KEY"
+    max_concurrency: int = 64
+    connect_timeout: float = 5.0
 
     def __post_init__(self) -> None:
         ServerConfig.__post_init__(self)
@@ -379,7 +380,9 @@ class _Server(Client):
         Every time it is sent, its name gets a number of its own. An `EngineError` tells that the server cannot be
         reached any more, or refuses the API key.
         """
-        model, attempts, sent = request.adapter or self.model, count(1), ""
+        model = request.adapter or self.model
+        attempts = count(1)
+        sent = ""
 
         def body() -> dict[str, Any]:
             nonlocal sent
@@ -411,7 +414,8 @@ class _Server(Client):
         await asyncio.sleep(0)  # requests that end together are told of together
         if not self._unwanted:
             return
-        body, self._unwanted = {"request_ids": self._unwanted}, []
+        body = {"request_ids": self._unwanted}
+        self._unwanted = []
         with suppress(httpx.HTTPError):
             await self._http.post(self._address(ABORT), json=body, timeout=5.0)
 

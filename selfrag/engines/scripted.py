@@ -96,7 +96,8 @@ class ScriptedEngine:
             if written == length:
                 done.append((ticket, result))
                 continue
-            self._waiting[ticket], self._running[ticket] = request, (result, written)
+            self._waiting[ticket] = request
+            self._running[ticket] = (result, written)
             if reports:
                 done.append((ticket, _beginning(result, written)))
         return done

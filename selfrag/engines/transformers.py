@@ -94,7 +94,8 @@ class TransformersEngine(BaseEngine):
         return cls(load(config), config)
 
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
-        name, invocations = request.adapter or "", self._live_model.invocations
+        name = request.adapter or ""
+        invocations = self._live_model.invocations
         if name in invocations:
             from selfrag.engines.adapters import inactive_reason
 
@@ -244,13 +245,15 @@ class PrefixCache:
     ) -> tuple[CachedPrefix | None, int]:
         """Return the entry that shares most leading ids with `ids`, and how many; (None, 0) if none shares any."""
         sought = np.asarray(ids, dtype=np.int64)
-        best, length = 0, 0
+        best = 0
+        length = 0
         for position, entry in enumerate(self._entries):
             if entry.scope != scope:
                 continue
             shared = common_length(entry.ids, sought)
             if shared > length:
-                best, length = position, shared
+                best = position
+                length = shared
         if not length:
             return None, 0
         entry = self._entries.pop(best)
@@ -670,7 +673,8 @@ class RunningBatch:
         return watched
 
     def _end(self, row: RunningRequest) -> Generated | Failed | None:
-        request, count = row.request, len(row.ids)
+        request = row.request
+        count = len(row.ids)
         if row.stuck:
             return Failed("the constraint allows no token here")
         if not np.isfinite(row.logprobs[-1]):

@@ -162,7 +162,8 @@ class LoadedModel:
 
 def load(settings: TransformersConfig) -> LoadedModel:
     """Load a checkpoint and its adapters; an `EngineError` says in one line what is unusable."""
-    name, trust_remote_code = settings.model, settings.trust_remote_code
+    name = settings.model
+    trust_remote_code = settings.trust_remote_code
     check_model(name)
     device = _device(settings.device)
     try:
@@ -414,14 +415,18 @@ class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
 
     def __init__(self, cache: KVCache, keys: Tensor, values: Tensor) -> None:
         super().__init__()
-        self.dtype, self.device = keys.dtype, keys.device
-        self.cache, self.keys, self.values = cache, keys, values
+        self.dtype = keys.dtype
+        self.device = keys.device
+        self.cache = cache
+        self.keys = keys
+        self.values = values
         self.is_initialized = True
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        rows, end = len(self.cache), self.cache.used
+        rows = len(self.cache)
+        end = self.cache.used
         self.keys[:rows, :, end - 1 : end] = key_states
         self.values[:rows, :, end - 1 : end] = value_states
         return self.keys[:rows, :, :end], self.values[:rows, :, :end]
@@ -488,7 +493,8 @@ class KVCache:
 
     def _reserve(self, like: CachedPrefix, rows: int, longest: int) -> None:
         if not self._layers:
-            self.used, columns = longest, longest + SPARE_COLUMNS
+            self.used = longest
+            columns = longest + SPARE_COLUMNS
             for keys, values in like.layers:
                 all_keys = keys.new_zeros((rows, keys.shape[0], columns, keys.shape[2]))
                 all_values = values.new_zeros(
@@ -502,7 +508,8 @@ class KVCache:
 
     def _rebuild(self, rows: int, used: int) -> None:
         """Move to new buffers of `used` columns plus spare ones; columns that no row needs are dropped."""
-        live, keep = len(self), max(self.lengths)
+        live = len(self)
+        keep = max(self.lengths)
         for layer in self._layers:
             for name in ("keys", "values"):
                 old = getattr(layer, name)

@@ -181,7 +181,8 @@ def engine_arguments(
     config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu: bool
 ) -> dict[str, Any]:
     """Return keyword arguments of `EngineArgs` for this configuration."""
-    model, cache_gib = config.model, config.kv_cache_gib
+    model = config.model
+    cache_gib = config.kv_cache_gib
     if model.startswith("~"):
         model = str(user_path(model))
     # On a GPU vLLM's own `auto` knows which GPUs lack bfloat16, and rounds what was saved in float32.
@@ -311,9 +312,11 @@ def result(
         return Failed(
             f"vLLM returned no complete log-probabilities for {len(ids)} tokens"
         )
-    logprobs, watched = tuple(matrix[:, 0].tolist()), matrix[:, 1:]
+    logprobs = tuple(matrix[:, 0].tolist())
+    watched = matrix[:, 1:]
     if earlier is not None:
-        ids, logprobs = earlier.token_ids + ids, earlier.token_logprobs + logprobs
+        ids = earlier.token_ids + ids
+        logprobs = earlier.token_logprobs + logprobs
         watched = np.concatenate([earlier.watched, watched])
     end = Finish.PARTIAL
     if output.finished:
@@ -529,7 +532,8 @@ class VLLMEngine(BaseEngine):
 
     def close(self) -> None:
         """Shut vLLM down and free its memory."""
-        engine, self._engine = self._engine, None
+        engine = self._engine
+        self._engine = None
         self._gone = self._gone or "the vLLM engine is closed; load it again"
         self._live.clear()
         self._refused.clear()

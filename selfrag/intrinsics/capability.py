@@ -219,7 +219,8 @@ class Capability(Judge, Generic[R]):
             raise UserError(
                 f"{self.name} needs a judge of {self.labels.role}, and {judge.name} judges {judge.role}"
             )
-        self.by, self.arguments = judge, dict(arguments or {})
+        self.by = judge
+        self.arguments = dict(arguments or {})
         self.name = self.name if name is None else name
         self.cost = judge.cost if cost is None else cost
         self.scope = judge.scope if scope is None else scope
@@ -374,7 +375,8 @@ class Capability(Judge, Generic[R]):
 
     @classmethod
     def _of_answer(cls, answer: Answer, state: JudgeInput) -> JudgeInput:
-        turns, passages = state.messages, state.passages
+        turns = state.messages
+        passages = state.passages
         if not passages:
             passages = tuple(
                 {passage.key: passage for passage, _ in answer.retrieved}.values()

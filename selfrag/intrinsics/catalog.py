@@ -74,7 +74,8 @@ _INTRINSICS: Mapping[str, type[Capability[Any]]] = MappingProxyType(
         )
     }
 )
-INTRINSICS, DIALECTS = "selfrag.intrinsics", "selfrag.dialects"
+INTRINSICS = "selfrag.intrinsics"
+DIALECTS = "selfrag.dialects"
 """Groups of entry points."""
 
 

@@ -292,12 +292,11 @@ class Library:
         """
         if not isinstance(judge, str | None):
             return kind(judge, **settings)
-        name, codec = kind.name, codec_of(kind, self.dialect)
-        adapter_codec, adapter, weights = (
-            self.codecs.get(name),
-            self.adapters.get(name),
-            self.weights.get(name),
-        )
+        name = kind.name
+        codec = codec_of(kind, self.dialect)
+        adapter_codec = self.codecs.get(name)
+        adapter = self.adapters.get(name)
+        weights = self.weights.get(name)
         prompting = self.prompting if self.dialect == DIALECT else None
         adapted = adapter is not None or adapter_codec is not None
         chosen = judge or self.judges.get(name)

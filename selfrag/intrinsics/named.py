@@ -208,12 +208,11 @@ def chat_model(spec: str) -> tuple[Executor, str, dict[str, Any]]:
 
 def _intrinsic(intrinsic: str, judge: str | None, model: str) -> Judge:
     """Return an intrinsic on a model of its own."""
-    path, kind = resolve_model(model), find(intrinsic)
+    path = resolve_model(model)
+    kind = find(intrinsic)
     files = model_files(path)
-    shipped, learned = (
-        shipped_adapters(model).get(intrinsic),
-        shipped_weights(model).get(intrinsic),
-    )
+    shipped = shipped_adapters(model).get(intrinsic)
+    learned = shipped_weights(model).get(intrinsic)
     tokens = prompting_of(load_tokenizer(path)) is not None
     how = judge or by_default(
         intrinsic,
@@ -302,7 +301,8 @@ def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
     A registered model brings those that it has; they are loaded where an adapter judges. A card that does not fit is
     refused.
     """
-    shipped, learned = shipped_adapters(model), shipped_weights(model)
+    shipped = shipped_adapters(model)
+    learned = shipped_weights(model)
     intrinsics = _intrinsics(judges)
     folders = {
         item.intrinsic: item.folder for item in intrinsics if item.folder is not None
@@ -348,7 +348,8 @@ def on_engine(
     The engine has the adapters that `adapters_of` named. A registered `model` may bring weights of tokens and words.
     """
     # 1. Find the adapter of each intrinsic among those that the engine has.
-    loaded, requested = engine.limits.adapters, _requested(judges)
+    loaded = engine.limits.adapters
+    requested = _requested(judges)
     adapters: dict[str, str] = {}
     for item in requested:
         if not isinstance(item, _Requested):

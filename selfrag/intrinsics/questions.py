@@ -175,7 +175,8 @@ class RewriteResult(Result):
     @classmethod
     def of(cls, reflection: Reflection) -> RewriteResult:
         """Return the rewrite, or the original."""
-        original, text = reflection.state.query or "", reflection.text
+        original = reflection.state.query or ""
+        text = reflection.text
         return cls(
             reflection.diagnostics,
             original,

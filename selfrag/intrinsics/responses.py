@@ -451,7 +451,8 @@ class CorrectionResult(RewriteResult):
     @classmethod
     def of(cls, reflection: Reflection) -> CorrectionResult:
         """Return the correction, or the original."""
-        original, text = reflection.state.response or "", reflection.text
+        original = reflection.state.response or ""
+        text = reflection.text
         kept = text is None or is_word(text, NOTHING)
         return cls(
             reflection.diagnostics,
@@ -488,7 +489,8 @@ MEETS = "Does the last message of the conversation meet the requirement? Reply w
 class RequirementResult(YesNoResult):
     """Whether a requirement is met, which is its truth value."""
 
-    label, key = "yes", "met"
+    label = "yes"
+    key = "met"
 
     @property
     def met(self) -> float | None:
@@ -507,11 +509,9 @@ class RequirementCheck(Capability[RequirementResult]):
     result_type = RequirementResult
 
 
-CATEGORY, ANALYSIS, METHOD = (
-    "answer_relevance_category",
-    "answer_relevance_analysis",
-    "correction_method",
-)
+CATEGORY = "answer_relevance_category"
+ANALYSIS = "answer_relevance_analysis"
+METHOD = "correction_method"
 RELEVANT = "Is the last reply relevant to the last message of the user? Reply with one word: true or false."
 REWRITE = (
     "The last reply was found not fully relevant, as stated above. If you agree, write a better one from the documents,"
@@ -535,7 +535,8 @@ class AnswerRelevanceResult(YesNoResult):
         """Return the judgment, and the fields beside it."""
         judgment = category = analysis = None
         for finding in reflection.findings[:1]:
-            judgment, analysis = finding.judgment, finding.explanation
+            judgment = finding.judgment
+            analysis = finding.explanation
         root = read(reflection.raw).root
         if root is not None and CATEGORY in (root.members or {}):
             value = root.value[CATEGORY]

@@ -275,10 +275,8 @@ class CitationCodec(_SlotCodec):
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return numbered documents, conversation and task as one user turn; one slot a response sentence."""
-        sites, sources = (
-            response_sites(state, last_index(state), self.find),
-            source_sites(state, self.find),
-        )
+        sites = response_sites(state, last_index(state), self.find)
+        sources = source_sites(state, self.find)
         if self.turns:
             sources += earlier_sites(state, self.find)
         names = numbers(len(sources))

@@ -211,8 +211,11 @@ class _OncePerPassage(Judge):
     """A judge of passages that is asked once about each, while one question is answered."""
 
     def __init__(self, judge: Judge) -> None:
-        self.name, self.labels, self.engine = judge.name, judge.labels, judge.engine
-        self.cost, self.scope = judge.cost, judge.scope
+        self.name = judge.name
+        self.labels = judge.labels
+        self.engine = judge.engine
+        self.cost = judge.cost
+        self.scope = judge.scope
         self._judge = judge
         self._known: dict[tuple[tuple[str, str, str], ...], Reflection] = {}
 
@@ -252,7 +255,9 @@ class ChatSegmentWriter(SegmentWriter):
                 max_segments=1,
                 segment_tokens=min(policy.answer_tokens, tokens),
             )
-        self.model, self.question, self.history = model, question, history
+        self.model = model
+        self.question = question
+        self.history = history
         self._passages = CutPassages(model.codec, policy.passage_tokens)
         self.judges = model.judges_for(policy, self._passages)
         relevance = judge_name("isrel")
@@ -269,9 +274,11 @@ class ChatSegmentWriter(SegmentWriter):
     ) -> Steps[list[Judgment | None]]:
         """Return Retrieve at the end of each hypothesis, all of one depth."""
         is_first = hypotheses[0].node == ROOT
-        question, site = "retrieve_later", "end"
+        question = "retrieve_later"
+        site = "end"
         if is_first:
-            question, site = "retrieve", "start"
+            question = "retrieve"
+            site = "start"
         states = [self._state(h.evidence, h.answer) for h in hypotheses]
         reflections = yield from self.judges[judge_name(question)].judge(states)
         judgments = [reflection.mean(site, None) for reflection in reflections]

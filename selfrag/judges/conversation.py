@@ -93,7 +93,8 @@ def _turn(turn: Any, number: int) -> Message | None:
         raise UserError(
             f'turn {number} must be an object like {{"role": "user", "content": "..."}}, not {type(turn).__name__}'
         )
-    role, content = turn.get("role"), turn.get("content")
+    role = turn.get("role")
+    content = turn.get("content")
     if not isinstance(role, str) or not role:
         raise UserError(f"turn {number} has no role; write one of {', '.join(ROLES)}")
     if role == "assistant" and content is None:
@@ -150,7 +151,8 @@ def _passage(passage: Any, number: int) -> Passage:
             f"passage {number} must be a Passage, text or an object, not {type(passage).__name__}"
         )
     name = passage.get("id", passage.get("doc_id", str(number)))
-    text, title = passage.get("text"), passage.get("title")
+    text = passage.get("text")
+    title = passage.get("title")
     if not isinstance(text, str):
         raise UserError(f"passage {number} has no text")
     return Passage(str(name), text, "" if title is None else title)
@@ -174,7 +176,8 @@ def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, .
 
     It holds a list of turns, or an object with `messages` (or `conversation`) and perhaps `documents` (or `passages`).
     """
-    turns, passages = read_json(path), None
+    turns = read_json(path)
+    passages = None
     if isinstance(turns, Mapping):
         passages = turns.get("documents", turns.get("passages"))
         turns = turns.get("messages", turns.get("conversation"))

@@ -70,7 +70,8 @@ class CritiqueView:
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
         """Return what is to be judged. Refuse what critiques cannot judge."""
-        question, pairs = last_query(state), []
+        question = last_query(state)
+        pairs = []
         for index in state.filled:
             site = state.in_passage(SiteKind.PASSAGE, index)
             pairs.append(
@@ -153,7 +154,8 @@ class _Citations(CritiqueView):
     """IsSup of each sentence by the sentences of the passages that have most words of it."""
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
-        sources, pairs = source_sites(state), []
+        sources = source_sites(state)
+        pairs = []
         for site in _sentences(state):
             shares = {source: overlap(site.text, source.text) for source in sources}
             for source in sorted(sources, key=shares.__getitem__, reverse=True)[

@@ -359,11 +359,9 @@ class EngineExecutor(Executor):
         )
         if planned.text is None or not isinstance(written, Generated):
             return completion
-        codec, finish, ids = (
-            self.renderer.text,
-            ENDED[written.finish],
-            written.token_ids,
-        )
+        codec = self.renderer.text
+        finish = ENDED[written.finish]
+        ids = written.token_ids
         if written.finish is Finish.STOP and ids[-1] != self.renderer.end_id:
             finish = "sentence"
         if finish == "stop":

@@ -77,7 +77,8 @@ def short_name(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2]
 
 
-_SEQ2SEQ, _CLASSIFIER = "sequence-to-sequence model", "sequence classifier"
+_SEQ2SEQ = "sequence-to-sequence model"
+_CLASSIFIER = "sequence classifier"
 
 
 @contextmanager
@@ -101,12 +102,10 @@ class _Checkpoint(ServiceJudge):
         self, path: Path, source: str, labels: LabelSet, batch_tokens: int
     ) -> None:
         super().__init__()
-        self.path, self.source, self.labels, self.batch_tokens = (
-            path,
-            source,
-            labels,
-            batch_tokens,
-        )
+        self.path = path
+        self.source = source
+        self.labels = labels
+        self.batch_tokens = batch_tokens
         self.tokenizer = load_tokenizer(path)
         self.files = model_files(path)
         self.name = short_name(source)
@@ -146,7 +145,8 @@ class TrueJudge(_Checkpoint):
 
         Several GPUs need `accelerate`.
         """
-        torch, path = require("torch", extra="cpu"), resolve_model(source)
+        torch = require("torch", extra="cpu")
+        path = resolve_model(source)
         with _loading(source, _SEQ2SEQ):
             config = pretrained.load("AutoConfig", path)
         if not getattr(config, "is_encoder_decoder", False):
@@ -220,7 +220,8 @@ class NLIJudge(_Checkpoint):
         batch_tokens: int = 8192,
     ) -> None:
         """Judge by a checkpoint whose labels are called `names`."""
-        entailing, labels = _label(names, source), ENTAILMENT
+        entailing = _label(names, source)
+        labels = ENTAILMENT
         if len(names) > 1:
             listed = [
                 Label(str(names[at]), float(at == entailing), str(names[at]))

@@ -103,13 +103,11 @@ class FunctionJudge(ServiceJudge):
             timeout: seconds for a batch.
         """
         super().__init__()
-        self.name, self.labels, self.function, self.cost, self.timeout = (
-            name,
-            labels,
-            function,
-            cost,
-            timeout,
-        )
+        self.name = name
+        self.labels = labels
+        self.function = function
+        self.cost = cost
+        self.timeout = timeout
         self.scope = usual_scope(labels) if scope is None else scope
 
     def serve(self, inputs: Sequence[JudgeInput]) -> Sequence[Reflection]:
@@ -163,8 +161,11 @@ class Late(Judge):
         identity: Mapping[str, Any],
     ) -> None:
         """Judge as what `load` gives, which `identity` tells from others."""
-        self.name, self.labels, self.load = name, labels, load
-        self.scope, self._identity = usual_scope(labels), dict(identity)
+        self.name = name
+        self.labels = labels
+        self.load = load
+        self.scope = usual_scope(labels)
+        self._identity = dict(identity)
 
     @cached_property
     def inner(self) -> Judge:
@@ -193,12 +194,10 @@ class _Elsewhere(Judge):
 
     def __init__(self, inner: Judge) -> None:
         self.inner = inner
-        self.name, self.labels, self.cost, self.scope = (
-            inner.name,
-            inner.labels,
-            inner.cost,
-            inner.scope,
-        )
+        self.name = inner.name
+        self.labels = inner.labels
+        self.cost = inner.cost
+        self.scope = inner.scope
 
     def __eq__(self, judge: object) -> bool:
         return isinstance(judge, _Elsewhere) and judge.inner is self.inner

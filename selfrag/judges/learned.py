@@ -196,5 +196,6 @@ def deciles(certainty: float) -> tuple[float, ...]:
     at = min(max(certainty, 0.05), 0.95) * 10 - 0.5
     low = min(int(at), 8)
     distribution = [0.0] * 10
-    distribution[low], distribution[low + 1] = 1 - (at - low), at - low
+    distribution[low] = 1 - (at - low)
+    distribution[low + 1] = at - low
     return tuple(distribution)

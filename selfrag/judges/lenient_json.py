@@ -216,7 +216,8 @@ class _Reader:
     def _array(self, begin: int, depth: int) -> JsonNode:
         text = self.text
         items: list[JsonNode] = []
-        intact, first_broken = True, len(text)
+        intact = True
+        first_broken = len(text)
 
         def node(end: int, complete: bool) -> JsonNode:
             values = [item.value for item in items]
@@ -245,7 +246,8 @@ class _Reader:
                     return node(len(text), False)
                 if following is None:
                     raise
-                intact, at = False, following
+                intact = False
+                at = following
                 continue
             if _unfinished_number(item, end, text):
                 return node(len(text), False)

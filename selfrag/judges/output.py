@@ -48,7 +48,8 @@ def slot_judgment(
     if scores is None:
         return None, (Diagnostic(Code.MISSING, f"no probabilities for {site}", number),)
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
-    source, evidence = _source_of(request, hard=certain), _evidence(request.state, site)
+    source = _source_of(request, hard=certain)
+    evidence = _evidence(request.state, site)
     judgment = Judgment.from_logprobs(
         labels, scores, site=str(site), source=source, evidence=evidence
     )
@@ -185,7 +186,8 @@ def _walk(
             chosen = chosen or text == token.token
         if not following:
             return
-        forms, weight = following, following_weight
+        forms = following
+        weight = following_weight
     # The text ends here: what is written in full is the label.
     complete = [label for label, form in forms.items() if not form]
     if len(complete) == 1 and start < len(tokens):

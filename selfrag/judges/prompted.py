@@ -38,13 +38,12 @@ class PromptedJudge(Judge):
             min_coverage: least probability on the labels together; a judgment with less is undefined.
             identity: what decides the answers of the model, for manifests.
         """
-        self.executor, self.codec, self.labels, self.adapter = (
-            executor,
-            codec,
-            labels,
-            adapter,
-        )
-        self.min_coverage, self._identity = min_coverage, dict(identity or {})
+        self.executor = executor
+        self.codec = codec
+        self.labels = labels
+        self.adapter = adapter
+        self.min_coverage = min_coverage
+        self._identity = dict(identity or {})
         self.scope = usual_scope(labels)
         self._name: str | None = None
         self.cost = codec.cost
@@ -106,7 +105,8 @@ class PromptedJudge(Judge):
 
     def _covered(self, reflection: Reflection) -> Reflection:
         """Return the reflection with every judgment of little coverage undefined."""
-        findings, notes = [], list(reflection.diagnostics)
+        findings = []
+        notes = list(reflection.diagnostics)
         for finding in reflection.findings:
             judgment = finding.judgment
             if judgment is not None and judgment.coverage < self.min_coverage:

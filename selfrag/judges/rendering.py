@@ -219,7 +219,8 @@ class _Marks:
                 "the model's chat template changes what it is given; use a dialect that renders"
             )
         template, *parts = _MARK.split(rendered)
-        pieces, used = [], []
+        pieces = []
+        used = []
         for number, probe, following in zip(
             parts[::3], parts[1::3], parts[2::3], strict=True
         ):

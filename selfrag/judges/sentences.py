@@ -179,7 +179,8 @@ def _within(inner: Site, outer: Site) -> bool:
 
 
 def _goes_on(before: str, after: str) -> bool:
-    words, first = before.split(), after.lstrip()[:1]
+    words = before.split()
+    first = after.lstrip()[:1]
     return (
         bool(words)
         and words[-1].casefold() in _ABBREVIATIONS

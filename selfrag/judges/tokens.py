@@ -46,12 +46,11 @@ class TokenJudge(Judge):
         """
         if labels not in (ISREL, ISSUP, ISUSE):
             raise UserError(f"{labels!r} is no critique; give ISREL, ISSUP or ISUSE")
-        self.prompting, self.labels, self.passage_tokens = (
-            prompting,
-            labels,
-            passage_tokens,
-        )
-        self.name, self.scope = name or f"token_{labels.role}", usual_scope(labels)
+        self.prompting = prompting
+        self.labels = labels
+        self.passage_tokens = passage_tokens
+        self.name = name or f"token_{labels.role}"
+        self.scope = usual_scope(labels)
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input: the question, its first passage and the response as one segment."""
@@ -128,7 +127,8 @@ class TokenCritiques(CritiqueJudge):
     ) -> None:
         """Judge an intrinsic of `VIEWS` by the tokens of the Self-RAG model of `prompting`, perhaps on an engine."""
         super().__init__(intrinsic)
-        self.prompting, self.engine = prompting, engine
+        self.prompting = prompting
+        self.engine = engine
 
     def judge_pairs(
         self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]

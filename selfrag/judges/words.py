@@ -16,7 +16,8 @@ _FUNCTION_WORDS = frozenset(
         " we were what when where which who whom whose why will with would you your"
     )
 )
-K1, B = 1.2, 0.75
+K1 = 1.2
+B = 0.75
 
 
 def content_words(text: str) -> list[str]:
@@ -27,7 +28,8 @@ def content_words(text: str) -> list[str]:
 
 def overlap(text: str, passage: str) -> float:
     """Return the share of the content words of `text` that `passage` has, from 0 to 1; 0 without any word."""
-    words, known = content_words(text), set(split_words(passage, singles=True))
+    words = content_words(text)
+    known = set(split_words(passage, singles=True))
     return sum(map(known.__contains__, words)) / len(words) if words else 0.0
 
 
@@ -41,7 +43,8 @@ def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
     documents = list(map(content_words, sentences))
     mean = sum(map(len, documents)) / len(documents) or 1.0
     words = content_words(passage)
-    counts, size = Counter(words), len(words)
+    counts = Counter(words)
+    size = len(words)
     score = most = 0.0
     for word in set(content_words(text)):
         df = sum(word in document for document in documents)

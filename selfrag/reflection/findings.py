@@ -105,7 +105,8 @@ class Reflection:
     @property
     def scored(self) -> tuple[Judgment, ...]:
         """Return the judgments that have a score and are not about what stands before the text under judgment."""
-        last, begin = len(self.state.messages) - 1, self.state.begin
+        last = len(self.state.messages) - 1
+        begin = self.state.begin
         scored = []
         for finding in self.findings:
             before = finding.site.message == last and finding.site.end <= begin

@@ -110,7 +110,8 @@ class JudgeInput:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments, extra = dict(self.arguments), dict(self.extra)
+        arguments = dict(self.arguments)
+        extra = dict(self.extra)
         return JudgeInput, (
             self.messages,
             self.passages,

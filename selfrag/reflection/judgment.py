@@ -125,11 +125,9 @@ class Judgment:
         Labels without a value (`NA`, `unanswerable`) leave the expectation. NaN where they have all the probability;
         ask `defined` first.
         """
-        counted, distribution, values = (
-            self.labels.counted,
-            self.distribution,
-            self.labels.values,
-        )
+        counted = self.labels.counted
+        distribution = self.distribution
+        values = self.labels.values
         total = math.fsum([distribution[i] * values[i] for i in counted])
         if len(counted) == len(values):
             return total

@@ -20,7 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar, cast
@@ -55,7 +55,6 @@ from selfrag.runtime.sessions import (
     TicketResult,
     close,
     open_session,
-    session,
 )
 
 T = TypeVar("T")
@@ -104,7 +103,8 @@ class _Beside:
         """Send the waiting requests."""
         for line in (self._search, *self._lines.values()):
             if line.waiting and line.future is None:
-                line.served, line.waiting = line.waiting, []
+                line.served = line.waiting
+                line.waiting = []
                 line.deadline = time.monotonic() + line.timeout
                 line.future = line.batcher.submit(
                     [request for *_, request in line.served]
@@ -115,14 +115,17 @@ class _Beside:
         """Yield what is done, and what took too long, with its task and position."""
         for line in (self._search, *self._lines.values()):
             if line.future is not None and line.future.done():
-                results, line.future = line.future.result(), None
+                results = line.future.result()
+                line.future = None
                 for (task, position, _), result in zip(
                     line.served, results, strict=False
                 ):
                     yield task, position, result
             elif line.future is not None and time.monotonic() > line.deadline:
                 # Nothing can stop the thread. Until it ends, requests behind it fail as well, after their own time.
-                late, line.served, line.waiting = [*line.served, *line.waiting], [], []
+                late = [*line.served, *line.waiting]
+                line.served = []
+                line.waiting = []
                 line.deadline = time.monotonic() + line.timeout
                 for task, position, _ in late:
                     yield (
@@ -345,7 +348,8 @@ class _Driver:
         self, decoders: Iterable[Decoder], max_live: int
     ) -> Generator[DriverEvent | None, None, None]:
         """Yield everything that happens; None where there is nothing to do until something arrives."""
-        waiting, more = enumerate(decoders), True
+        waiting = enumerate(decoders)
+        more = True
         while more or self.live:
             while more and self.live < max_live:
                 fresh = next(waiting, None)
@@ -373,7 +377,7 @@ def drive(
         max_live: questions in flight, which bounds memory.
     """
     bell = threading.Event()
-    with session(engine or _NO_ENGINE, bell.set) as opened:
+    with closing(open_session(engine or _NO_ENGINE, bell.set)) as opened:
         for event in _Driver(opened, _Beside(retriever, bell.set)).events(
             decoders, max_live
         ):
@@ -390,7 +394,8 @@ async def adrive(
     decoders: Iterable[Decoder], engine: Serving, retriever: Retriever | None
 ) -> AsyncGenerator[DriverEvent, None]:
     """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running."""
-    bell, loop = asyncio.Event(), asyncio.get_running_loop()
+    bell = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def ring() -> None:
         with suppress(RuntimeError):  # the loop was closed before the engine came back
@@ -483,13 +488,9 @@ class Call:
         return self._collected([event async for event in events])
 
     def pieces(self) -> Iterator[Segment | Answer]:
-        """Segments as they come, then the answer."""
+        """Yield segments as they come, then the answer."""
         for event in drive(self.decoders, self.engine, self.retriever):
-            yield (
-                event.segment
-                if isinstance(event, SegmentFinal)
-                else self._noted(answer_of(event), 0)
-            )
+            yield self._piece(event)
 
     async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
         """`pieces` for an event loop."""
@@ -497,11 +498,12 @@ class Call:
             adrive(self.decoders, self.engine, self.retriever)
         ) as events:
             async for event in events:
-                yield (
-                    event.segment
-                    if isinstance(event, SegmentFinal)
-                    else self._noted(answer_of(event), 0)
-                )
+                yield self._piece(event)
+
+    def _piece(self, event: DriverEvent) -> Segment | Answer:
+        if isinstance(event, SegmentFinal):
+            return event.segment
+        return self._noted(answer_of(event), 0)
 
     def _collected(self, events: Iterable[DriverEvent]) -> Answer | list[Answer]:
         ends = {

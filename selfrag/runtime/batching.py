@@ -58,7 +58,8 @@ class Batcher:
     def _serve_waiting(self) -> None:
         while True:
             with self._changing:
-                waiting, self._waiting = self._waiting, []
+                waiting = self._waiting
+                self._waiting = []
                 self._running = bool(waiting)
             if not waiting:
                 return

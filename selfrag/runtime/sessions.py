@@ -11,8 +11,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -82,7 +82,8 @@ class Session:
                 done.append(arrived)
                 if has_ended(arrived[1]):
                     self._live.discard(arrived[0])
-        queued, self._queued = self._queued, []
+        queued = self._queued
+        self._queued = []
         self._worker.send(self, queued, idle=not done)
         return done
 
@@ -163,8 +164,10 @@ class _Worker(threading.Thread):
         """Serve sessions until none has been open for a while."""
         while self._wait():
             with self._changed:
-                orders, self._orders = self._orders, []
-                aborts, self._aborts = self._aborts, []
+                orders = self._orders
+                self._orders = []
+                aborts = self._aborts
+                self._aborts = []
             with self.using:
                 for session, queued in orders:
                     self._guarded([session], partial(self._submit, session, queued))
@@ -199,7 +202,8 @@ class _Worker(threading.Thread):
     def _submit(self, session: Session, queued: list[tuple[Ticket, Generate]]) -> None:
         for ours, request in queued:
             theirs = self._engine.submit(request)
-            self._theirs[ours], self._owners[theirs] = theirs, (session, ours)
+            self._theirs[ours] = theirs
+            self._owners[theirs] = (session, ours)
 
     def _step(self) -> None:
         by_session: dict[Session, list[TicketResult]] = {}
@@ -267,13 +271,3 @@ def close(engine: Any) -> None:
     worker = _WORKERS.get(_key(engine))
     with worker.using if worker is not None else nullcontext():
         engine.close()
-
-
-@contextmanager
-def session(engine: Serving, ring: Callable[[], None]) -> Iterator[Session]:
-    """`open_session` for a `with` block, which aborts what still runs."""
-    opened = open_session(engine, ring)
-    try:
-        yield opened
-    finally:
-        opened.close()

@@ -6,18 +6,37 @@ of stages is a `Flow`. A flow is sans-IO like a decoder, so many conversations s
 
 from __future__ import annotations
 
-from selfrag.intrinsics.flows.flow import AnswerabilityGate as AnswerabilityGate
-from selfrag.intrinsics.flows.flow import CertaintyFilter as CertaintyFilter
-from selfrag.intrinsics.flows.flow import Cite as Cite
-from selfrag.intrinsics.flows.flow import Flow as Flow
-from selfrag.intrinsics.flows.flow import HallucinationFilter as HallucinationFilter
-from selfrag.intrinsics.flows.flow import RelevanceFilter as RelevanceFilter
-from selfrag.intrinsics.flows.flow import Rewrite as Rewrite
-from selfrag.intrinsics.flows.flow import Search as Search
-from selfrag.intrinsics.flows.flow import SearchAgain as SearchAgain
-from selfrag.intrinsics.flows.flow import Take as Take
-from selfrag.intrinsics.flows.flow import Write as Write
-from selfrag.intrinsics.flows.flow import named_flow as named_flow
-from selfrag.intrinsics.flows.flow import run as run
-from selfrag.intrinsics.flows.progress import ChatWriter as ChatWriter
-from selfrag.intrinsics.flows.progress import SelfRAGWriter as SelfRAGWriter
+from selfrag.intrinsics.flows.flow import (
+    AnswerabilityGate,
+    CertaintyFilter,
+    Cite,
+    Flow,
+    HallucinationFilter,
+    RelevanceFilter,
+    Rewrite,
+    Search,
+    SearchAgain,
+    Take,
+    Write,
+    named_flow,
+    run,
+)
+from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter
+
+__all__ = [
+    "AnswerabilityGate",
+    "CertaintyFilter",
+    "ChatWriter",
+    "Cite",
+    "Flow",
+    "HallucinationFilter",
+    "RelevanceFilter",
+    "Rewrite",
+    "Search",
+    "SearchAgain",
+    "SelfRAGWriter",
+    "Take",
+    "Write",
+    "named_flow",
+    "run",
+]

@@ -231,7 +231,8 @@ class SearchAgain(JudgeStage):
                 else "not done: the evidence was given"
             )
             return progress.noted("search again", outcome, judgments)
-        kept, queries = progress, list[str]()
+        kept = progress
+        queries = list[str]()
         for query in (yield from self._other_words(progress, run)):
             queries.append(query)
             (result,) = yield [Retrieve(query, self.k)]
@@ -241,7 +242,8 @@ class SearchAgain(JudgeStage):
             score, more = yield from self._answerable(alternative, run)
             judgments += more
             if score > best:
-                best, kept = score, alternative
+                best = score
+                kept = alternative
             if best >= self.threshold:
                 break
         outcome = f"answerable {best:.2f} after {len(queries)} more for {'; '.join(queries) or 'nothing'}"
@@ -361,7 +363,8 @@ class Flow:
         Raises:
             UserError: the conversation has no question, or no stage wrote an answer.
         """
-        run, progress = FlowRun(engine), begin(state, evidence)
+        run = FlowRun(engine)
+        progress = begin(state, evidence)
         for stage in self.stages:
             progress = yield from stage.run(progress, run)
             if progress.over is not None:
@@ -517,7 +520,8 @@ class HallucinationFilter(JudgeStage):
         """Keep or end."""
         if not progress.evidence:
             return progress.noted("faithfulness", "no passages to compare with")
-        kept, worst = [], []
+        kept = []
+        worst = []
         judgments: list[Judgment] = []
         reflections = yield from run.ask(
             self.judge, list(map(progress.state, progress.answers))
@@ -558,7 +562,8 @@ class Cite(JudgeStage):
         """Give each answer its citations; where nothing is defined it keeps those it has."""
         if not progress.evidence:
             return progress.noted("cite", "no passages to cite")
-        answers, spans = [], 0
+        answers = []
+        spans = 0
         judgments: list[Judgment] = []
         reflections = yield from run.ask(
             self.judge, list(map(progress.state, progress.answers))
@@ -657,7 +662,8 @@ class ConversationDecoders:
         if isinstance(self.flow, Flow):
             return self.flow
         writer = SelfRAGWriter(self.prompting, self.policy, self.judges)
-        rewrite, answerability = self._of(Role.REWRITE), self._of(Role.ANSWERABLE)
+        rewrite = self._of(Role.REWRITE)
+        answerability = self._of(Role.ANSWERABLE)
         if self.flow is None:
             follows = sum(turn.role == "user" for turn in state.messages) > 1
             if not follows or rewrite is None or given_passages:
