@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from retrieval.passage import Passage
@@ -86,11 +86,7 @@ def decode(
         else:
             written = yield from write(tree, candidates, depth)
         usable, staying = yield from _judge(tree, written.usable)
-        followed = {ROOT, *(tree.nodes[node].parent for node in written.bounded)}
-        followed.update(tree.nodes[hypothesis.node].parent for hypothesis in usable)
-        stuck = [
-            hypothesis for hypothesis in live if hypothesis.node not in followed
-        ]  # their answers end there
+        stuck = _stuck(tree, live, usable, written.bounded)
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
         best = _finish(tree, [*stuck, *finished], best)
         bounded |= written.bounded
@@ -117,6 +113,21 @@ def decode(
     return _answer(tree, best)
 
 
+def _stuck(
+    tree: Tree,
+    live: Sequence[Hypothesis],
+    usable: Sequence[Hypothesis],
+    bounded: Collection[int],
+) -> list[Hypothesis]:
+    """Return the hypotheses that nothing follows, neither usable nor given up: their answers end there."""
+    followed = {ROOT}
+    for node in bounded:
+        followed.add(tree.nodes[node].parent)
+    for hypothesis in usable:
+        followed.add(tree.nodes[hypothesis.node].parent)
+    return [hypothesis for hypothesis in live if hypothesis.node not in followed]
+
+
 def _score(tree: Tree, best: Hypothesis | None) -> float:
     return -math.inf if best is None else tree.nodes[best.node].path_score
 
@@ -128,12 +139,8 @@ class _BoundaryPlan:
     hypothesis: Hypothesis
     action: Action
     reason: str  # why, in a few words
-    retrieved: RetrievedEvidence = field(
-        default_factory=lambda: RetrievedEvidence(None, ())
-    )
-    evidence: EvidenceFilterResult = field(
-        default_factory=lambda: EvidenceFilterResult(())
-    )
+    retrieved: RetrievedEvidence = field(default_factory=RetrievedEvidence)
+    evidence: EvidenceFilterResult = field(default_factory=EvidenceFilterResult)
     judgments: list[tuple[str, Judgment]] = field(
         default_factory=list
     )  # of guardrails and of the shortlist
@@ -154,17 +161,15 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
         plans[0].action, plans[0].reason, plans[0].judgments = decided
     # 2. Search, and leave out what the guardrails refuse.
     searching = [plan for plan in plans if plan.action == "retrieve"]
-    results = yield from find(
-        tree, [plan.hypothesis.text for plan in searching], tree.query
-    )
+    texts = [plan.hypothesis.text for plan in searching]
+    results = yield from find(tree, texts, tree.query)
+    places = []
     for plan, result in zip(searching, results, strict=True):
         plan.retrieved = result
-    shortlists = yield from shortlisted(
-        tree, [(plan.hypothesis, plan.retrieved.passages) for plan in searching]
-    )
-    filtered = yield from _admit(
-        tree, [passages for passages, _ in shortlists], first=first
-    )
+        places.append((plan.hypothesis, result.passages))
+    shortlists = yield from shortlisted(tree, places)
+    searches = [passages for passages, _ in shortlists]
+    filtered = yield from _admit(tree, searches, first=first)
     for plan, (_, judged), evidence in zip(
         searching, shortlists, filtered, strict=True
     ):
@@ -193,11 +198,9 @@ def _lay_out(tree: Tree, plan: _BoundaryPlan, *, first: bool) -> list[Candidate]
     elif retrieved.failure is not None:
         reason = f"{reason}; search failed: {retrieved.failure}"
     elif action == "retrieve" and not passages and not evidence.writes:
-        cause = (
-            AnswerReason.NOTHING_LEFT
-            if retrieved.passages
-            else AnswerReason.NOTHING_FOUND
-        )
+        cause = AnswerReason.NOTHING_FOUND
+        if retrieved.passages:
+            cause = AnswerReason.NOTHING_LEFT
         reason = f"{reason}; {cause}"
         if first and abstaining:
             action = "abstain"
@@ -252,18 +255,19 @@ def _judge(
     tree: Tree, written: list[Hypothesis]
 ) -> Steps[tuple[list[Hypothesis], list[Hypothesis]]]:
     """Return the hypotheses that no judge rejects, and of these the ones that pass the whole cascade."""
-    nodes = [tree.nodes[hypothesis.node] for hypothesis in written]
-    if tree.judges:
-        from selfrag.decoding.judging import judge_candidates
+    if not tree.judges:
+        return written, written
+    from selfrag.decoding.judging import judge_candidates
 
-        nodes = yield from judge_candidates(tree, nodes)
-    staying = {node.id for node in nodes}
-    usable = [
-        hypothesis
-        for hypothesis in written
-        if tree.nodes[hypothesis.node].status is not Status.FORBIDDEN
-    ]
-    return usable, [hypothesis for hypothesis in usable if hypothesis.node in staying]
+    nodes = [tree.nodes[hypothesis.node] for hypothesis in written]
+    staying = {node.id for node in (yield from judge_candidates(tree, nodes))}
+    usable, passed = [], []
+    for hypothesis, node in zip(written, nodes, strict=True):
+        if node.status is not Status.FORBIDDEN:
+            usable.append(hypothesis)
+            if node.id in staying:
+                passed.append(hypothesis)
+    return usable, passed
 
 
 def _select(
@@ -307,12 +311,12 @@ def _commit(
 ) -> Generator[Commit, list[RequestResult], int]:
     """Announce the segments that all hypotheses share, after the first `committed`; return how many are shared."""
     trace = tree.trace(None)
-    paths = [[node.id for node in trace.path(hypothesis.node)] for hypothesis in alive]
+    paths = [trace.path(hypothesis.node) for hypothesis in alive]
     shared = []
     for nodes in zip(*paths, strict=False):
-        if len(set(nodes)) > 1:
+        if any(node is not nodes[0] for node in nodes):
             break
-        shared.append(nodes[0])
+        shared.append(nodes[0].id)
     fresh = set(shared[committed:])
     if fresh:
         for segment in segments_of(trace, shared[-1])[1]:
@@ -340,10 +344,8 @@ def _named(policy: Decoding, judges: Sequence[Judge]) -> dict[str, Judge]:
         used[name] = known[name]
     for guardrail in policy.guardrails:
         judge = known[guardrail.judge]
-        if judge.role in (Role.SUPPORT, Role.CITATION) and judge.scope in (
-            Scope.SEGMENT,
-            Scope.ANSWER,
-        ):
+        of_text = judge.scope in (Scope.SEGMENT, Scope.ANSWER)
+        if of_text and judge.role in (Role.SUPPORT, Role.CITATION):
             raise UserError(
                 f"{judge.name} judges what is written, and a guardrail decides before anything is"
             )
@@ -355,13 +357,7 @@ def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
     check_generated(tree.nodes)
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)
-    whole = tree.writer.whole_answers
-    return Answer(
-        tree.question,
-        text,
-        segments,
-        Usage(),
-        trace,
-        exact=not whole,
-        whole_answers=whole,
-    )
+    answer = Answer(tree.question, text, segments, Usage(), trace)
+    if tree.writer.whole_answers:
+        return replace(answer, exact=False, whole_answers=True)
+    return answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from operator import attrgetter
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import segment_separator, segments_of
@@ -38,13 +38,13 @@ def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Steps[list[Node]]:
     """Let all judges look at the usable candidates of a step, and return those that stay, in tree order."""
     costs = {name: judge.cost for name, judge in tree.judges.items()}
     capacities = tree.policy.capacities(costs, len(nodes))
-    pairs = zip(tree.policy.cascade_levels(costs), capacities, strict=True)
-    levels = [_Level(terms, capacity) for (_, terms), capacity in pairs]
+    terms = [terms for _, terms in tree.policy.cascade_levels(costs)]
+    levels = list(map(_Level, terms, capacities))
     passed = list(nodes)
     for number, level in enumerate(levels):
         level.waiting = passed
         passed = yield from _passing(tree, levels[: number + 1], level.capacity)
-    return sorted(passed, key=lambda node: node.id)
+    return sorted(passed, key=attrgetter("id"))
 
 
 def _passing(tree: Tree, levels: Sequence[_Level], most: int) -> Steps[list[Node]]:
@@ -70,10 +70,11 @@ def _judge(
     steps = [_reflections(tree, nodes, term) for term in terms]
     by_term = yield from gather(steps)
     passed = []
-    for node, judged in zip(nodes, zip(*by_term, strict=True), strict=True):
-        reflections = list(zip(terms, judged, strict=True))
-        for term, reflection in reflections:
-            _record(node, term, reflection)
+    for position, node in enumerate(nodes):
+        reflections = []
+        for term, of_term in zip(terms, by_term, strict=True):
+            reflections.append((term, of_term[position]))
+            _record(node, term, of_term[position])
         tree.score(node)
         if _rejected(tree.policy, node, reflections):
             node.status = Status.FORBIDDEN
@@ -126,7 +127,7 @@ def _ask(
 
 
 def _evidence_key(judge: Judge, passages: Sequence[Passage]) -> JudgedEvidence:
-    return judge.name, tuple([passage.key for passage in passages])
+    return judge.name, tuple(map(attrgetter("key"), passages))
 
 
 def _input(
@@ -148,28 +149,25 @@ def _applies(judge: Judge, term: ScoreTerm, node: Node) -> bool:
     needs_passage = judge.role in NEEDS_PASSAGE or judge.scope is Scope.PASSAGE
     if not node.text.strip() or (needs_passage and node.passage is None):
         return False
-    return term.replaces is None or term.replaces in {
-        labels.role for labels in APPLICABLE[node.branch]
-    }
+    if term.replaces is None:
+        return True
+    return any(labels.role == term.replaces for labels in APPLICABLE[node.branch])
 
 
 def _record(node: Node, term: ScoreTerm, reflection: Reflection | None) -> None:
     evidence = None if node.passage is None else node.passage.id
     source = "no passage" if evidence is None else f"passage {evidence}"
-    judgment = (
-        None
-        if reflection is None
-        else reflection.mean(f"segment {node.depth}, {source}", evidence)
-    )
+    judgment = None
+    if reflection is not None:
+        judgment = reflection.mean(f"segment {node.depth}, {source}", evidence)
     if term.replaces is None:
         node.judges[term.judge] = judgment
     else:
         known = node.judgments | {term.replaces: judgment}
-        node.judgments = {
-            labels.role: known[labels.role]
-            for labels in CRITIQUES
-            if labels.role in known
-        }
+        node.judgments = {}
+        for labels in CRITIQUES:  # in their order
+            if labels.role in known:
+                node.judgments[labels.role] = known[labels.role]
     if reflection is None:
         return
     if len(reflection.scored) > 1:
@@ -184,11 +182,13 @@ def _rejected(
     reflections: Sequence[tuple[ScoreTerm, Reflection | None]],
 ) -> bool:
     """Return whether a judgment is below its limit, or a critique judged just now violates a constraint."""
+    roles = []
     for term, reflection in reflections:
+        if term.replaces is not None:
+            roles.append(term.replaces)
         lowest = None if reflection is None else reflection.lowest
         if term.least is not None and lowest is not None and lowest < term.least:
             return True
-    roles = [term.replaces for term, _ in reflections if term.replaces is not None]
     return not policy.allows(node.judgments, roles)
 
 
@@ -208,9 +208,9 @@ def guardrail_decision(
         return None
     if searches:
         return "retrieve", "; ".join(result.reasons), result.judged
-    reasons = [
-        f"{name} {judgment.score:.3f}, no search" for name, judgment in result.judged
-    ]
+    reasons = []
+    for name, judgment in result.judged:
+        reasons.append(f"{name} {judgment.score:.3f}, no search")
     return "write", "; ".join(reasons), result.judged
 
 
@@ -218,10 +218,11 @@ def filter_evidence(
     tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool
 ) -> Steps[list[EvidenceFilterResult]]:
     """Filter the passages of each search by the guardrails, which may abstain at the start of the answer (`first`)."""
-    admitted = [EvidenceFilterResult(passages) for passages in searches]
+    admitted = list(map(EvidenceFilterResult, searches))
     yield from _drop(tree, [search for search in admitted if search.passages])
-    effects: list[Effect] = ["write", "abstain"] if first else ["write"]
-    guardrails = [guardrail for effect in effects for guardrail in _of(tree, effect)]
+    guardrails = _of(tree, "write")
+    if first:
+        guardrails += _of(tree, "abstain")
     remaining = [search for search in admitted if search.passages]
     if not guardrails or not remaining:
         return admitted
@@ -242,24 +243,23 @@ def filter_evidence(
 def _drop(tree: Tree, searches: Sequence[EvidenceFilterResult]) -> Steps[None]:
     """Leave out the passages that a guardrail refuses one by one."""
     guardrails = _of(tree, "drop")
-    passages = {
-        passage.key: passage for search in searches for passage in search.passages
-    }
-    if not guardrails or not passages:
+    places: dict[tuple[str, str, str], int] = {}  # of each passage among all
+    evidence: list[tuple[Passage, ...]] = []
+    for search in searches:
+        for passage in search.passages:
+            if places.setdefault(passage.key, len(evidence)) == len(evidence):
+                evidence.append((passage,))
+    if not guardrails or not evidence:
         return
-    rows = yield from _judge_guardrails(
-        tree, guardrails, [(passage,) for passage in passages.values()], "passage"
-    )
-    judgments = dict(zip(passages, zip(*rows, strict=True), strict=True))
+    rows = yield from _judge_guardrails(tree, guardrails, evidence, "passage")
     for search in searches:
         kept = []
         for passage in search.passages:
             outcome = f"passage {passage.id} left out"
-            below = [
-                search.note(*pair, outcome)
-                for pair in zip(guardrails, judgments[passage.key], strict=True)
-            ]
-            if not any(below):
+            is_below = False
+            for guardrail, row in zip(guardrails, rows, strict=True):
+                is_below |= search.note(guardrail, row[places[passage.key]], outcome)
+            if not is_below:
                 kept.append(passage)
         search.passages = tuple(kept)
 
@@ -271,8 +271,10 @@ def _judge_guardrails(
     site: str,
 ) -> Steps[list[list[Judgment | None]]]:
     """Return a row for each guardrail with a judgment for each evidence."""
-    judges = [tree.judges[guardrail.judge] for guardrail in guardrails]
-    steps = [_ask_about_evidence(tree, judge, evidence) for judge in judges]
+    steps = []
+    for guardrail in guardrails:
+        judge = tree.judges[guardrail.judge]
+        steps.append(_ask_about_evidence(tree, judge, evidence))
     by_judge = yield from gather(steps)
     rows = []
     for reflections in by_judge:
@@ -290,14 +292,12 @@ def _ask_about_evidence(
     tree: Tree, judge: Judge, evidence: Sequence[tuple[Passage, ...]]
 ) -> Steps[list[Reflection]]:
     """Return what a judge says of the question with each evidence."""
-    keys = [_evidence_key(judge, passages) for passages in evidence]
-    reflections = yield from _ask(
-        tree, judge, dict(zip(keys, map(partial(_input, tree), evidence), strict=True))
-    )
-    return [reflections[key] for key in keys]
+    inputs: dict[JudgedEvidence | int, JudgeInput] = {}
+    for passages in evidence:
+        inputs[_evidence_key(judge, passages)] = _input(tree, passages)
+    reflections = yield from _ask(tree, judge, inputs)
+    return [reflections[_evidence_key(judge, passages)] for passages in evidence]
 
 
 def _of(tree: Tree, effect: Effect) -> list[Guardrail]:
-    return [
-        guardrail for guardrail in tree.policy.guardrails if guardrail.effect == effect
-    ]
+    return [part for part in tree.policy.guardrails if part.effect == effect]

@@ -6,10 +6,11 @@ docs/explanation/pruning.md has the proof that no answer changes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import NamedTuple
 
 from selfrag.decoding.candidates import WrittenStep, grow
@@ -141,27 +142,23 @@ def write_promising(
     ids = range(len(tree.nodes), len(tree.nodes) + len(candidates))
     step = _Step(tree, candidates, depth, best, ids)
     results = yield from step.run()
-    remaining = [
-        i
-        for i in range(len(candidates))
-        if i not in step.given_up and i not in step.written
-    ]
-    pairs = yield from _build_nodes(
-        tree, [(candidates[i], results[i], ids[i]) for i in remaining], depth
-    )
-    pairs = sorted([*pairs, *step.written.values()], key=lambda pair: pair[0].id)
-    tree.nodes += sorted(
-        [*(node for node, _ in pairs), *step.given_up.values()],
-        key=lambda node: node.id,
-    )
-    bounded = {
-        node.id: candidates[i]
-        for i, node in step.given_up.items()
-        if node.status is Status.BOUNDED
-    }
-    return WrittenStep(
-        [hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded
-    )
+    ended = []
+    for i, candidate in enumerate(candidates):
+        if i not in step.given_up and i not in step.written:
+            ended.append((candidate, results[i], ids[i]))
+    pairs = yield from _build_nodes(tree, ended, depth)
+    nodes = list(step.given_up.values())
+    usable = []
+    for node, hypothesis in [*pairs, *step.written.values()]:
+        nodes.append(node)
+        if hypothesis is not None:
+            usable.append(hypothesis)
+    tree.nodes += sorted(nodes, key=attrgetter("id"))
+    bounded = {}
+    for i, node in step.given_up.items():
+        if node.status is Status.BOUNDED:
+            bounded[node.id] = candidates[i]
+    return WrittenStep(sorted(usable, key=attrgetter("node")), bounded)
 
 
 def _writer(tree: Tree) -> TokenWriter:
@@ -175,8 +172,10 @@ def _build_nodes(
     tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
 ) -> Steps[list[tuple[Node, Hypothesis | None]]]:
     """Return the nodes of candidates that have ended, each with its hypothesis if it can be used."""
-    candidates = [candidate for candidate, _, _ in ended]
-    results = [result for _, result, _ in ended]
+    candidates, results = [], []
+    for candidate, result, _ in ended:
+        candidates.append(candidate)
+        results.append(result)
     readings = yield from _writer(tree).read_all(candidates, results)
     pairs = []
     for (candidate, _, number), reading in zip(ended, readings, strict=True):
@@ -193,16 +192,14 @@ def unresolved_nodes(
         node = tree.nodes[number]
         if node.status is Status.BOUNDED and not below(node.path_score, best):
             nodes.append(node)
-    nodes.sort(key=lambda node: -node.path_score)
+    nodes.sort(key=attrgetter("path_score"), reverse=True)  # stable
     return [node.id for node in nodes]
 
 
 def can_stop_early(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     """Return whether no answer that begins with one of these hypotheses scores as high as `best`."""
-    return all(
-        below(_highest(tree, tree.nodes[hypothesis.node]).answer, best)
-        for hypothesis in live
-    )
+    nodes = [tree.nodes[hypothesis.node] for hypothesis in live]
+    return all(below(_highest(tree, node).answer, best) for node in nodes)
 
 
 def _highest(tree: Tree, node: Node) -> ScoreBounds:
@@ -216,9 +213,7 @@ def _highest(tree: Tree, node: Node) -> ScoreBounds:
 def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Steps[list[Hypothesis]]:
     """Write candidates that were given up after all; return those that end an answer. None can enter the beam."""
     writer = _writer(tree)
-    results = yield from ask(
-        [writer.request(candidate) for candidate in bounded.values()]
-    )
+    results = yield from ask(list(map(writer.request, bounded.values())))
     finished: list[Hypothesis] = []
     for (number, candidate), result in zip(bounded.items(), results, strict=True):
         ended = [(candidate, result, number)]
@@ -261,16 +256,14 @@ class _Step:
         waiting = list(range(len(self.candidates)))
         self.answers = dict.fromkeys(waiting, math.inf)
         while waiting:
-            requests = [
-                replace(self.writer.request(self.candidates[i]), report=True)
-                for i in waiting
-            ]
+            requests = []
+            for i in waiting:
+                request = self.writer.request(self.candidates[i])
+                requests.append(replace(request, report=True))
             known = yield from race(requests, partial(self._rule, waiting))
-            results |= {
-                waiting[position]: result
-                for position, result in known.items()
-                if has_ended(result)
-            }
+            for position, result in known.items():
+                if has_ended(result):
+                    results[waiting[position]] = result
             later = [i for i in self.deferred or () if i in self.nodes]
             self.deferred = self._unpromising()
             waiting = [i for i in later if i not in self.deferred]
@@ -316,23 +309,21 @@ class _Step:
         """Return what reads the tokens."""
         return _writer(self.tree)
 
-    @property
-    def _usable(self) -> list[tuple[Node, Hypothesis]]:
-        """Return those that have ended and can be used."""
-        return [
-            (node, hypothesis)
-            for node, hypothesis in self.written.values()
-            if hypothesis is not None
-        ]
+    def _usable(self) -> Iterator[tuple[Node, Hypothesis]]:
+        """Yield those that have ended and can be used."""
+        for node, hypothesis in self.written.values():
+            if hypothesis is not None:
+                yield node, hypothesis
 
     def _give_up(self) -> None:
         """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
         needed = self._needed()
-        nodes = [node for node, _ in self._usable]
-        finished = max(
-            [self.best, *(node.path_score for node in nodes if self._over(node))]
-        )
-        parents = {node.parent for node in nodes} | {ROOT}
+        finished = self.best
+        parents = {ROOT}
+        for node, _ in self._usable():
+            parents.add(node.parent)
+            if self._over(node):
+                finished = max(finished, node.path_score)
         if all(below(answer, finished) for answer in self.answers.values()):
             for i, node in list(self.nodes.items()):
                 node.finish = f"no answer that begins with it reaches {finished:.3f}"
@@ -371,7 +362,8 @@ class _Step:
         node.likelihood = highest_likelihood(
             policy, partial_result.token_logprobs, candidate.max_tokens
         )
-        node.judgments = {Role.RELEVANCE: self._relevance(candidate, partial_result)}
+        relevance = self._relevance(candidate, partial_result)
+        node.judgments = {Role.RELEVANCE: relevance}
         node.score, node.path_score, self.answers[i] = _highest(self.tree, node)
         if not policy.allows(node.judgments, node.judgments.keys()):
             node.status = Status.FORBIDDEN
@@ -403,9 +395,10 @@ class _Step:
     def _needed(self) -> float:
         """Return the path score below which a candidate can neither enter the beam nor, at the end, be the answer."""
         if self.depth == self.tree.policy.max_segments:
-            return max([self.best, *(node.path_score for node, _ in self._usable)])
+            scores = [node.path_score for node, _ in self._usable()]
+            return max([self.best, *scores])
         distinct: dict[object, float] = {}
-        for node, hypothesis in self._usable:
+        for node, hypothesis in self._usable():
             key = hypothesis.texts, self._over(node)
             distinct[key] = max(node.path_score, distinct.get(key, -math.inf))
         beam = self.tree.policy.beam
@@ -418,9 +411,9 @@ class _Step:
 
         They wait for the best ones, and cost one token if the guess is right. A wrong guess costs time, no answer.
         """
-        room = (
-            1 if self.depth == self.tree.policy.max_segments else self.tree.policy.beam
-        )
+        room = self.tree.policy.beam
+        if self.depth == self.tree.policy.max_segments:
+            room = 1
         if len(self.nodes) <= room:
             return []
         bounds = {i: node.path_score for i, node in self.nodes.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,12 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import (
     APPLICABLE,
     ScoreArray,
-    Undefined,
     add_to_path,
     critique_score,
     group_scores,
 )
-from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
-from selfrag.reflection.labels import CRITIQUES, Role
+from selfrag.reflection.labels import CRITIQUES, LabelSet
 from selfrag.reflection.weights import Weights
 
 Bools = NDArray[np.bool_]
@@ -52,24 +51,20 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     terms = trace.decoding.terms
     undefined = trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
-    scores = np.array(
-        [
-            group_scores(node.judgments, node.judges, terms, undefined)
-            for node in trace.nodes
-        ]
-    )
-    scores = scores.reshape(-1, len(terms))
-    likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
+    columns = list(np.ascontiguousarray(matrix.T))
+    likelihood = np.empty((len(trace.nodes), 1))
+    critique = np.empty((len(trace.nodes), len(matrix)))
+    for number, node in enumerate(trace.nodes):
+        likelihood[number] = node.likelihood
+        scores = group_scores(node.judgments, node.judges, terms, undefined)
+        critique[number] = critique_score(scores, columns, undefined)
     recorded = _Recorded(trace)
     if trace.options:
-        result = _choose(recorded, likelihood, _critique(scores, matrix, undefined))
+        result = _choose(recorded, likelihood, critique)
         return replace(result, exact=result.exact & _were_asked(trace, matrix))
-    as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (
-        not trace.narrow
-    )
-    result = _search(
-        recorded, likelihood + _critique(scores, matrix, undefined), as_decoded
-    )
+    as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
+    as_decoded &= not trace.narrow
+    result = _search(recorded, likelihood + critique, as_decoded)
     exact = as_decoded if trace.decoding.prunes else result.exact
     return replace(result, exact=exact & _were_asked(trace, matrix))
 
@@ -78,30 +73,17 @@ def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
     """Return which settings give a weight only to critiques that the model was asked for [S]."""
     complete = np.ones(len(matrix), dtype=bool)
     for column, labels in enumerate(CRITIQUES):
-        role = labels.role
-        if role in trace.decoding.own and any(
-            _lacks(node, role) for node in trace.nodes
-        ):
+        lacking = map(partial(_lacks, labels), trace.nodes)
+        if labels.role in trace.decoding.own and any(lacking):
             complete &= matrix[:, column] == 0
     return complete
 
 
-def _lacks(node: Node, role: Role) -> bool:
+def _lacks(labels: LabelSet, node: Node) -> bool:
     """Return whether nobody was asked for a critique that could have been made; a critique without a label is None."""
-    applicable = {labels.role for labels in APPLICABLE[node.branch]}
-    return (
-        node.status not in UNUSABLE
-        and role in applicable
-        and role not in node.judgments
-    )
-
-
-def _critique(
-    scores: ScoreArray, matrix: ScoreArray, undefined: Undefined
-) -> ScoreArray:
-    columns = list(np.ascontiguousarray(matrix.T))
-    critiques = [critique_score(row, columns, undefined) for row in scores.tolist()]
-    return np.array(critiques).reshape(len(scores), len(matrix))
+    if node.status in UNUSABLE or labels.role in node.judgments:
+        return False
+    return labels in APPLICABLE[node.branch]
 
 
 def rescore(
@@ -185,17 +167,20 @@ class _Recorded:
     def usable_candidates(self, node: int) -> tuple[list[Node], list[Node], bool]:
         """Return usable candidates after a node, those that a judge rejected, and whether the record is complete."""
         children, complete = self.recorded_candidates(node)
-        forbidden = [child for child in children if child.status is Status.FORBIDDEN]
-        rejected = [
-            child
-            for child in forbidden
-            if any(_judged(child, part) for part in self.terms)
-        ]
-        return (
-            [child for child in children if child.status not in UNUSABLE],
-            rejected,
-            complete,
-        )
+        usable, rejected = [], []
+        for child in children:
+            if child.status not in UNUSABLE:
+                usable.append(child)
+            elif child.status is Status.FORBIDDEN and self._judged_terms(child):
+                rejected.append(child)
+        return usable, rejected, complete
+
+    def _judged_terms(self, node: Node) -> int:
+        """Return how many judges were asked about a node, or had nothing to say about it."""
+        count = 0
+        for term in self.terms:
+            count += term.judge in node.judges or term.replaces in node.judgments
+        return count
 
     def passed_all(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
         """Return a mask of the candidates that passed every judge, and whether it is independent of the weights.
@@ -209,22 +194,14 @@ class _Recorded:
         Returns:
             The mask [C, 1]; for each setting, whether the mask does not depend on its weights [S].
         """
-        usable = np.array([node.status not in UNUSABLE for node in nodes])[:, None]
-        judged = np.array(
-            [all(_judged(node, part) for part in self.terms) for node in nodes]
-        )[:, None]
+        usable = np.empty((len(nodes), 1), dtype=bool)
+        judged = np.empty_like(usable)
+        for number, node in enumerate(nodes):
+            usable[number] = node.status not in UNUSABLE
+            judged[number] = self._judged_terms(node) == len(self.terms)
         capacity = min(self.trace.decoding.capacities(self.trace.costs, len(nodes)))
         unjudged = (taking & usable & ~judged).any(axis=0)
         return usable & judged, (taking.sum(axis=0) <= capacity) & ~unjudged
-
-
-def _judged(node: Node, part: ScoreTerm) -> bool:
-    """Return whether a judge was asked about a node, or had nothing to say about it."""
-    return (
-        part.judge in node.judges
-        if part.replaces is None
-        else part.replaces in node.judgments
-    )
 
 
 def _search(recorded: _Recorded, segment: ScoreArray, as_decoded: Bools) -> Replay:

@@ -179,7 +179,7 @@ class Trace:
         """Return the decisions that led to the answer, in order; all of them where there is none."""
         if self.best is None:
             return list(self.decisions)
-        after = {ROOT, *(step.id for step in self.path(self.best)[:-1])}
+        after = {step.parent for step in self.path(self.best)}
         return [decision for decision in self.decisions if decision.after in after]
 
     def over(self, node: int) -> bool:
@@ -196,11 +196,9 @@ class Trace:
         path = self.path(decision.after)
         has_evidence = any(step.passage is not None for step in path)
         action, _ = self.decoding.action(decision.judgment, has_evidence=has_evidence)
-        return (
-            "abstain"
-            if action == "retrieve" and decision.action == "abstain"
-            else action
-        )
+        if action == "retrieve" and decision.action == "abstain":
+            return "abstain"
+        return action
 
     def following(
         self, decision: Decision, children: Sequence[Node]
@@ -266,9 +264,7 @@ class Trace:
 
     def _after(self, node: int) -> Sequence[Node]:
         """Return the candidates after a node that the settings ask for."""
-        decision = next(
-            (decision for decision in self.decisions if decision.after == node), None
-        )
+        decision = self.decisions_by_node().get(node)
         if decision is None:
             return ()
         children = [child for child in self.nodes if child.parent == node]
@@ -281,9 +277,7 @@ class Trace:
         A search after it failed or found nothing, or a generation failed.
         """
         end = ROOT if self.best is None else self.best
-        decision = next(
-            (decision for decision in self.decisions if decision.after == end), None
-        )
+        decision = self.decisions_by_node().get(end)
         if decision is None or self.over(end):
             return None
         place = f"segment {1 if end == ROOT else self.nodes[end].depth + 1}"
@@ -292,10 +286,10 @@ class Trace:
         children = self._after(end)
         if end != ROOT and decision.cause is not None and not children:
             return f"the search for {place}: {decision.cause}"
-        reason = next(
-            (node.finish for node in children if node.status is Status.FAILED), None
-        )
-        return None if reason is None else f"{place} could not be written: {reason}"
+        for node in children:
+            if node.status is Status.FAILED:
+                return f"{place} could not be written: {node.finish}"
+        return None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -313,18 +307,19 @@ class Trace:
             values["costs"] = dict(self.costs)
         if self.narrow:
             values["narrow"] = True
-        evidence = {
-            decision.after: _Evidence(decision.passages) for decision in self.decisions
-        }
-        values["decisions"] = list(map(_decision_dict, self.decisions))
-        values["nodes"] = [
-            _node_dict(node, evidence[node.parent]) for node in self.nodes
-        ]
+        evidence = {}
+        values["decisions"] = []
+        for decision in self.decisions:
+            evidence[decision.after] = _Evidence(decision.passages)
+            values["decisions"].append(_decision_dict(decision))
+        values["nodes"] = []
+        for node in self.nodes:
+            values["nodes"].append(_node_dict(node, evidence[node.parent]))
         return values
 
-    def to_json(self, *, indent: int | None = 1) -> str:
+    def to_json(self) -> str:
         """Return the trace as one JSON object; `from_json` reads it back."""
-        return json.dumps(self.as_dict(), ensure_ascii=False, indent=indent)
+        return json.dumps(self.as_dict(), ensure_ascii=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
@@ -364,13 +359,11 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
     """Return settings as plain values, without those of `_LEFT_OUT`."""
     values = {name: getattr(decoding, name) for name in decoding.__dataclass_fields__}
     for name in ("require", "forbid"):
-        values[name] = {
-            str(role): sorted(labels) for role, labels in values[name].items()
-        }
-    judges = [str(term) for term in values["judges"]]
-    guardrails = [str(guardrail) for guardrail in values["guardrails"]]
-    survivors = list(values["survivors"])
-    values |= {"judges": judges, "guardrails": guardrails, "survivors": survivors}
+        constraint = values[name].items()
+        values[name] = {str(role): sorted(labels) for role, labels in constraint}
+    for name in ("judges", "guardrails"):
+        values[name] = list(map(str, values[name]))
+    values["survivors"] = list(values["survivors"])
     for name, usual in _LEFT_OUT.items():
         if values[name] == usual:
             del values[name]
@@ -382,12 +375,11 @@ def judgment_dict(judgment: Judgment) -> dict[str, Any]:
     values = judgment.as_dict()
     if judgment.labels == SELF_RAG_LABELS.get(judgment.role):
         return values
-    return values | {
-        "labels": [
-            [label.name, label.value, label.token, str(label.kind)]
-            for label in judgment.labels
-        ]
-    }
+    labels = [
+        [label.name, label.value, label.token, str(label.kind)]
+        for label in judgment.labels
+    ]
+    return values | {"labels": labels}
 
 
 PLAIN = (
@@ -475,9 +467,7 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     values["passage_id"] = node.passage.id if node.passage else None
     values["token_ids"] = list(node.token_ids)
     values["text_ids"] = list(node.text_ids)
-    values["judgments"] = {
-        str(role): _optional(judgment) for role, judgment in node.judgments.items()
-    }
+    values["judgments"] = _optional_all(node.judgments)
     values["boundary"] = _optional(node.boundary)
     values["dropped_tokens"] = node.dropped_tokens
     if node.passage is not None:
@@ -487,17 +477,18 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     if refuses(node.text):
         values["refuses"] = True  # for the page, which shows no citation then
     if node.judges:
-        values["judges"] = {
-            name: _optional(judgment) for name, judgment in node.judges.items()
-        }
+        values["judges"] = _optional_all(node.judges)
     if node.places:
-        values["places"] = {
-            name: list(map(judgment_dict, judgments))
-            for name, judgments in node.places.items()
-        }
+        values["places"] = {}
+        for name, judgments in node.places.items():
+            values["places"][name] = list(map(judgment_dict, judgments))
     if node.undefined:
         values["undefined"] = dict(node.undefined)
     return values
+
+
+def _optional_all(judgments: Mapping[Any, Judgment | None]) -> dict[str, Any]:
+    return {str(name): _optional(judgment) for name, judgment in judgments.items()}
 
 
 def _optional(judgment: Judgment | None) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ Sans-IO: everything here yields batches of requests and gets their results.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -96,9 +97,9 @@ class Tree:
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """Return what has been recorded so far."""
-        costs = {
-            term.judge: self.judges[term.judge].cost for term in self.policy.judges
-        }
+        costs = {}
+        for term in self.policy.judges:
+            costs[term.judge] = self.judges[term.judge].cost
         return Trace(
             self.question,
             self.policy,
@@ -172,11 +173,11 @@ def read_boundaries(
     if not unknown or tree.policy.mode != "adaptive":
         return list(hypotheses)
     judgments = yield from tree.writer.boundaries(unknown)
-    known = {h.node: judgment for h, judgment in zip(unknown, judgments, strict=True)}
+    arrived = iter(judgments)
     completed = []
     for hypothesis in hypotheses:
-        if hypothesis.node in known:
-            hypothesis = replace(hypothesis, boundary=known[hypothesis.node])
+        if hypothesis.boundary is None:
+            hypothesis = replace(hypothesis, boundary=next(arrived))
             if hypothesis.node != ROOT:
                 tree.nodes[hypothesis.node].boundary = hypothesis.boundary
         completed.append(hypothesis)
@@ -187,8 +188,8 @@ def read_boundaries(
 class RetrievedEvidence:
     """Evidence for the next segment, the query that found it (None if nothing was searched), why the search failed."""
 
-    query: str | None
-    passages: tuple[Passage, ...]
+    query: str | None = None
+    passages: tuple[Passage, ...] = ()
     failure: str | None = None
 
 
@@ -203,9 +204,8 @@ def find(
     policy = tree.policy
     ready = tree.fixed if tree.given_evidence is None else tree.given_evidence
     if ready is not None:
-        return [RetrievedEvidence(None, distinct(ready)[: policy.searched])] * len(
-            last_segments
-        )
+        evidence = RetrievedEvidence(None, distinct(ready)[: policy.searched])
+        return [evidence] * len(last_segments)
     if not last_segments:
         return []
     start = query or tree.question
@@ -215,20 +215,19 @@ def find(
         queries.append(start if alone else f"{start} {text}")
     unique = list(dict.fromkeys(queries))
     results = yield [Retrieve(query, policy.searched) for query in unique]
-    evidence: dict[str, RetrievedEvidence] = {}
+    hits: dict[str, RetrievedEvidence] = {}
     for query, result in zip(unique, results, strict=True):
         if isinstance(result, Retrieved):
-            evidence[query] = RetrievedEvidence(
-                query, distinct(result.passages)[: policy.searched]
-            )
+            passages = distinct(result.passages)[: policy.searched]
+            hits[query] = RetrievedEvidence(query, passages)
             continue
         reason = failure_of(result)
         if not tree.nodes:
             raise SearchError(f"search failed: {reason}")
-        evidence[query] = RetrievedEvidence(query, (), reason)
-    if policy.retrieve_once and evidence[start].failure is None:
-        tree.fixed = evidence[start].passages
-    return [evidence[query] for query in queries]
+        hits[query] = RetrievedEvidence(query, (), reason)
+    if policy.retrieve_once and hits[start].failure is None:
+        tree.fixed = hits[start].passages
+    return [hits[query] for query in queries]
 
 
 ShortlistedPassages: TypeAlias = tuple[
@@ -247,26 +246,22 @@ def shortlisted(
     """
     if tree.policy.shortlist is None:
         return [(passages, ()) for _, passages in searches]
-    places = [
-        (hypothesis, passage)
-        for hypothesis, passages in searches
-        for passage in passages
-    ]
+    places = []
+    for hypothesis, passages in searches:
+        places += [(hypothesis, passage) for passage in passages]
     judgments = iter((yield from tree.writer.relevance(places)))
     lists: list[ShortlistedPassages] = []
     for _, passages in searches:
-        judged = [(passage, next(judgments)) for passage in passages]
+        scores: dict[Passage, float] = {}
+        known = []
+        for passage in passages:
+            judgment = next(judgments)
+            scores[passage] = math.inf if judgment is None else -judgment.score
+            if judgment is not None:
+                known.append((str(ISREL.role), judgment))
         # Sorting is stable, so equals stay in the order of the search.
-        ranked = sorted(
-            judged, key=lambda pair: 1.0 if pair[1] is None else -pair[1].score
-        )
-        kept = tuple(passage for passage, _ in ranked[: tree.policy.passages])
-        known = tuple(
-            (str(ISREL.role), judgment)
-            for _, judgment in judged
-            if judgment is not None
-        )
-        lists.append((kept, known))
+        ranked = sorted(passages, key=scores.__getitem__)
+        lists.append((tuple(ranked[: tree.policy.passages]), tuple(known)))
     return lists
 
 
@@ -283,7 +278,7 @@ def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:
 class EvidenceFilterResult:
     """Result of the guardrails."""
 
-    passages: tuple[Passage, ...]  # evidence that is left
+    passages: tuple[Passage, ...] = ()  # evidence that is left
     abstained: bool = False  # whether the fixed abstention replaces the answer
     writes: bool = False  # whether a guardrail has the segment written without evidence
     reasons: list[str] = field(default_factory=list)  # what each guardrail did

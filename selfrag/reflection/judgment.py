@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from selfrag.reflection.labels import GROUPS, LabelKind, LabelSet, Role
+from selfrag.reflection.labels import GROUPS, LabelSet, Role
 
 SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
 """Label sets that a judgment in a trace does not write out."""
@@ -78,12 +78,12 @@ class Judgment:
                 f"{labels.role}: {len(logprobs)} log-probabilities for {len(labels)} labels"
             )
         top = max(logprobs)
-        if top > 1e-3 or any(map(math.isnan, logprobs)):
-            raise ValueError(f"{labels.role}: not log-probabilities: {list(logprobs)}")
         if top == -math.inf:
             raise ValueError(f"{labels.role}: no label has any probability")
         raw = [math.exp(value - top) for value in logprobs]
         mass = math.fsum(raw)
+        if top > 1e-3 or mass != mass:  # NaN where a value is
+            raise ValueError(f"{labels.role}: not log-probabilities: {list(logprobs)}")
         coverage = min(1.0, mass * math.exp(top))
         return cls(
             labels,
@@ -102,12 +102,16 @@ class Judgment:
     @property
     def label(self) -> str:
         """Name of the most probable label (the first of equals)."""
-        return self.labels.names[self.distribution.index(max(self.distribution))]
+        return self.labels.names[self._top]
 
     @property
     def mode(self) -> float:
         """Value of the most probable label (the first of equals)."""
-        return self.labels.values[self.distribution.index(max(self.distribution))]
+        return self.labels.values[self._top]
+
+    @property
+    def _top(self) -> int:
+        return self.distribution.index(max(self.distribution))
 
     @property
     def probabilities(self) -> dict[str, float]:
@@ -137,10 +141,7 @@ class Judgment:
     @property
     def defined(self) -> bool:
         """Return whether the most probable label has a value; `NA`, say, means that there is nothing to score."""
-        return (
-            self.labels.labels[self.distribution.index(max(self.distribution))].kind
-            is LabelKind.NORMAL
-        )
+        return self._top in self.labels.counted
 
     def over(self, labels: LabelSet) -> Judgment:
         """Return the judgment over another label set, by the values of the labels.
