@@ -168,7 +168,7 @@ class _RunningRace:
 
     requests: list[Generate]
     tickets: dict[int, Ticket]  # by position
-    begun: dict[int, Generated] = field(default_factory=dict)  # partial results
+    partial_results: dict[int, Generated] = field(default_factory=dict)
     longest: int = 0  # tokens of the longest that has ended
 
 
@@ -192,9 +192,9 @@ class _Task:
         return self.missing == 0
 
     def count(self, race: _RunningRace, result: RaceResult) -> None:
-        """Count what a request of a race has cost if it has ended, or keep what has begun."""
+        """Count what a request of a race has cost if it has ended, or keep its partial result."""
         if not has_ended(result.result):
-            race.begun[result.position] = cast(Generated, result.result)
+            race.partial_results[result.position] = cast(Generated, result.result)
             return
         if isinstance(result.result, Generated):
             race.longest = max(race.longest, len(result.result.token_ids))
@@ -202,7 +202,7 @@ class _Task:
 
     def give_up(self, race: _RunningRace, position: int) -> Ticket:
         """Count a request that is given up, as many tokens as the longest that has ended, and return its ticket."""
-        beginning = race.begun.get(position)
+        beginning = race.partial_results.get(position)
         self.usage += Usage(1)
         if beginning is not None:
             cost = cost_of([race.requests[position]], [beginning])
