@@ -137,15 +137,24 @@ def test_defect_9_texts_that_only_hold_such_words_are_none(text: str) -> None:
     assert not abstains(text)
 
 
-@pytest.mark.parametrize("name", ["replies.txt", "mtrag_replies.txt"])
-def test_precision_and_recall_on_replies_of_models(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "least_recall"),
+    [
+        ("replies.txt", 0.97),
+        ("mtrag_replies.txt", 0.97),
+        ("varied_replies.txt", 0.84),  # 0.615 on the part that the rule had never seen
+    ],
+)
+def test_precision_and_recall_on_replies_of_models(
+    name: str, least_recall: float
+) -> None:
     lines = (HERE / name).read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith(("+ ", "- "))]
     refused = [line for line in rows if abstains(line[2:])]
     right = sum(line.startswith("+") for line in refused)
-    assert len(rows) > 250
+    assert len(rows) > 220
     assert right / len(refused) >= 0.97
-    assert right / sum(line.startswith("+") for line in rows) >= 0.97
+    assert right / sum(line.startswith("+") for line in rows) >= least_recall
 
 
 @pytest.mark.parametrize("text", ["", " . ", "\n", "?!"])

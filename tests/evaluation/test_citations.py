@@ -22,7 +22,7 @@ from selfrag.evaluation.metrics.citations import (
     marked_sentences,
     pair_figures,
 )
-from selfrag.evaluation.metrics.grading import Grader
+from selfrag.evaluation.metrics.grading import Grader, load_grader
 from selfrag.evaluation.metrics.registry import get_metric, ratio
 from selfrag.judges.entailment import premise
 from selfrag.judges.wire import Completion, ModelRequest
@@ -303,6 +303,41 @@ def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
     assert any(
         "By Goethe." in one and "A river." in one for one in seen
     )  # what a sentence cites is one support
+
+
+def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(
+    tmp_path, monkeypatch
+) -> None:
+    """RAGAS's statements; where the model writes none, the sentences stand."""
+    replies = {"Both": '{"statements": "Goethe wrote Faust. | Faust is long. |"}'}
+
+    def answer(request: ModelRequest) -> Completion | Failed:
+        (turn,) = request.prompt.messages
+        reply = replies.get("Both" if "Both" in turn.content else "")
+        return Failed("no") if reply is None else Completion(reply, "stop")
+
+    executor = Answering(answer)
+    module = "selfrag.evaluation.metrics.grading.chat_model"
+    monkeypatch.setattr(module, lambda spec: (executor, "m", None))
+    words = tmp_path / "words.json"
+    words.write_text('{"statements": "List all claims."}')
+    states = [
+        JudgeInput((Message("user", "Who?"), Message("assistant", said)))
+        for said in ("Both. He did.", "One. Two.")
+    ]
+    assert load_grader("m", words).statements(states) == [
+        ["Goethe wrote Faust.", "Faust is long."],
+        ["One.", "Two."],
+    ]
+    assert "List all claims." in executor.requests[0].prompt.messages[0].content
+    for content, message in (
+        ("[]", "holds no object"),
+        ('{"suport": "x"}', "unknown question 'suport'; did you mean support"),
+        ('{"support": 3}', "support must be a text"),
+    ):
+        words.write_text(content)
+        with pytest.raises(UserError, match=message):
+            load_grader("m", words)
 
 
 def test_a_model_says_who_does_not_know_and_rates_against_a_reference() -> None:

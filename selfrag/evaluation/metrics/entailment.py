@@ -36,6 +36,19 @@ def entails(judge: Judge, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts
         UserError: the judge judges something else, or not one pair could be served.
         EngineError: its model is gone.
     """
+    return list(map(_verdict, _judged(judge, pairs)))
+
+
+def support_scores(judge: Judge, pairs: Sequence[EntailmentPair]) -> list[float | None]:
+    """Return how far each premise supports its claim (0 to 1), by the mean over labels; errors as `entails`."""
+    scores: list[float | None] = []
+    for reflection in _judged(judge, pairs):
+        values = [judgment.score for judgment in reflection.scored]
+        scores.append(min(values) if _verdict(reflection) is not None else None)
+    return scores
+
+
+def _judged(judge: Judge, pairs: Sequence[EntailmentPair]) -> list[Reflection]:
     if judge.role is not Role.SUPPORT:
         raise UserError(
             f"{judge.name} judges {judge.role}, and not whether a text is supported; name another judge"
@@ -46,7 +59,7 @@ def entails(judge: Judge, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts
     failures = [note.message for note in notes if note.code is Code.FAILED]
     if failures and not any(reflection.judgments for reflection in reflections):
         raise UserError(f"{judge.name}: {failures[0]}")
-    return list(map(_verdict, reflections))
+    return list(reflections)
 
 
 def _input(pair: EntailmentPair) -> JudgeInput:

@@ -1,25 +1,33 @@
 """A chat model that grades with one label: answers that know nothing, support of citations, quality of answers.
 
 The grades are those of MT-RAG's judge of "I don't know" (arXiv 2501.03468), of LongBench-Cite (arXiv 2409.02897) and
-of RAD-Bench (arXiv 2409.12558), with which the intrinsics paper measures (sections 2.2.2, 6.2.2 and 7.1). The questions
-are ours: the benchmarks' own prompts have other words, and write an analysis after the grade.
+of RAD-Bench (arXiv 2409.12558), with which the intrinsics paper measures (sections 2.2.2, 6.2.2 and 7.1). A grader also
+breaks an answer into statements, as RAGAS does. The questions are ours, since the benchmarks' own are not ours to ship;
+a file puts their words in place of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
 
 from retrieval.passage import Passage
-from selfrag.evaluation.metrics.citations import CitedClaim, Cites
+from selfrag.common.checks import unknown_name
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_json
+from selfrag.evaluation.metrics.citations import CitedClaim, Cites, as_sentences
 from selfrag.intrinsics.named import chat_model
-from selfrag.judges.chat import LabelCodec
+from selfrag.judges.chat import LabelCodec, WritingCodec
 from selfrag.judges.entailment import LEAST
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.sentences import judged_turn
 from selfrag.judges.wire import Executor
-from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.findings import Reflection
+from selfrag.reflection.inputs import JudgeInput, Message, SiteKind
+from selfrag.reflection.intrinsic_labels import CHANGED
 from selfrag.reflection.labels import Label, LabelSet, Role
 from selfrag.runtime import finish
 
@@ -88,10 +96,47 @@ QUALITY = LabelCodec(
 )
 
 
-def load_grader(spec: str) -> Grader:
-    """Return a chat model that grades, `MODEL` or `MODEL@URL` as in `chat_model`, with its errors."""
+DECOMPOSITION = WritingCodec(
+    "statements",
+    "statements",
+    CHANGED,
+    "Break the last message of the assistant into short statements that say together all that it says. Each is one"
+    " fact, and a reader understands it without the others: write names in place of pronouns. Put | between two"
+    " statements.",
+    scope=SiteKind.TURN,
+    max_tokens=512,
+)
+CODECS: Mapping[str, LabelCodec | WritingCodec] = MappingProxyType(
+    {
+        codec.intrinsic: codec
+        for codec in (ABSTENTION, SUPPORT, RELEVANCE, NEED, QUALITY, DECOMPOSITION)
+    }
+)
+"""What a grader is asked, by name."""
+
+
+def load_grader(spec: str, words: Path | None = None) -> Grader:
+    """Return a chat model that grades.
+
+    Args:
+        spec: `MODEL` or `MODEL@URL`, as in `chat_model`.
+        words: JSON, names of `CODECS` to the question that is asked in place of ours.
+
+    Raises:
+        UserError: the model is not there, or the file has other names or no texts.
+    """
+    questions = {} if words is None else read_json(words)
+    if not isinstance(questions, dict):
+        raise UserError(f"{words} holds no object; give names with their questions")
+    for name, question in questions.items():
+        if name not in CODECS:
+            raise unknown_name(
+                "question", name, CODECS, "docs/guides/intrinsics/training.md"
+            )
+        if not isinstance(question, str) or not question.strip():
+            raise UserError(f"{words}: {name} must be a text; write what is asked")
     executor, name, _ = chat_model(spec)
-    return Grader(executor, name)
+    return Grader(executor, name, questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +145,18 @@ class Grader:
 
     executor: Executor  # runs the model
     name: str  # what reports call it
+    words: Mapping[str, str] = field(default_factory=dict)  # as of `load_grader`
+
+    def statements(self, states: Sequence[JudgeInput]) -> list[list[str]]:
+        """Return the statements of each last turn (RAGAS); its sentences where the model wrote none."""
+        statements = []
+        for state, reflection in zip(
+            states, self._asked(DECOMPOSITION, states), strict=True
+        ):
+            parts = (reflection.text or "").split("|")
+            written = [part.strip() for part in parts if part.strip()]
+            statements.append(written or as_sentences(state.messages[-1].content))
+        return statements
 
     def abstained(self, states: Sequence[JudgeInput]) -> list[bool | None]:
         """Return whether each last turn says that it does not know; a part of an answer is an answer (MT-RAG)."""
@@ -167,12 +224,19 @@ class Grader:
     def _grades(
         self, codec: LabelCodec, states: Sequence[JudgeInput]
     ) -> list[float | None]:
+        grades: list[float | None] = []
+        for reflection in self._asked(codec, states):
+            judgment = next(iter(reflection.judgments), None)
+            grades.append(None if judgment is None else judgment.mode)
+        return grades
+
+    def _asked(
+        self, codec: LabelCodec | WritingCodec, states: Sequence[JudgeInput]
+    ) -> Sequence[Reflection]:
+        if codec.intrinsic in self.words:
+            codec = replace(codec, task=self.words[codec.intrinsic])
         judge = PromptedJudge(self.executor, codec, codec.labels, min_coverage=LEAST)
-        reflections = finish(judge.judge(states), judge.engine)
-        return [
-            next((judgment.mode for judgment in reflection.judgments), None)
-            for reflection in reflections
-        ]
+        return finish(judge.judge(states), judge.engine)
 
 
 def _state(question: str, said: str, *snippets: str) -> JudgeInput:

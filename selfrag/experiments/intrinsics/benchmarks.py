@@ -19,7 +19,7 @@ from selfrag.common.public_fields import (
     UnusableError,
 )
 from selfrag.common.public_rows import RawRow, raw_rows
-from selfrag.evaluation.metrics.entailment import entails
+from selfrag.evaluation.metrics.entailment import support_scores
 from selfrag.experiments.intrinsics.choice_benchmarks import (
     read_choices,
     read_csv,
@@ -43,7 +43,6 @@ from selfrag.training.intrinsics.rows import STEMS, parser
 
 AT_ONCE = 64
 """Rows that are given to a model together."""
-VERDICTS = {True: "faithful", False: "unfaithful", None: "NA"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def _parts(rows: Iterator[BenchmarkRow]) -> Iterator[list[BenchmarkRow]]:
 
 
 def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow]:
-    """Yield rows whose sentences are faithful where all passages together entail them; NA without a verdict."""
+    """Yield rows with the score of each sentence: how far all passages together entail it; NA without a verdict."""
     pairs = []
     for row in rows:
         state = parser("hallucination_detection")(row).state
@@ -80,13 +79,16 @@ def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow
         for sentence in row["sentences"]:
             claim = response[sentence["begin"] : sentence["end"]]
             pairs.append((passages, claim))
-    verdicts = iter(entails(judge, pairs))
+    scores = iter(support_scores(judge, pairs))
     for row in rows:
         labels = []
         for sentence in row["sentences"]:
-            label = VERDICTS[next(verdicts)]
             span = {"begin": sentence["begin"], "end": sentence["end"]}
-            labels.append({**span, "label": label})
+            score = next(scores)
+            if score is None:
+                labels.append({**span, "label": "NA"})
+            else:
+                labels.append({**span, "score": round(score, 4)})
         yield row | {"label_level": "sentence", "sentences": labels}
 
 

@@ -31,7 +31,12 @@ from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import merged
 from selfrag.judges.wire import ModelRequest
 from selfrag.reflection.findings import Reflection
-from selfrag.training.intrinsics.rows import IntrinsicRow, gold_of, without_evidence
+from selfrag.training.intrinsics.rows import (
+    IntrinsicRow,
+    TextSpan,
+    gold_of,
+    without_evidence,
+)
 
 CITATIONS_PART = "citation_generation"
 CITATIONS_HEAD = (
@@ -173,11 +178,13 @@ def _scores(
     questions = [row.state.query or "" for row in rows]
     for name, cited_rows in measured.items():
         if beside.entails is not None:
-            claims = _cited_claims(cited_rows, whole_passages=True)
+            sentences: list[tuple[TextSpan, ...]] = [()] * len(rows)  # as ALCE counts
+            claims = _cited_claims(cited_rows, sentences, whole_passages=True)
             scored = cites(claims, beside.entails)
             scores.setdefault("entailment", {})[name] = scored
         if beside.grader is not None:
-            claims = _cited_claims(cited_rows, whole_passages=False)
+            statements = [row.statements for row in rows]
+            claims = _cited_claims(cited_rows, statements, whole_passages=False)
             scored = beside.grader.cites(questions, claims)
             scores.setdefault("grades", {})[name] = scored
     return scores
@@ -214,28 +221,33 @@ def _by_judge(
 
 
 def _cited_claims(
-    rows: Sequence[_CitedRow], *, whole_passages: bool
+    rows: Sequence[_CitedRow],
+    statements: Sequence[Sequence[TextSpan]],
+    *,
+    whole_passages: bool,
 ) -> list[list[CitedClaim]]:
-    """Return the sentences of each row with the texts that they cite: passages, or the cited spans alone.
+    """Return the statements of each row, or else its sentences, with the texts that they cite.
 
-    Neighbouring sentences that are cited together are one span.
+    A text is a passage, or the cited span alone. Neighbouring sentences that are cited together are one span.
     """
     claims = []
-    for row in rows:
+    for row, of_writer in zip(rows, statements, strict=True):
         request, of_row = row.request, []
-        for number, site in enumerate(request.sites):
-            sources = [
-                request.sources[citation.evidence]
-                for citation in row.cited
-                if citation.sentence == number
-            ]
+        spans = of_writer or [(site.begin, site.end) for site in request.sites]
+        for begin, end in spans:
+            sources = []
+            for citation in row.cited:
+                site = request.sites[citation.sentence]
+                if begin <= (site.begin + site.end) // 2 < end:
+                    sources.append(request.sources[citation.evidence])
             texts: dict[str, None] = {}
             for span in merged(request.state, sources):
                 text = span.text
                 if whole_passages:
                     text = premise(request.state.passages[span.passage or 0])
                 texts[text] = None
-            of_row.append(CitedClaim(site.text, tuple(texts)))
+            said = request.state.messages[-1].content[begin:end]
+            of_row.append(CitedClaim(said, tuple(texts)))
         claims.append(of_row)
     return claims
 

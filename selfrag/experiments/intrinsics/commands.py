@@ -122,6 +122,13 @@ def intrinsics(
             help="chat model, MODEL@URL or a checkpoint, that grades: support of citations, answers, 'I don't know'"
         ),
     ] = None,
+    grader_words: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="JSON with questions of the grader in other words, such as those of a benchmark's own prompts",
+        ),
+    ] = None,
     rival: Annotated[
         str | None,
         typer.Option(
@@ -166,6 +173,7 @@ def intrinsics(
         dialect,
         judge,
         grader,
+        grader_words,
         rival,
         index,
         answers,

@@ -12,7 +12,7 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, json_values, mean
-from selfrag.evaluation.metrics.citations import Entails, as_sentences
+from selfrag.evaluation.metrics.citations import as_sentences
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
@@ -67,7 +67,7 @@ def evaluate_flows(
 
     A question is answerable if the flow retrieved one of its passages, and answered if the text does not say that it
     does not know. Faithfulness is the mean over sentences by the subject's own hallucination detection; with a judge it
-    is the share of sentences that the passages entail, as RAGAS counts statements.
+    is the share of sentences that the passages entail, and with a grader beside it that of statements (RAGAS).
     """
     rewrite = subject.judge(QueryRewrite.name)
     answerable = subject.judge(Answerability.name)
@@ -178,7 +178,7 @@ def _outcomes(
     for response, abstained in zip(written, abstentions, strict=True):
         if not abstained:
             responses.append(response)
-    values = iter(faithfulness(responses, subject, beside.entails))
+    values = iter(faithfulness(responses, subject, beside))
     silent = iter(abstentions)
     outcomes: list[FlowOutcome | None] = []
     for turn, state in zip(followups, states, strict=True):
@@ -222,20 +222,25 @@ def _abstained(states: Sequence[JudgeInput], grader: Grader | None) -> list[bool
 
 
 def faithfulness(
-    states: Sequence[JudgeInput], subject: Subject, entails: Entails | None
+    states: Sequence[JudgeInput], subject: Subject, beside: Beside
 ) -> list[float | None]:
-    """Return the faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or the subject."""
-    values: list[Sequence[float | None]] = []  # of the sentences of each turn
-    if entails is None:
+    """Return the faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or the subject.
+
+    A judge decides on each statement that a grader finds in the turn, as RAGAS does; without a grader on each sentence.
+    """
+    values: list[Sequence[float | None]] = []  # of the claims of each turn
+    if beside.entails is None:
         results = ask(subject, "hallucination_detection", states)
         values += [
             [item.faithfulness for item in result.sentences] for result in results
         ]
     else:
-        for state in states:
+        claims_of_turns = [as_sentences(state.messages[-1].content) for state in states]
+        if beside.grader is not None:
+            claims_of_turns = beside.grader.statements(states)
+        for state, claims in zip(states, claims_of_turns, strict=True):
             known = "\n".join(map(premise, state.passages))
-            claims = as_sentences(state.messages[-1].content)
-            values.append(entails([(known, claim) for claim in claims]))
+            values.append(beside.entails([(known, claim) for claim in claims]))
     means: list[float | None] = []
     for of_turn in values:
         defined = [value for value in of_turn if value is not None]

@@ -274,15 +274,18 @@ def read_longbench(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     if text(task, "language") != "en":
         raise UnusableError("a task that is not in English")
     document = {"doc_id": "d1", "title": "", "text": text(task, "context")}
-    said, citations = "", []
+    said, citations, statements = "", [], []
     for written in row["statements"]:
         statement = written["text"].strip()
+        if not statement:
+            continue
         begin = len(said) + 1 if said else 0
-        said = f"{said} {statement}" if said and statement else said or statement
+        said = f"{said} {statement}".strip()
+        statements.append((begin, len(said)))
         for cited in written["citations"]:
             snippet = cited["text"].strip()
             at = document["text"].find(snippet)
-            if statement and snippet and at >= 0:
+            if snippet and at >= 0:
                 citations.append(
                     _citation((begin, len(said)), document, at, at + len(snippet))
                 )
@@ -297,4 +300,5 @@ def read_longbench(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         ],
         "documents": [document],
         "citations": citations,
+        "statements": statements,
     }

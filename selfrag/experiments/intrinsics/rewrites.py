@@ -299,7 +299,7 @@ def _qualities(
         if right := list(turns[place].answers):
             known[place] = state
             qualities[place]["word F1"] = token_f1(state.response or "", right)
-    values = faithfulness(list(written.values()), subject, beside.entails)
+    values = faithfulness(list(written.values()), subject, beside)
     for place, value in zip(written, values, strict=True):
         qualities[place]["faithfulness"] = value
     if beside.grader is not None:

@@ -124,6 +124,7 @@ class MeasurementSettings:
     grader: str | None = (
         None  # a chat model that grades citations and answers, as `load_grader`; None leaves it out
     )
+    grader_words: Path | None = None  # questions of the grader, as `load_grader`
     rival: str | None = (
         None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
     )
@@ -146,6 +147,8 @@ class MeasurementSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: give a number of at least {least}")
+        if self.grader_words is not None and self.grader is None:
+            raise UserError("--grader-words is for a --grader; name one")
         searching = (REWRITE_PART, FLOWS_PART)
         answering = (CITATIONS_PART, *searching)
         of = {
@@ -188,7 +191,9 @@ def evaluate(
         if {REWRITE_PART, FLOWS_PART} & set(settings.parts)
         else ([], None)
     )
-    grader = None if settings.grader is None else load_grader(settings.grader)
+    grader = None
+    if settings.grader is not None:
+        grader = load_grader(settings.grader, settings.grader_words)
     rival = None if settings.rival is None else prompted(settings.rival, "rival ")
     beside = Beside(_judge(settings, out), grader, rival)
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []

@@ -54,6 +54,8 @@ class IntrinsicRow:
     # ids of passages of a corpus that answer the question, where they are known
     relevant: frozenset[str] = frozenset()
     answers: tuple[str, ...] = ()  # right answers to the question, where they are known
+    # how whoever wrote the last message split it; empty where its sentences are ours
+    statements: tuple[TextSpan, ...] = ()
 
 
 ParseIntrinsicRow: TypeAlias = Callable[[dict[str, Any]], IntrinsicRow]
@@ -147,6 +149,7 @@ class CitationsRecord(IntrinsicRecord):
     """An answer with its citations."""
 
     citations: list[CitationRecord]
+    statements: NotRequired[list[tuple[int, int]]]
 
 
 class CertaintyRecord(IntrinsicRecord):
@@ -238,9 +241,15 @@ def _citations(record: dict[str, Any]) -> IntrinsicRow:
             len(state.passages[passage].text),
         )
         citations.append((response, passage, evidence))
-    source = _source(row, "cited" if citations else "uncited")
+    length = len(state.messages[-1].content)
+    statements = [_span(*span, length) for span in row.get("statements", ())]
     return IntrinsicRow(
-        row["id"], source, _passages(state), state, citations=tuple(citations)
+        row["id"],
+        _source(row, "cited" if citations else "uncited"),
+        _passages(state),
+        state,
+        citations=tuple(citations),
+        statements=tuple(statements),
     )
 
 

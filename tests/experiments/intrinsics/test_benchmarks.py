@@ -12,6 +12,9 @@ from tiny_judges import Ruled
 
 from selfrag.cli.main import main
 from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
+from selfrag.judges.entailment import ENTAILMENT
+from selfrag.judges.external import FunctionJudge
+from selfrag.training.intrinsics.rows import read_labelled
 
 HUB = {
     **{
@@ -250,11 +253,16 @@ def test_faithfulness(tmp_path, capsys):
     )
     write_rows([answers], tmp_path / "judged", "train", Labelling(judge=judge))
     (row,) = read(tmp_path / "judged" / "hallucination_train.jsonl")
-    assert [part["label"] for part in row["sentences"]] == [
-        "faithful",
-        "unfaithful",
-        "NA",
-    ]
+    graded = [(part.get("score"), part.get("label")) for part in row["sentences"]]
+    assert graded == [(1.0, None), (0.0, None), (None, "NA")]
+    # Between them the probability of entailment gives the range (intrinsics, 4.3).
+    judge = FunctionJudge(
+        "nli", ENTAILMENT, lambda states: [(0.34, 0.66)] * len(states)
+    )
+    write_rows([answers], tmp_path / "graded", "train", Labelling(judge=judge))
+    path = tmp_path / "graded" / "hallucination_train.jsonl"
+    (read_back,) = read_labelled(path, "hallucination_detection")
+    assert {label for _, label in read_back.spans} == {"0.3-0.4"}
 
 
 def test_cited_answers(tmp_path):
@@ -292,6 +300,11 @@ def test_cited_answers(tmp_path):
         ("Goethe did.", "By Goethe."),
         (long_one, "By Goethe."),
         (long_one, "A city."),
+    ]
+    said = long["conversation"][-1]["content"]
+    statements = [said[begin:end] for begin, end in long["statements"]]
+    assert statements == [
+        one["statement"].strip() for one in STATEMENTS if one["statement"].strip()
     ]
     assert (long["dataset"], cited(long)) == (
         "hotpotqa",

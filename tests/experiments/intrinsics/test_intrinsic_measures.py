@@ -262,6 +262,33 @@ def test_snippets_of_neighbouring_sentences_are_graded_as_one():
     assert by_system["first sentence"]["grades"]["all rows"]["f1"] is None
 
 
+def test_statements_of_whoever_wrote_an_answer_are_graded_in_place_of_our_sentences():
+    """Intrinsics, 6.2.2: the splitting of the model's output stays."""
+    record = MAKERS["citation_generation"][1](0)
+    said = record["conversation"][-1]["content"]
+    row = parser("citation_generation")(record | {"statements": [[0, len(said)]]})
+    graded = []
+
+    def cites(questions, responses):
+        graded.append([claim.text for claim in responses[0]])
+        return [Cites(1.0, 1.0)]
+
+    evaluate_citations([row], [], [], 0, Beside(grader=SimpleNamespace(cites=cites)))
+    assert graded
+    assert all(texts == [said] for texts in graded)
+
+
+def test_the_published_figures_of_table_8_stand_in_the_report():
+    """Those of the baselines are of the RAGTruth paper, from which the intrinsics paper has them, too."""
+    record = MAKERS["hallucination_detection"][1](0)
+    row = parser("hallucination_detection")(record)
+    section = evaluate_hallucination([row], [], [], 0)
+    (published,) = [table for table in section.tables if "Table 8" in table.title]
+    lines = {line[0]: line[1:4] for line in published.rows}
+    assert lines["SelfCheckGPT"] == ("35.0", "58.0", "43.7")
+    assert lines["LMvLM"] == ("18.7", "76.9", "30.1")
+
+
 def own_answers(count, right):
     """Answers of the model itself, sure of the first option where that is right, else of the second."""
     for number in range(count):
@@ -456,8 +483,12 @@ def test_what_becomes_of_a_flow():
         "Q?", "Goethe wrote it. It is long.", (Passage("p", "Goethe.", "Faust"),)
     )
     grader = SimpleNamespace(
-        abstained=lambda states: [True, None]
-    )  # where it does not say, the words decide
+        abstained=lambda states: [
+            True,
+            None,
+        ],  # where it does not say, the words decide
+        statements=lambda states: [["Goethe wrote it.", "It is long."]] * len(states),
+    )
     graded = _outcomes([turn] * 2, [answer] * 2, None, Beside(entails, grader))
     assert graded == [FlowOutcome(True, False), FlowOutcome(True, True, 0.5)]
 
