@@ -332,7 +332,7 @@ def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(
     assert "List all claims." in executor.requests[0].prompt.messages[0].content
     for content, message in (
         ("[]", "holds no object"),
-        ('{"suport": "x"}', "unknown question 'suport'; did you mean support"),
+        ('{"supports": "x"}', "unknown question 'supports'; did you mean support"),
         ('{"support": 3}', "support must be a text"),
     ):
         words.write_text(content)
