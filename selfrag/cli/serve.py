@@ -51,7 +51,7 @@ def serve(
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
-    search: options.Search,
+    search: options.SearchOption,
     host: Annotated[str, SERVER(help="address to listen at")] = "127.0.0.1",
     port: Annotated[int, SERVER(min=0, max=65_535, help="0 takes a free one")] = 8000,
     served_model_name: Annotated[

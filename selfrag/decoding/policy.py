@@ -33,6 +33,8 @@ TokenConstraint = Mapping[Role, frozenset[str]]
 LikelihoodKind = Literal["segment", "all", "product", "none"]
 SegmentEnd = Literal["retrieve", "retrieval", "completion"]
 WithoutEvidence = Literal["abstain", "write"]
+RewriteScope = Literal["retrieval", "conversation", "alone"]
+"""What a rewrite of the question changes, see `selfrag.intrinsics.flows.Rewrite`."""
 
 
 class AnswerReason(StrEnum):

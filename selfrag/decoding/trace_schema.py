@@ -39,8 +39,8 @@ SUM_TOLERANCE = 1e-3
 _CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
 
 Share = Annotated[float, Field(ge=0, le=1 + SUM_TOLERANCE)]
-Count = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
-RecordedIds = tuple[Count, ...]
+RecordedCount = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
+RecordedIds = tuple[RecordedCount, ...]
 NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 ParentId = Annotated[int, Field(ge=-1, lt=MAX_NODES)]
 
@@ -103,12 +103,12 @@ class NodeRecord(TypedDict):
     path_score: float
     status: str
     passage_id: str | None
-    passage_at: NotRequired[Count]
+    passage_at: NotRequired[RecordedCount]
     token_ids: RecordedIds
     text_ids: RecordedIds
     judgments: dict[Role, JudgmentRecord | None]
     boundary: JudgmentRecord | None
-    dropped_tokens: Count
+    dropped_tokens: RecordedCount
     judges: NotRequired[
         Annotated[dict[str, JudgmentRecord | None], _former("judges", "joined")]
     ]

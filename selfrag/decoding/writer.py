@@ -87,7 +87,19 @@ class ScoredOptions:
 
 
 class SegmentWriter(Protocol):
-    """Writes the answer to one question, segment by segment. Every step shares the batch of the engine."""
+    """Writes the answer to one question, segment by segment. Every step shares the batch of the engine.
+
+    Example:
+        >>> from selfrag.decoding.token_writer import writer_of
+        >>> from selfrag.judges.text_pieces import TextPieces
+        >>> from selfrag.prompting import Prompting
+        >>> from selfrag.reflection.labels import TOKENS
+        >>> from selfrag.reflection.vocabulary import Vocabulary
+        >>> vocabulary = Vocabulary({token: number for number, token in enumerate(TOKENS)}, eos_id=15)
+        >>> writer: SegmentWriter = writer_of(Prompting(TextPieces(), vocabulary), "Who?", (), Decoding())
+        >>> writer.candidate(writer.start(), "retrieve", Passage("p", "Goethe wrote Faust.")).site
+        'segment 1, passage p'
+    """
 
     policy: Decoding  # the settings, with the model's own judges among the terms of the score
     judges: Mapping[
@@ -129,7 +141,19 @@ class SegmentWriter(Protocol):
 
 
 class WritingModel(Protocol):
-    """A model that writes and reflects; `selfrag.prompting.Prompting` is another, with reflection tokens."""
+    """A model that writes and reflects; `selfrag.prompting.Prompting` is another, with reflection tokens.
+
+    Example:
+        >>> from selfrag.judges.chat_model import ChatModel
+        >>> from selfrag.judges.wire import Completion, Executor
+        >>> class Silent(Executor):
+        ...     def steps(self, requests):
+        ...         return [Completion() for _ in requests]
+        ...         yield []  # a generator, as all steps
+        >>> model: WritingModel = ChatModel.on(Silent())
+        >>> sorted(model.judges)
+        ['prompt_isrel', 'prompt_issup', 'prompt_isuse', 'prompt_retrieve', 'prompt_retrieve_later']
+    """
 
     @property
     def codec(self) -> TextCodec:

@@ -29,7 +29,21 @@ class PublishedAdapter(NamedTuple):
 
 @runtime_checkable
 class AdapterFamily(Protocol):
-    """What a package knows of a family of published adapters."""
+    """What a package knows of a family of published adapters.
+
+    Example:
+        >>> class OurAdapters:
+        ...     def listed(self):
+        ...         return ["our-house/adapters: answerability for Llama 3"]
+        ...     def published(self, intrinsic):
+        ...         return {"llama-3": PublishedAdapter("our-house/adapters/answerability", "chat")}
+        ...     def adapter_codec(self, folder, intrinsic):
+        ...         return None  # `intrinsic.json` of the folder says what it understands
+        ...     def checkpoint_codecs(self, folder):
+        ...         return {}
+        >>> isinstance(OurAdapters(), AdapterFamily)
+        True
+    """
 
     def listed(self) -> Iterable[str]:
         """Return a line for people about each place where adapters are published."""

@@ -83,12 +83,12 @@ def find_judge(name: str, judges: Sequence[Judge], model: DecodingModel) -> Judg
     if isinstance(model, Prompting):
         if name in MODEL_JUDGES:
             return TokenJudge(model, MODEL_JUDGES[name])
-        own: Collection[str] = MODEL_JUDGES
+        of_model: Collection[str] = MODEL_JUDGES
     else:
-        own = model.judges
+        of_model = model.judges
         if name in model.judges:
             return model.judges[name]
-    known = ", ".join((*(judge.name for judge in judges), *own))
+    known = ", ".join((*(judge.name for judge in judges), *of_model))
     raise UserError(f"no judge {name!r:.60} is loaded; there is {known}")
 
 
@@ -174,13 +174,13 @@ def _reflection(name: str, spec: str) -> Judge:
         text: wording[text]
         for text in ("question", "passage", "order", "write", "write_from_passage")
     }
-    asked = wording["questions"][name.removeprefix(PROMPT_JUDGE)]
+    question = wording["questions"][name.removeprefix(PROMPT_JUDGE)]
 
     def load() -> Judge:
         runs = executor.loaded if isinstance(executor, LateExecutor) else executor
         return ChatModel.on(runs).judges[name]
 
-    identity = {"kind": "judge", **about, "prompt": shown | asked}
+    identity = {"kind": "judge", **about, "prompt": shown | question}
     return Late(f"{name} {short}", PROMPT_JUDGES[name], load, identity)
 
 
@@ -291,8 +291,11 @@ def _judge_and_folder(value: str | Path | None) -> tuple[str, str | None]:
 
 def _intrinsics(judges: JudgeNames) -> list[_Requested]:
     """Return the intrinsics among the names that are judged on the model that decodes."""
-    named = [item for item in _requested(judges) if isinstance(item, _Requested)]
-    return [item for item in named if item.intrinsic not in MODEL_JUDGES]
+    return [
+        item
+        for item in _requested(judges)
+        if isinstance(item, _Requested) and item.intrinsic not in MODEL_JUDGES
+    ]
 
 
 def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:

@@ -174,7 +174,19 @@ class Gold:
 
 
 class Codec(Protocol):
-    """One intrinsic in one dialect. Pure: equal inputs give equal requests. Subclass it to inherit the defaults."""
+    """One intrinsic in one dialect. Pure: equal inputs give equal requests. Subclass it to inherit the defaults.
+
+    Example:
+        >>> class Shout(Codec):
+        ...     intrinsic, dialect = "shout", "plain"
+        ...     def encode(self, state):
+        ...         return ModelRequest(state, TextPrompt((PromptPiece(state.query),)), max_tokens=8)
+        ...     def decode(self, request, completion):
+        ...         return Reflection(request.state, text=completion.text.upper())
+        >>> request = Shout().encode(JudgeInput((Message("user", "Who wrote Faust?"),)))
+        >>> Shout().decode(request, Completion("Goethe")).text
+        'GOETHE'
+    """
 
     intrinsic: str  # name of the intrinsic, such as `answerability`
     dialect: str  # name of the dialect, such as `granite-3.2`
@@ -191,14 +203,32 @@ class Codec(Protocol):
 
 
 class Teachable(Codec, Protocol):
-    """A codec that also writes what a perfect model would answer; training uses nothing else."""
+    """A codec that also writes what a perfect model would answer; training uses nothing else.
+
+    Example:
+        >>> from selfrag.intrinsics import Answerability
+        >>> codec: Teachable = Answerability.chat
+        >>> request = codec.encode(Answerability.state("Who wrote Faust?", ["Goethe wrote Faust."]))
+        >>> [target.text for target in codec.teach(request, Gold(("unanswerable",)))]
+        ['unanswerable']
+    """
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return training targets of a request, from which decoding gets the gold; refuse gold that does not fit."""
 
 
 class Executor(Protocol):
-    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch."""
+    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch.
+
+    Example:
+        >>> class Parrot(Executor):
+        ...     def steps(self, requests):
+        ...         return [Completion(request.prefill) for request in requests]
+        ...         yield []  # a generator, as all steps
+        >>> request = ModelRequest(JudgeInput(()), TextPrompt(()), prefill="yes")
+        >>> Parrot().run([request])[0].text
+        'yes'
+    """
 
     engine: Any = None  # the engine of this library that it runs on; None where it sends `External` requests
     activated: Collection[str] = ()  # the adapters of it that are activated LoRA

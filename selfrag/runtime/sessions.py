@@ -30,7 +30,16 @@ PATIENCE = 10.0
 
 
 class Serving(Protocol):
-    """The part of `selfrag.engines.base.Engine` that sessions need. Called by one thread at a time."""
+    """The part of `selfrag.engines.base.Engine` that sessions need. Called by one thread at a time.
+
+    Example:
+        >>> from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
+        >>> serving: Serving = ScriptedEngine(lambda request: ScriptedReply((7, 2)), eos_id=2)
+        >>> ticket = serving.submit(Generate((1, 5), max_tokens=10))
+        >>> [(served, result)] = serving.step()
+        >>> served == ticket, result.token_ids
+        (True, (7, 2))
+    """
 
     def submit(self, request: Generate) -> Ticket:
         """Queue a request and return at once."""

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from selfrag.cli import doctor as packages
-from selfrag.cli.doctor import Finding, check_checkpoint, check_machine, check_model
+from selfrag.cli.doctor import (
+    DoctorFinding,
+    check_checkpoint,
+    check_machine,
+    check_model,
+)
 from selfrag.cli.main import main
 from selfrag.cli.memory import GB, GPU, ModelSize, check_fit, model_size, read_gpus
 from selfrag.reflection.labels import TOKENS
 
 
-def broken(findings: object) -> list[Finding]:
+def broken(findings: object) -> list[DoctorFinding]:
     return [finding for finding in findings if finding.status == "broken"]
 
 
@@ -62,7 +67,9 @@ def test_extensions_are_those_of_the_metadata(site: Path) -> None:
     )
     (finding,) = packages.check_extensions()
     detail = "registered, but there is no selfrag.extensions.gone"
-    assert finding == Finding("extension gone", detail, "note", "install selfrag again")
+    assert finding == DoctorFinding(
+        "extension gone", detail, "note", "install selfrag again"
+    )
 
 
 def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:

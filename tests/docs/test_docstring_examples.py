@@ -10,8 +10,13 @@ import pytest
 
 import selfrag
 from retrieval.passage import Retriever
+from selfrag.decoding.writer import SegmentWriter, WritingModel
 from selfrag.engines.base import Engine
+from selfrag.intrinsics.families import AdapterFamily
+from selfrag.intrinsics.flows.progress import AnswerWriter
+from selfrag.judges.wire import Codec, Executor, Teachable
 from selfrag.reflection.judge import Judge
+from selfrag.runtime.sessions import Serving
 from selfrag.tokenization import TextCodec
 
 ROOT = Path(selfrag.__file__).parents[1]
@@ -63,6 +68,12 @@ def test_public_names_have_an_example(name: str) -> None:
     assert ">>> " in getattr(selfrag, name).__doc__
 
 
-@pytest.mark.parametrize("protocol", [Judge, Engine, TextCodec, Retriever])
+PROTOCOLS = [
+    *(Judge, Engine, Serving, TextCodec, Retriever, Codec, Teachable, Executor),
+    *(AnswerWriter, SegmentWriter, WritingModel, AdapterFamily),
+]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_protocols_have_an_example(protocol: type) -> None:
     assert ">>> " in str(protocol.__doc__)

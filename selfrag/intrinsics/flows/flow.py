@@ -10,7 +10,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.policy import AnswerReason, Decoding
+from selfrag.decoding.policy import AnswerReason, Decoding, RewriteScope
 from selfrag.decoding.refusals import refuses
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import FinishReason
@@ -45,8 +45,6 @@ from selfrag.reflection.requests import Failed, Retrieve, Retrieved
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 from selfrag.runtime.sessions import Serving
 
-Sees = Literal["retrieval", "conversation", "alone"]
-
 
 @dataclass(frozen=True)
 class Rewrite(JudgeStage):
@@ -56,7 +54,7 @@ class Rewrite(JudgeStage):
     # what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and writer see it in
     # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
     # exchanges.
-    rewrite_scope: Sees = "retrieval"
+    rewrite_scope: RewriteScope = "retrieval"
     # what is searched for: the rewrite alone (the paper), or the question with its rewrite after it
     query: Literal["rewrite", "both"] = "rewrite"
 
@@ -384,7 +382,7 @@ def named_flow(
     rewrite: Judge | None = None,
     answerability: Judge | None = None,
     k: int | None = 5,
-    rewrite_scope: Sees = "retrieval",
+    rewrite_scope: RewriteScope = "retrieval",
     threshold: float = 0.5,
     text: str = ABSTENTION,
 ) -> Flow:
@@ -636,7 +634,7 @@ class ConversationDecoders:
     # a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite
     flow: Flow | str | None
     rewrite_scope: (
-        Sees  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
+        RewriteScope  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
     )
 
     def __post_init__(self) -> None:

@@ -147,7 +147,17 @@ GROUNDED = f"{TASK} Use only what the documents say. If they do not hold the ans
 
 
 class AnswerWriter(Protocol):
-    """Writes answers to the conversation as seen, with the passages of the progress where it has some."""
+    """Writes answers to the conversation as seen, with the passages of the progress where it has some.
+
+    Example:
+        >>> from selfrag.intrinsics.flows import Flow, Write, run
+        >>> class Oracle:
+        ...     def write(self, progress, run, samples):
+        ...         return [taken(progress.question, "42", ())]
+        ...         yield []  # a generator, as every stage
+        >>> print(*run(Flow((Write(Oracle()),)), ["What is six times seven?"], None))
+        42
+    """
 
     def write(
         self, progress: FlowProgress, run: FlowRun, samples: int
