@@ -448,7 +448,7 @@ FORMATS: tuple[PairFormat, ...] = (
 )
 
 
-def named(name: str) -> PairFormat:
+def format_of(name: str) -> PairFormat:
     """Return the format of this name."""
     for form in FORMATS:
         if form.name == name.strip():

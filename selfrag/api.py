@@ -156,9 +156,8 @@ class SelfRAG(OwnsEngine):
         reflects = has_reflection_tokens(tokenizer)
         if not reflects:
             check_chat_template(tokenizer, path)
-            _chat_model(
-                None, tokenizer
-            )  # refuses a tokenizer without words for the labels before an engine is loaded
+            # Refuses a tokenizer without words for the labels before an engine is loaded.
+            _chat_model(None, tokenizer)
         searched = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = ready_engine(engine, path, engine_options)
         prompting: Prompting | None = None
@@ -166,14 +165,12 @@ class SelfRAG(OwnsEngine):
             prompting = Prompting(
                 HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout
             )
-        named = (
-            on_engine(ready, tokenizer, judges, name_or_path, prompting)
-            if judges
-            else ()
-        )
+        loaded: tuple[Judge, ...] = ()
+        if judges:
+            loaded = on_engine(ready, tokenizer, judges, name_or_path, prompting)
         model = prompting or _chat_model(ready, tokenizer)
         return cls(
-            model, ready, searched, judges=named, english_only=name_or_path == DEMO
+            model, ready, searched, judges=loaded, english_only=name_or_path == DEMO
         )
 
     @classmethod
@@ -193,12 +190,12 @@ class SelfRAG(OwnsEngine):
         executor = executor_at(name, url, **options)
         try:
             model = ChatModel.on(executor)
-            named = on_endpoint(executor, judges) if judges else ()
+            loaded = on_endpoint(executor, judges) if judges else ()
         except UserError:
             executor.close()
             raise
         engine = executor.engine or NoEngine(executor.close)
-        return cls(model, engine, retriever, judges=named)
+        return cls(model, engine, retriever, judges=loaded)
 
     @overload
     def generate(  # type: ignore[overload-overlap] # a text is a sequence of texts, too
@@ -249,7 +246,7 @@ class SelfRAG(OwnsEngine):
         Raises:
             UserError: a wrong option, or the one question failed.
         """
-        return self._asked(question, evidence, flow, rewrite_scope, options).answers()
+        return self._call(question, evidence, flow, rewrite_scope, options).answers()
 
     @overload
     async def agenerate(  # type: ignore[overload-overlap] # a text is a sequence of texts, too
@@ -283,7 +280,7 @@ class SelfRAG(OwnsEngine):
         **options: Unpack[DecodingFields],
     ) -> Answer | list[Answer]:
         """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
-        return await self._asked(
+        return await self._call(
             question, evidence, flow, rewrite_scope, options
         ).answers_async()
 
@@ -313,14 +310,13 @@ class SelfRAG(OwnsEngine):
             "length": length,
             "most_watched": self.engine.limits.max_watch,
         }
-        given = _evidence(evidence)
+        passages = _evidence(evidence)
         decoder = decode_options(
-            question, choices, self.prompting, policy, passages=given, **how
+            question, choices, self.prompting, policy, passages=passages, **how
         )
-        asked = Call(
-            [decoder], self.engine, self._search, notes=[self._note(str(question))]
-        )
-        return cast(Answer, asked.answers())
+        notes = [self._note(str(question))]
+        call = Call([decoder], self.engine, self._search, notes=notes)
+        return cast(Answer, call.answers())
 
     def stream(
         self,
@@ -335,8 +331,8 @@ class SelfRAG(OwnsEngine):
 
         The answer counts: stages of a flow after the writing may change it.
         """
-        return self._asked(
-            _one(question), evidence, flow, rewrite_scope, options
+        return self._call(
+            _single_question(question), evidence, flow, rewrite_scope, options
         ).pieces()
 
     def astream(
@@ -349,12 +345,12 @@ class SelfRAG(OwnsEngine):
         **options: Unpack[DecodingFields],
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
-        return self._asked(
-            _one(question), evidence, flow, rewrite_scope, options
+        return self._call(
+            _single_question(question), evidence, flow, rewrite_scope, options
         ).pieces_async()
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Up to `k` passages for each query, best first; the search is shared with questions that run.
+        """Return up to `k` passages for each query, best first; the search is shared with questions that run.
 
         Raises:
             UserError: there is no retriever, or it failed.
@@ -420,12 +416,9 @@ class SelfRAG(OwnsEngine):
         from selfrag.intrinsics.named import find_judge
         from selfrag.judges.asking import judge as ask
 
-        found = (
-            find_judge(judge, self.judges, self.prompting)
-            if isinstance(judge, str)
-            else judge
-        )
-        return ask(found, conversation, passages, arguments, engine=self.engine)
+        if isinstance(judge, str):
+            judge = find_judge(judge, self.judges, self.prompting)
+        return ask(judge, conversation, passages, arguments, engine=self.engine)
 
     def _policy(self, options: Mapping[str, Any]) -> Decoding:
         check_process(self._pid)
@@ -438,7 +431,7 @@ class SelfRAG(OwnsEngine):
         check_names(changes)
         return replace(base, **changes)
 
-    def _asked(
+    def _call(
         self,
         question: Any,
         evidence: Any,
@@ -446,7 +439,7 @@ class SelfRAG(OwnsEngine):
         scope: RewriteScope,
         options: Mapping[str, Any],
     ) -> Call:
-        """One question or conversation, or many, as decoders."""
+        """Return the call of one question or conversation, or of many."""
         policy = self._policy(options)
         single = isinstance(question, str) or _is_conversation(question)
         if not single and not isinstance(question, Sequence):
@@ -454,11 +447,9 @@ class SelfRAG(OwnsEngine):
                 f"the question must be text or a list of texts, not {type(question).__name__}"
             )
         questions = [question] if single else question
-        given = (
-            [_evidence(evidence)]
-            if single
-            else _evidence_lists(evidence, len(question))
-        )
+        passages = [_evidence(evidence)] if single else None
+        if passages is None:
+            passages = _evidence_lists(evidence, len(question))
         how: ConversationDecoders | None = None
         judges: tuple[Judge, ...] = ()
         if self.judges or flow is not None or any(map(_is_conversation, questions)):
@@ -470,18 +461,21 @@ class SelfRAG(OwnsEngine):
                 self.prompting, policy, self.engine, judges, flow, scope
             )
 
-        def decoder(one: Any, passages: Sequence[Passage] | None) -> Decoder:
-            if how is not None and (flow is not None or _is_conversation(one)):
-                return how.decoder(one, passages)
-            text = replace_surrogates(one) if isinstance(one, str) else one
-            return decode(
-                text, self.prompting, policy, passages=passages, judges=judges
+        decoders: list[Decoder] = []
+        for item, evidence_of_item in zip(questions, passages, strict=True):
+            if how is not None and (flow is not None or _is_conversation(item)):
+                decoders.append(how.decoder(item, evidence_of_item))
+                continue
+            text = replace_surrogates(item) if isinstance(item, str) else item
+            decoders.append(
+                decode(
+                    text,
+                    self.prompting,
+                    policy,
+                    passages=evidence_of_item,
+                    judges=judges,
+                )
             )
-
-        decoders = [
-            decoder(one, passages)
-            for one, passages in zip(questions, given, strict=True)
-        ]
         texts = tuple(map(_last_question, questions))
         notes = [self._note(text) for text in texts]
         return Call(
@@ -500,15 +494,13 @@ class SelfRAG(OwnsEngine):
         from selfrag.languages import foreign_language
 
         language = foreign_language(question)
-        return (
-            None
-            if language is None
-            else f"this model answers in English only; the question looks like {language}"
-        )
+        if language is None:
+            return None
+        return f"this model answers in English only; the question looks like {language}"
 
     @property
     def _search(self) -> Retriever | None:
-        """The present retriever, shared by all threads. A question that runs keeps the one that it began with."""
+        """Return the present retriever, shared by all threads. A running question keeps the one that it began with."""
         retriever = self.retriever
         if retriever is None:
             return None
@@ -526,32 +518,31 @@ def _chat_model(engine: Engine | None, tokenizer: Any) -> DecodingModel:
     return ChatModel.on(EngineExecutor(engine, tokenizer))
 
 
-def _is_conversation(given: object) -> TypeGuard[Turns]:
-    """Whether this is one list of turns, not a list of questions or conversations."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+def _is_conversation(question: object) -> TypeGuard[Turns]:
+    """Return whether this is one list of turns, not a list of questions or conversations."""
+    if isinstance(question, str) or not isinstance(question, Sequence) or not question:
         return False
-    return not (
-        isinstance(given[0], str)
-        or (isinstance(given[0], Sequence) and not hasattr(given[0], "role"))
-    )
+    first = question[0]
+    if isinstance(first, str):
+        return False
+    return hasattr(first, "role") or not isinstance(first, Sequence)
 
 
-def _last_question(given: object) -> str:
+def _last_question(question: object) -> str:
     """Return the question of a question or conversation, for reports; empty if there is none."""
-    if isinstance(given, str):
-        return replace_surrogates(given)
-    if isinstance(given, Sequence):
-        for turn in reversed(given):
-            if (
-                isinstance(turn, Mapping)
-                and turn.get("role") == "user"
-                and isinstance(turn.get("content"), str)
-            ):
-                return replace_surrogates(turn["content"])
+    if isinstance(question, str):
+        return replace_surrogates(question)
+    if not isinstance(question, Sequence):
+        return ""
+    for turn in reversed(question):
+        if isinstance(turn, Mapping) and turn.get("role") == "user":
+            content = turn.get("content")
+            if isinstance(content, str):
+                return replace_surrogates(content)
     return ""
 
 
-def _one(question: Any) -> Any:
+def _single_question(question: Any) -> Any:
     """Return the question of a stream; a list of several cannot be streamed."""
     if (
         isinstance(question, str)
@@ -562,15 +553,15 @@ def _one(question: Any) -> Any:
     raise UserError("stream takes one question or conversation; generate takes a list")
 
 
-def _evidence(given: Any) -> tuple[Passage, ...] | None:
-    """Passages for one question, checked; None to search."""
-    if given is None:
+def _evidence(evidence: Any) -> tuple[Passage, ...] | None:
+    """Return the passages for one question, checked; None to search."""
+    if evidence is None:
         return None
-    if not isinstance(given, Iterable) or isinstance(given, str):
+    if not isinstance(evidence, Iterable) or isinstance(evidence, str):
         raise UserError(
-            f"evidence must be a list of selfrag.Passage, not {type(given).__name__}"
+            f"evidence must be a list of selfrag.Passage, not {type(evidence).__name__}"
         )
-    passages = tuple(given)
+    passages = tuple(evidence)
     for item in passages:
         if not isinstance(item, Passage):
             raise UserError(
@@ -579,15 +570,15 @@ def _evidence(given: Any) -> tuple[Passage, ...] | None:
     return passages
 
 
-def _evidence_lists(given: Any, questions: int) -> list[tuple[Passage, ...] | None]:
+def _evidence_lists(evidence: Any, questions: int) -> list[tuple[Passage, ...] | None]:
     """Return the evidence for each of a list of questions."""
-    if given is None:
+    if evidence is None:
         return [None] * questions
-    if not isinstance(given, Sequence) or len(given) != questions:
-        count = (
-            len(given) if isinstance(given, Sequence) else "something that is no list"
-        )
+    count: object = "something that is no list"
+    if isinstance(evidence, Sequence):
+        count = len(evidence)
+    if count != questions:
         raise UserError(
             f"evidence for a list of questions is one list for each: {count} for {questions} questions"
         )
-    return [_evidence(passages) for passages in given]
+    return list(map(_evidence, evidence))

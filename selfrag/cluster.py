@@ -111,11 +111,11 @@ class RayEncoder:
 
     @property
     def card(self) -> EncoderCard:
-        """Of the encoder in this process."""
+        """Return the card of the encoder in this process."""
         return self._local.card
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """Vectors [n, d] of n texts, encoded in this process."""
+        """Return the vectors [n, d] of n texts, encoded in this process."""
         return self._local.encode(texts)
 
     def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[Matrix]:

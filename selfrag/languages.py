@@ -42,13 +42,11 @@ class _CommonWords:
 @cache
 def _common_words() -> _CommonWords:
     """Read the words."""
-    given = tomllib.loads(
-        files(__package__).joinpath("languages.toml").read_text(encoding="utf-8")
-    )
-    others = {name: frozenset(words.split()) for name, words in given["common"].items()}
-    return _CommonWords(
-        frozenset(given["english"].split()), frozenset(given["asking"].split()), others
-    )
+    file = files(__package__).joinpath("languages.toml")
+    words = tomllib.loads(file.read_text(encoding="utf-8"))
+    others = {name: frozenset(text.split()) for name, text in words["common"].items()}
+    english, asking = (frozenset(words[part].split()) for part in ("english", "asking"))
+    return _CommonWords(english, asking, others)
 
 
 def foreign_language(text: str) -> str | None:
@@ -62,7 +60,8 @@ def foreign_language(text: str) -> str | None:
     letters = sum(character.isalpha() for character in head)
     for name, script in _SCRIPTS:
         if letters and len(script.findall(head)) * 2 > letters:
-            return "Japanese" if name == "Chinese" and _KANA.search(head) else name
+            has_kana = name == "Chinese" and _KANA.search(head)
+            return "Japanese" if has_kana else name
     words = [word.lower().replace("\u2019", "'") for word in _WORD.findall(head)]
     if not words:
         return None

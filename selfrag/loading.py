@@ -97,9 +97,13 @@ def fetch_snapshot(repository: str, what: str, otherwise: str, **options: Any) -
 
 
 def index_directory(name_or_path: str | Path) -> Path:
-    """Directory of an index: of a registered name such as `demo`, else the one given."""
+    """Return the directory of an index: of a registered name such as `demo`, else the one given."""
     make = registered("selfrag.indexes", name_or_path)
     return user_path(name_or_path) if make is None else Path(make())
+
+
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What transformers raises for files that it cannot use."""
 
 
 def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
@@ -108,13 +112,7 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
         return pretrained.load(
             "AutoTokenizer", path, trust_remote_code=trust_remote_code
         )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:  # whatever its files make of it
+    except _DAMAGED as error:
         raise UserError(f"{path} has no usable tokenizer: {error}") from error
 
 
@@ -149,38 +147,41 @@ def load_retriever(
         return load_index(retriever)
     if not isinstance(retriever, str):
         return as_retriever(retriever)
-    found = [load_index_or_address(part) for part in retriever_parts(retriever)]
-    if len(found) == 1:
-        return found[0]
+    retrievers = list(map(load_index_or_address, retriever_parts(retriever)))
+    if len(retrievers) == 1:
+        return retrievers[0]
     from retrieval.combining import join
 
-    return join(*found)
+    return join(*retrievers)
 
 
 def retriever_parts(name: str) -> list[str]:
     """Return the names of joined retrievers, such as `demo,searxng:http://HOST:PORT`; a folder of that name is one."""
     if Path(name).exists():
         return [name]
-    return [part for one in name.split(",") if (part := one.strip())] or [name]
+    parts = map(str.strip, name.split(","))
+    return list(filter(None, parts)) or [name]
 
 
 def is_address(name: str) -> bool:
-    """Whether a retriever's name is the address of a server, of which nothing but its answers is known."""
+    """Return whether a retriever's name is the address of a server, of which nothing but its answers is known."""
     scheme, colon, _ = name.partition(":")
     return bool(colon) and scheme in names(RETRIEVERS)
 
 
 def load_index_or_address(name: str) -> Retriever:
     """Return one retriever by its name: an address, or an index, before whose name `words:` or so sets its mode."""
-    scheme, colon, rest = name.partition(":")
-    if colon and scheme in MODES:
-        return load_index(rest, mode=scheme)
-    make = registered(RETRIEVERS, scheme) if colon else None
+    scheme, colon, index = name.partition(":")
+    if not colon:
+        return load_index(name)
+    if scheme in MODES:
+        return load_index(index, mode=scheme)
+    make = registered(RETRIEVERS, scheme)
     return load_index(name) if make is None else make(name)
 
 
 def resolve_encoder(name_or_path: str) -> str:
-    """Directory of a registered encoder such as `demo`; any other directory or hub name as it is."""
+    """Return the directory of a registered encoder such as `demo`; any other directory or hub name as it is."""
     make = registered("selfrag.encoders", name_or_path)
     return name_or_path if make is None else str(make())
 
@@ -219,16 +220,16 @@ def load_index(
 
 
 def index_encoder(index: str | Path, encoder: str | None) -> str | None:
-    """Where the encoder of an index is: as given, else where it was at build time, else the packaged one.
+    """Return where the encoder of an index is: `encoder`, else its place at build time, else the packaged one.
 
     A directory or hub name; None where the index does not say it.
     """
-    if encoder is None:
-        remote = remote_indexes(index)
-        source = (
-            load_manifest(index) if remote is None else remote.read_card(index)
-        ).encoder.source
-        # A hub name may always be found; a directory may have moved.
-        moved = Path(source).is_absolute() and not Path(source).is_dir()
-        return resolve_encoder(DEMO) if source and moved else source or None
-    return resolve_encoder(encoder)
+    if encoder is not None:
+        return resolve_encoder(encoder)
+    remote = remote_indexes(index)
+    card = load_manifest(index) if remote is None else remote.read_card(index)
+    source = card.encoder.source
+    # A hub name may always be found; a directory may have moved.
+    if source and Path(source).is_absolute() and not Path(source).is_dir():
+        return resolve_encoder(DEMO)
+    return source or None

@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
-from itertools import takewhile
 from threading import Lock
 from typing import Any, Protocol
 
@@ -68,7 +67,7 @@ class ReadOnlyTokenizer:
             self._core.encode_special_tokens = split_special_tokens
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process as it was made: a lock cannot be pickled."""
+        """Pickle it as it was made: a lock cannot be pickled."""
         return partial(
             type(self), split_special_tokens=self._options["split_special_tokens"]
         ), (self._tokenizer,)
@@ -76,13 +75,13 @@ class ReadOnlyTokenizer:
     def ids(
         self, texts: Sequence[str], *, add_special_tokens: bool = False
     ) -> list[list[int]]:
-        """Ids of each text."""
+        """Return the ids of each text."""
         if self._core is None:
             with self._lock:
-                found = self._tokenizer(
+                encoded = self._tokenizer(
                     list(texts), add_special_tokens=add_special_tokens, **self._options
-                )["input_ids"]
-            return [list(ids) for ids in found]
+                )
+            return list(map(list, encoded["input_ids"]))
         if len(texts) == 1 and len(texts[0]) < LONG_TEXT:
             return [
                 self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids
@@ -93,17 +92,15 @@ class ReadOnlyTokenizer:
         return [encoding.ids for encoding in encodings]
 
     def places(self, text: str) -> list[tuple[int, int, int]] | None:
-        """Each id of a text with the characters it stands for, from and to; None where the tokenizer does not know."""
+        """Return each id of a text with the start and end of its characters; None where the tokenizer does not know."""
         if self._core is None:
             return None
-        found = self._core.encode(text, add_special_tokens=False)
-        return [
-            (i, begin, end)
-            for i, (begin, end) in zip(found.ids, found.offsets, strict=True)
-        ]
+        encoding = self._core.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        return [(token_id, begin, end) for token_id, (begin, end) in pairs]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, special tokens included."""
+        """Return the text of ids, special tokens included."""
         if self._core is None:
             options = {
                 "skip_special_tokens": False,
@@ -185,17 +182,19 @@ class HFTextCodec:
         return self._tokens.decode(ids)
 
     def encode_surface(self, text: str) -> list[int]:
-        """Ids of a text of our own: surfaces of control tokens in it become such tokens."""
+        """Return the ids of a text of our own: surfaces of control tokens in it become such tokens."""
         return self._trusting.ids([text])[0]
 
     def ending(self, characters: Collection[str]) -> tuple[int, ...]:
-        """All ids whose text may hold one of some characters, rising."""
+        """Return all ids whose text may hold one of some characters, rising."""
         key = frozenset(characters)
         if key not in self._endings:
-            found = (
-                i for token, i in self._vocabulary.items() if not key.isdisjoint(token)
-            )
-            self._endings[key] = tuple(sorted(found))
+            ids = [
+                token_id
+                for token, token_id in self._vocabulary.items()
+                if not key.isdisjoint(token)
+            ]
+            self._endings[key] = tuple(sorted(ids))
         return self._endings[key]
 
     def ending_with(self, marks: str) -> tuple[int, ...]:
@@ -221,34 +220,32 @@ class HFTextCodec:
 
     def _encode(self, pieces: list[str]) -> list[int]:
         ids: list[int] = []
-        for piece, found in zip(pieces, self._tokens.ids(pieces), strict=True):
-            if not self._cuttable.isdisjoint(found):
-                ids += self._encode(smaller) if (smaller := self._cut(piece)) else []
-            elif self._control.isdisjoint(found):
-                ids += found
-            else:
-                ids += [i for i in found if i not in self._control]
+        for piece, piece_ids in zip(pieces, self._tokens.ids(pieces), strict=True):
+            if self._cuttable.isdisjoint(piece_ids):
+                ids += [token for token in piece_ids if token not in self._control]
+                continue
+            smaller = self._cut(piece)
+            if smaller:
+                ids += self._encode(smaller)
         return ids
 
     def _cut(self, text: str) -> list[str]:
-        """`text` in pieces, cut in the middle of every token that must not be; each piece is shorter than `text`."""
+        """Cut a text in the middle of every token that must not be; each piece is shorter than the text."""
         if len(text) == 1:
             return []
-        found = self._tokens.places(text)
-        if found is None:
-            return [text[: len(text) // 2], text[len(text) // 2 :]]
+        halves = [text[: len(text) // 2], text[len(text) // 2 :]]
+        places = self._tokens.places(text)
+        if places is None:
+            return halves
         pieces, at = [], 0
-        for token_id, start, end in found:
+        for token_id, start, end in places:
             if token_id in self._cuttable and end > start:
                 middle = (start + end) // 2
                 pieces.append(text[at:middle])
                 at = middle if end - start > 1 else end
-        pieces = [piece for piece in (*pieces, text[at:]) if piece]
-        return (
-            pieces
-            if pieces != [text]
-            else [text[: len(text) // 2], text[len(text) // 2 :]]
-        )
+        pieces.append(text[at:])
+        pieces = list(filter(None, pieces))
+        return halves if pieces == [text] else pieces
 
 
 _UNSPACED = re.compile(
@@ -274,21 +271,22 @@ def decode_without(
         elif runs[-1]:
             runs.append([])
     # All ids are decoded together, because a character may have its bytes on both sides of a control id.
-    text, known, plain = "", list[int](), ""
+    text, known, decoded = "", list[int](), ""
     for run in runs:
         if not run:
             continue
         known += run
         longer = codec.decode(known)
-        same = takewhile(
-            lambda pair: pair[0] == pair[1], zip(plain, longer, strict=False)
-        )
-        shared = len(plain) if longer.startswith(plain) else sum(1 for _ in same)
-        changed = len(plain) - shared
+        shared = len(decoded)
+        if not longer.startswith(decoded):
+            shared = common_prefix([decoded, longer])
+        changed = len(decoded) - shared
         added = longer[shared:]
-        gap = " " if changed == 0 and _words_touch(codec, plain, added, run[0]) else ""
+        gap = ""
+        if changed == 0 and _words_touch(codec, decoded, added, run[0]):
+            gap = " "
         text = f"{text[: len(text) - changed]}{gap}{added}"
-        plain = longer
+        decoded = longer
     return text
 
 
@@ -332,11 +330,11 @@ def _begins_words(codec: TextCodec, token_id: int) -> bool:
     return len(codec.encode(f" {codec.decode([token_id])}")) == 1
 
 
-def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
-    """Length of the longest common beginning of sequences of ids."""
-    return sum(
-        1
-        for _ in takewhile(
-            lambda column: len(set(column)) == 1, zip(*sequences, strict=False)
-        )
-    )
+def common_prefix(sequences: Sequence[Sequence[Any]]) -> int:
+    """Return the length of the longest common beginning of sequences."""
+    length = 0
+    for column in zip(*sequences, strict=False):
+        if len(set(column)) > 1:
+            break
+        length += 1
+    return length

@@ -13,12 +13,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
-from critic.formats import FORMATS, named
+from critic.formats import FORMATS, format_of
 from critic.inspect import inspect_rows, render
 from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixture
 from critic.pairs import open_dataset
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
+from selfrag.cli.results import Result
+from selfrag.cli.running import refuse_options
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 
@@ -55,16 +57,17 @@ def pairs(
     language: Annotated[
         str | None, typer.Option(help="Language to keep, such as 'en'.")
     ] = None,
-) -> None:
+) -> Result:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
     mixture = [
         read_part(part, split=split, paper_counts=paper_counts) for part in parts
     ]
     reading = MixtureReading(split=split, most_words=most_words, language=language)
     tallies = write_mixture(out, mixture, seed=seed, reading=reading)
-    for part, tally in zip(mixture, tallies, strict=True):
-        typer.echo(_line(part, tally))
-    typer.echo(f"{sum(tally.taken for tally in tallies)} pairs in {out}")
+    lines = list(map(_line, mixture, tallies))
+    pairs = sum(tally.taken for tally in tallies)
+    lines.append(f"{pairs} pairs in {out}")
+    return Result({"pairs": pairs, "file": out, "sources": tallies}, "\n".join(lines))
 
 
 def read_part(
@@ -77,7 +80,7 @@ def read_part(
         raise UserError(
             f"{value!r}: write FORMAT=FILE, such as asqa=ASQA.json or kilt_nq:5000=nq-train-kilt.jsonl"
         )
-    form = named(name)
+    form = format_of(name)
     if colon and not re.fullmatch("[0-9]{1,10}", count):
         raise UserError(f"{value!r}: {count!r} is no count of pairs")
     most: int | None = None
@@ -92,12 +95,11 @@ def read_part(
 
 
 def _line(part: MixturePart, tally: MixtureTally) -> str:
-    skipped = ", ".join(
-        f"{reason} {count}" for reason, count in tally.skipped.most_common()
-    )
-    return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (
-        f"; left out: {skipped}" if skipped else ""
-    )
+    line = f"{part.form.name}: {tally.taken} of {tally.pairs} pairs"
+    skipped = [f"{reason} {count}" for reason, count in tally.skipped.most_common()]
+    if skipped:
+        line += f"; left out: {', '.join(skipped)}"
+    return line
 
 
 _READ = functools.partial(typer.Option, rich_help_panel="What is read")
@@ -108,6 +110,7 @@ _WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 def augment(
     *,
+    ctx: typer.Context,
     pairs: Annotated[
         str,
         typer.Argument(
@@ -210,7 +213,7 @@ def augment(
             "--dry-run", help="Check the input and print the estimate; write nothing."
         ),
     ] = False,
-) -> None:
+) -> Result:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     quiet()
     chosen: dict[str, Any] = {**judging, **choosing}
@@ -223,6 +226,8 @@ def augment(
         )
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
+    if ray is None:
+        refuse_options(ctx, ("--workers", "--gpus"), "for --ray, which is not given")
     from critic.augment.run import augment_locally, augment_on_ray, augment_pairs
     from critic.pairs import open_source
 
@@ -241,18 +246,16 @@ def augment(
         from retrieval.sentences import sentence_finder
 
         critic_folder(critic)  # refuses one that is not there
-        typer.echo(
-            str(count_source(source, options, sentence_finder(options.sentences)))
-        )
-        return
+        counts = count_source(source, options, sentence_finder(options.sentences))
+        return Result(counts, str(counts))
     from critic.baselines import fingerprint, open_critic
     from selfrag.common.provenance import sha256
     from selfrag.loading import load_index
 
     opening = functools.partial(open_critic, critic, engine, judge or ())
-    searching = (
-        functools.partial(load_index, index, encoder) if index is not None else _nothing
-    )
+    searching = _nothing
+    if index is not None:
+        searching = functools.partial(load_index, index, encoder)
     with contextlib.ExitStack() as stack:
         if ray is None:
             execute = augment_locally(
@@ -270,17 +273,16 @@ def augment(
             inputs["judges"] = list(judge)
         if index is not None and (index / "manifest.json").exists():
             inputs["index"] = sha256(index / "manifest.json")
-        if (
-            streaming
-        ):  # its pairs are not read again to compare them with those of a finished run
+        if streaming:  # pairs are not read again to compare them with a finished run's
             inputs["stream"] = reading
         manifest = augment_pairs(
             source, out, execute, options, inputs=inputs, shard=shard
         )
-    typer.echo(_summary(manifest, out))
+    value = {"folder": out, "counts": manifest["counts"]}
+    return Result(value, _summary(manifest, out))
 
 
-def _nothing() -> None:
+def _nothing() -> Any:
     """Return no retriever: there is no index."""
 
 
@@ -300,12 +302,9 @@ def _summary(manifest: dict[str, Any], out: Path) -> str:
     from selfrag.common.untrusted import printable
 
     counts = manifest["counts"]
-    dropped = (
-        ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items())
-        or "none"
-    )
+    dropped = [f"{count} {reason}" for reason, count in counts["dropped"].items()]
     lines = [
-        f"{counts['rows']} rows of {counts['items']} pairs in {out}; dropped: {dropped}"
+        f"{counts['rows']} rows of {counts['items']} pairs in {out}; dropped: {', '.join(dropped) or 'none'}"
     ]
     for name, source in counts["sources"].items():
         share = source["with_retrieval"] / source["rows"]
@@ -330,7 +329,7 @@ def inspect(
         list[Path] | None,
         typer.Option("--provenance", "-p", help="Provenance file of the rows (JSONL)."),
     ] = None,
-) -> None:
+) -> Result:
     """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
     beside = [
@@ -342,10 +341,9 @@ def inspect(
         files, count=count, seed=seed, provenance=[*(provenance or []), *beside]
     )
     write_text(out, render(inspection))
-    shown = len(inspection.sample)
-    explained = (
-        f", {len(inspection.provenance)} with provenance" if inspection.recorded else ""
-    )
-    typer.echo(
-        f"{shown} of {inspection.statistics.total.rows} rows{explained} in {out}"
-    )
+    rows_of_all = inspection.statistics.total.rows
+    line = f"{len(inspection.sample)} of {rows_of_all} rows"
+    if inspection.recorded:
+        line += f", {len(inspection.provenance)} with provenance"
+    value = {"page": out, "statistics": inspection.statistics}
+    return Result(value, f"{line} in {out}")

@@ -6,10 +6,19 @@ import functools
 from collections import Counter
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic.teacher.settings import (
+    LabelConstraint,
+    LabellingLimits,
+    Prices,
+    TeacherSettings,
+)
+from selfrag.cli.fields import Fields, FieldValues
+from selfrag.cli.results import Result
+from selfrag.cli.running import refuse_options
 from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,8 +29,9 @@ if TYPE_CHECKING:
     from critic.agreement import Agreement, Labels
     from critic.cases import LabelledCase, UnlabelledCase
     from critic.pairs import Pair
+    from critic.teacher.endpoint import TeacherConfig
     from critic.teacher.forms import TeacherForms
-    from critic.teacher.run import Outcomes, Prices
+    from critic.teacher.run import Outcomes
     from selfrag.evaluation.intervals import Estimate
 
 
@@ -55,7 +65,7 @@ def sample(
     sentences: Annotated[
         str, typer.Option(help="'rules', or the name of an installed spaCy model.")
     ] = "rules",
-) -> None:
+) -> Result:
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
@@ -106,15 +116,17 @@ def sample(
         out.with_name(f"{out.name}.manifest.json"),
         {"commit": commit(), **settings, **data, "counts": counts},
     )
-    Console().print(terminal("Cases", ("group", "rule", "cases"), drawn.by_rule()))
-    for group, lacking in drawn.short().items():
-        typer.echo(
-            f"{group}: {lacking:,} cases fewer than wanted; give more pairs or an index",
-            err=True,
-        )
-    typer.echo(
-        f"{len(drawn.questions):,} cases in {out}, report in {out.name}.report.md"
-    )
+    value = {"file": out, "counts": counts, "rules": drawn.by_rule()}
+
+    def show() -> None:
+        Console().print(terminal("Cases", ("group", "rule", "cases"), drawn.by_rule()))
+        for group, lacking in drawn.short().items():
+            line = f"{group}: {lacking:,} cases fewer than wanted; give more pairs or an index"
+            typer.echo(line, err=True)
+        report_name = f"{out.name}.report.md"
+        typer.echo(f"{len(drawn.questions):,} cases in {out}, report in {report_name}")
+
+    return Result(value, show)
 
 
 def _read(files: list[Path]) -> list[Pair]:
@@ -144,29 +156,44 @@ INCOMPLETE = 1
 """Exit code of a run that leaves questions without an answer."""
 
 _WHO = functools.partial(typer.Option, rich_help_panel="Who labels")
-_HOW = functools.partial(typer.Option, rich_help_panel="How it is asked")
-_PACE = functools.partial(typer.Option, rich_help_panel="How fast")
-_COST = functools.partial(typer.Option, rich_help_panel="What it may cost")
+_TEACHER = (
+    Fields(TeacherSettings, "Who labels", "url", "model", "api_key_env=--key-env"),
+    Fields(
+        TeacherSettings,
+        "How it is asked",
+        *("api", "constraint", "temperature", "max_tokens", "seed", "min_coverage"),
+    ),
+    Fields(
+        TeacherSettings,
+        "How fast",
+        "max_concurrency=--concurrency",
+        "requests_per_minute=--rpm",
+        "read_timeout=--timeout",
+        "retries",
+        "longest_wait",
+    ),
+)
+_COST = Fields(
+    LabellingLimits,
+    "What it may cost",
+    "prices.prompt=--price-in",
+    "prices.completion=--price-out",
+    "most_cost=--max-cost",
+)
 
 
-def _prices(
-    price_in: float | None, price_out: float | None, max_cost: float | None
-) -> Prices | None:
-    from critic.teacher.run import Prices
+def _limits(targets: Sequence[str], cost: FieldValues) -> LabellingLimits:
+    from critic.targets import parse_targets
 
-    if (price_in is None) != (price_out is None):
+    prices = [cost.get(f"prices.{name}") for name in ("prompt", "completion")]
+    if prices.count(None) == 1:
         raise UserError(
             "one price is missing; give both --price-in and --price-out, per million tokens"
         )
-    if price_in is None or price_out is None:
-        if max_cost is not None:
-            raise UserError(
-                "--max-cost needs prices; give --price-in and --price-out, per million tokens"
-            )
-        return None
-    if max_cost is not None and not 0 <= max_cost < float("inf"):
-        raise UserError(f"--max-cost {max_cost}; give a number of at least 0")
-    return Prices(price_in, price_out)
+    paid = None
+    if None not in prices:
+        paid = Prices(cost["prices.prompt"], cost["prices.completion"])
+    return LabellingLimits(parse_targets(targets), paid, cost.get("most_cost"))
 
 
 def _forms(prompts: Path | None, pending: Sequence[UnlabelledCase]) -> TeacherForms:
@@ -174,9 +201,9 @@ def _forms(prompts: Path | None, pending: Sequence[UnlabelledCase]) -> TeacherFo
     from critic.teacher.forms import OWN, TeacherForms, form_name
 
     forms = OWN if prompts is None else TeacherForms.read(prompts)
-    if lacking := sorted(
-        {form_name(question.case) for question in pending} - forms.forms.keys()
-    ):
+    needed = {form_name(question.case) for question in pending}
+    lacking = sorted(needed - forms.forms.keys())
+    if lacking:
         raise UserError(
             f"{prompts} has no form {lacking[0]!r}, which some cases need; add it, or leave such cases out"
         )
@@ -184,6 +211,8 @@ def _forms(prompts: Path | None, pending: Sequence[UnlabelledCase]) -> TeacherFo
 
 
 def label(
+    *,
+    ctx: typer.Context,
     questions: Annotated[
         Path,
         typer.Argument(
@@ -202,13 +231,6 @@ def label(
             help="Number of labelled rows to reach, GROUP=N or GROUP/LABEL=N; repeatable."
         ),
     ] = None,
-    url: Annotated[str | None, _WHO(help="OpenAI-compatible base URL.")] = None,
-    model: Annotated[
-        str | None, _WHO(help="Name of the model at the endpoint.")
-    ] = None,
-    key_env: Annotated[
-        str, _WHO(help="Environment variable that holds the API key.")
-    ] = "OPENAI_API_KEY",
     gold: Annotated[
         list[Path] | None, _WHO(help="Labelled file to use as the teacher; repeatable.")
     ] = None,
@@ -222,178 +244,127 @@ def label(
         str | None,
         _WHO(help="Name of the teacher in `label_source`.", show_default="the model"),
     ] = None,
-    api: Annotated[
-        Literal["chat", "completions"],
-        _HOW(help="Route of the endpoint: chat, or completions for base models."),
-    ] = "chat",
-    constraint: Annotated[
-        Literal["auto", "choice", "schema", "logprobs", "free"],
-        _HOW(
-            help="How replies are restricted to the labels; logprobs scores the labels."
-        ),
-    ] = "auto",
+    teacher: Annotated[FieldValues, *_TEACHER],
     prompts: Annotated[
         Path | None,
-        _HOW(
-            help="Instructions and demonstrations (TOML) in place of ours; replies may explain their label."
+        typer.Option(
+            help="Instructions and demonstrations (TOML) in place of ours; replies may explain their label.",
+            rich_help_panel="How it is asked",
         ),
     ] = None,
-    temperature: Annotated[
-        float | None,
-        _HOW(
-            help="Sampling temperature; the paper's is 1.",
-            show_default="that of --prompts, or 0",
-        ),
-    ] = None,
-    max_tokens: Annotated[int, _HOW(help="Most new tokens of a reply.")] = 200,
-    seed: Annotated[int | None, _HOW(help="Seed that is sent to the endpoint.")] = None,
-    min_coverage: Annotated[
-        float, _HOW(help="Least total probability of the labels, with logprobs.")
-    ] = 0.5,
-    concurrency: Annotated[
-        int, _PACE(help="Most requests at once.", min=1, max=1024)
-    ] = 8,
-    rpm: Annotated[float | None, _PACE(help="Most requests a minute.")] = None,
-    timeout: Annotated[float, _PACE(help="Seconds to wait for a reply.")] = 120.0,
-    retries: Annotated[int, _PACE(help="Retries of a failed request.")] = 5,
-    longest_wait: Annotated[
-        float, _PACE(help="Seconds; a longer Retry-After ends the run.")
-    ] = 300.0,
-    price_in: Annotated[
-        float | None, _COST(help="Price of a million prompt tokens.")
-    ] = None,
-    price_out: Annotated[
-        float | None, _COST(help="Price of a million new tokens.")
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        _COST(
-            help="Most money to spend: an estimate above it is refused, and requests stop when it is reached."
-        ),
-    ] = None,
+    cost: Annotated[FieldValues, _COST],
     dry_run: Annotated[
-        bool, _COST("--dry-run", help="Print the estimate and stop.")
+        bool, typer.Option("--dry-run", help="Print the estimate and stop.")
     ] = False,
-) -> None:
+) -> Result:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
     from critic.case_files import read_questions
     from critic.judging import Critic
-    from critic.targets import parse_targets
-    from critic.teacher.endpoint import (
-        Api,
-        EndpointTeacher,
-        LabelConstraint,
-        TeacherConfig,
-        forecast,
-    )
-    from critic.teacher.run import (
-        GoldTeacher,
-        JudgeTeacher,
-        LabellingLimits,
-        Teacher,
-        label_questions,
-    )
+    from critic.teacher.endpoint import EndpointTeacher, forecast
+    from critic.teacher.run import GoldTeacher, JudgeTeacher, Teacher, label_questions
     from selfrag.common.provenance import commit, sha256, versions
     from selfrag.intrinsics.named import open_judge
 
-    limits = LabellingLimits(
-        parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost
-    )
-    if [bool(gold), bool(judge), url is not None].count(True) != 1:
-        raise UserError(
-            "no teacher, or two: give either --url with --model, --gold FILE or --judge NAME"
-        )
+    limits = _limits(target or (), cost)
+    _check_teacher(ctx, [gold, judge, teacher.get("url")])
     pending = list(read_questions(questions))
     if not pending:
         raise UserError(f"{questions} holds no questions")
-    teacher: Teacher
+    labeller: Teacher
     if gold:
-        teacher = GoldTeacher(gold, name or "gold")
+        labeller = GoldTeacher(gold, name or "gold")
     elif judge:
-        critic = Critic({}).replaced(map(open_judge, judge))
-        teacher = JudgeTeacher(critic, name)
+        labeller = JudgeTeacher(Critic({}).replaced(map(open_judge, judge)), name)
     else:
-        forms = _forms(prompts, pending)
-        if forms.plain and constraint == "auto":
-            constraint = "free"  # the reply may explain its label
-        config = TeacherConfig(
-            url or "",
-            model or "",
-            Api(api),
-            LabelConstraint(constraint),
-            forms.temperature or 0.0 if temperature is None else temperature,
-            max_tokens,
-            seed,
-            min_coverage,
-            api_key_env=key_env,
-            max_concurrency=concurrency,
-            requests_per_minute=rpm,
-            read_timeout=timeout,
-            retries=retries,
-            longest_wait=longest_wait,
-            forms=forms,
-        )
-        teacher = EndpointTeacher(config, name)
+        labeller = EndpointTeacher(_config(teacher, _forms(prompts, pending)), name)
+    plans: list[Result] = []
 
     def before(questions: list[UnlabelledCase]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
-        if isinstance(teacher, EndpointTeacher):
-            expected = forecast(questions, teacher.config, limits.prices)
-            typer.echo(str(expected), err=True)
-        elif dry_run:
-            typer.echo(
-                f"{len(questions):,} questions to look up; nothing to pay", err=True
-            )
+        line = f"{len(questions):,} questions to look up; nothing to pay"
+        plan = Result({"questions": len(questions)}, line)
+        most = 0.0
+        if isinstance(labeller, EndpointTeacher):
+            expected = forecast(questions, labeller.config, limits.prices)
+            plan = Result(expected, str(expected))
+            most = expected.most_cost or 0.0
         if dry_run:
-            raise typer.Exit(0)
-        if (
-            max_cost is not None
-            and isinstance(teacher, EndpointTeacher)
-            and (expected.most_cost or 0.0) > max_cost
-        ):
+            plans.append(plan)
+            raise typer.Exit
+        if isinstance(labeller, EndpointTeacher):
+            typer.echo(plan.shown, err=True)
+        if limits.most_cost is not None and most > limits.most_cost:
             raise UserError(
-                f"this may cost {expected.most_cost:,.2f}, above --max-cost {max_cost:,.2f};"
+                f"this may cost {most:,.2f}, above --max-cost {limits.most_cost:,.2f};"
                 " raise it, lower --max-tokens, or give fewer questions"
             )
 
-    if dry_run and not (out / "journal.jsonl").exists():
-        return before(pending)
     data = {"name": questions.name, "sha256": sha256(questions)}
     manifest = {
         "commit": commit(),
         "versions": versions(("selfrag", "httpx")),
         "questions": data,
-        "url": url,
+        "url": teacher.get("url"),
     }
-    return _show(
-        label_questions(
-            pending, teacher, out, limits=limits, manifest=manifest, before=before
-        ),
-        out,
-    )
+    try:
+        if dry_run and not (out / "journal.jsonl").exists():
+            before(pending)
+        outcomes = label_questions(
+            pending, labeller, out, limits=limits, manifest=manifest, before=before
+        )
+    except typer.Exit:
+        return plans[0]
+    return _result(outcomes, out)
 
 
-def _show(outcomes: Outcomes, out: Path) -> None:
-    """Print what came of a run; its exit code says whether questions are left without an answer."""
+def _check_teacher(ctx: typer.Context, teachers: Sequence[object]) -> None:
+    """Raise UserError unless one teacher is named, with no option of another kind; the endpoint is the last."""
+    if list(map(bool, teachers)).count(True) != 1:
+        raise UserError(
+            "no teacher, or two: give either --url with --model, --gold FILE or --judge NAME"
+        )
+    if not teachers[-1]:
+        options = [option for fields in _TEACHER for option in fields.names()]
+        refuse_options(ctx, [*options, "--prompts"], "for a teacher at --url")
+
+
+def _config(teacher: FieldValues, forms: TeacherForms) -> TeacherConfig:
+    """Return the settings of an endpoint; forms of a file may set what the options leave open."""
+    from critic.teacher.endpoint import TeacherConfig
+
+    settings: dict[str, Any] = {
+        "model": "",
+        "temperature": forms.temperature or 0.0,
+        **teacher,
+    }
+    if forms.plain and settings.get("constraint", "auto") == "auto":
+        settings["constraint"] = LabelConstraint.FREE  # a reply may explain its label
+    return TeacherConfig(**settings, forms=forms)
+
+
+def _result(outcomes: Outcomes, out: Path) -> Result:
+    """Return what came of a run; its exit code says whether questions are left without an answer."""
     from rich.console import Console
 
     from critic.tables import counted, terminal
 
-    console = Console()
     rows = counted((row.case.group, row.label) for row in outcomes.rows)
-    console.print(terminal("Labels", ("group", "label", "rows"), rows))
-    console.print(terminal("Run", ("", ""), outcomes.totals()))
-    for name, lacking in outcomes.missing.items():
-        typer.echo(
-            f"target {name}: {lacking:,} rows lacking; give more questions", err=True
-        )
-    typer.echo(f"rows in {out / 'labelled.jsonl'}, report in {out / 'report.md'}")
-    if outcomes.failed:
-        typer.echo(
-            f"{len(outcomes.failed):,} questions have no answer; run the same again to ask them",
-            err=True,
-        )
-        raise typer.Exit(INCOMPLETE)
+    labelled = out / "labelled.jsonl"
+
+    def show() -> None:
+        console = Console()
+        console.print(terminal("Labels", ("group", "label", "rows"), rows))
+        console.print(terminal("Run", ("", ""), outcomes.totals()))
+        for name, lacking in outcomes.missing.items():
+            line = f"target {name}: {lacking:,} rows lacking; give more questions"
+            typer.echo(line, err=True)
+        typer.echo(f"rows in {labelled}, report in {out / 'report.md'}")
+        if outcomes.failed:
+            line = f"{len(outcomes.failed):,} questions have no answer; run the same again to ask them"
+            typer.echo(line, err=True)
+
+    value = {"file": labelled, "counts": outcomes.counts(), "labels": rows}
+    return Result(value, show, INCOMPLETE if outcomes.failed else 0)
 
 
 def agree(
@@ -408,8 +379,8 @@ def agree(
         typer.Option("--out", "-o", help="Write all figures to this JSON file."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
-) -> None:
-    """Compare teachers on the cases that they share by id: agreement, Cohen's kappa, confusion, for every group."""
+) -> Result:
+    """Compare teachers on the cases that they share by id: agreement, Cohen's kappa and confusion by group."""
     from rich.console import Console
 
     from critic.agreement import HUMAN, agreements
@@ -422,26 +393,26 @@ def agree(
         raise UserError(
             "these teachers share no case of any group; label the same file of cases with each of them"
         )
-    console = Console()
-    header = ("group", "cases", "agreement", "kappa", "weighted kappa", "paper")
-    for (first, second), groups in groupby(
-        compared, lambda pair: (pair.first, pair.second)
-    ):
-        of_pair = list(groups)
-        rows = []
-        for pair in of_pair:
-            figures = map(_interval, (pair.agreement, pair.kappa, pair.weighted))
-            rows.append((pair.group, pair.agreement.n, *figures, HUMAN[pair.group]))
-        console.print(
-            terminal(f"{first} and {second}, with 95% intervals", header, rows)
-        )
-        for pair in of_pair:
-            console.print(_confusion(pair))
-    typer.echo("paper: agreement of GPT-4 with the authors, 20 cases a group")
+    value = {"seed": seed, "agreements": [pair.as_dict() for pair in compared]}
     if out is not None:
-        write_json(
-            out, {"seed": seed, "agreements": [pair.as_dict() for pair in compared]}
-        )
+        write_json(out, value)
+    header = ("group", "cases", "agreement", "kappa", "weighted kappa", "paper")
+
+    def show() -> None:
+        console = Console()
+        for names, groups in groupby(compared, lambda pair: (pair.first, pair.second)):
+            of_pair = list(groups)
+            rows = []
+            for pair in of_pair:
+                figures = map(_interval, (pair.agreement, pair.kappa, pair.weighted))
+                rows.append((pair.group, pair.agreement.n, *figures, HUMAN[pair.group]))
+            title = f"{' and '.join(names)}, with 95% intervals"
+            console.print(terminal(title, header, rows))
+            for pair in of_pair:
+                console.print(_confusion(pair))
+        typer.echo("paper: agreement of GPT-4 with the authors, 20 cases a group")
+
+    return Result(value, show)
 
 
 def _interval(estimate: Estimate | None) -> str:
@@ -479,11 +450,9 @@ def _labels(arguments: list[str]) -> Mapping[str, Labels]:
         if name in labels:
             raise UserError(f"two teachers are called {name!r}; name them: NAME=PATH")
         labels[name] = {}
-        files = (
-            [path / "labelled.jsonl", path / "surplus.jsonl"]
-            if path.is_dir()
-            else [path]
-        )
+        files = [path]
+        if path.is_dir():
+            files = [path / "labelled.jsonl", path / "surplus.jsonl"]
         for row in chain.from_iterable(map(read_labelled, files)):
             labels[name].setdefault(row.case.group, {})[row.id] = row.label
     if len(labels) < 2:
@@ -506,7 +475,7 @@ def split(
     ] = 0.1,
     test: Annotated[float, typer.Option(help="Share of the rows for the test.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
-) -> None:
+) -> Result:
     """Split labelled rows into training, development and test rows; rows of one instruction stay together."""
     from rich.console import Console
 
@@ -538,9 +507,11 @@ def split(
             raise UserError(
                 f"{out / f'{name}.jsonl'} is there already; give another folder"
             )
-    counts = []
+    counts = {}
     for name, part in parts.items():
         write_jsonl(out / f"{name}.jsonl", [row.as_dict() for row in part])
-        counts.append(Counter(row.case.group for row in part))
-    table = [(group, *(count[group] for count in counts)) for group in GROUPS]
-    Console().print(terminal("Rows", ("group", *parts), table))
+        counts[name] = Counter(row.case.group for row in part)
+    numbers = [[count[group] for count in counts.values()] for group in GROUPS]
+    table = [(group, *row) for group, row in zip(GROUPS, numbers, strict=True)]
+    shown = terminal("Rows", ("group", *parts), table)
+    return Result({"folder": out, "rows": counts}, lambda: Console().print(shown))

@@ -1,36 +1,59 @@
-"""The `critic` command: assembles the commands."""
+"""The `critic` command: assembles the commands. Only the one that runs is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-from critic.cli.augment import augment, inspect, pairs
-from critic.cli.label import agree, label, sample, split
-from critic.cli.train import adopt, evaluate, train
-from selfrag.cli.running import make_program, run
+from selfrag.cli.program import add_commands, selected_command
+from selfrag.cli.running import Commands, make_program, run
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "sample": sample,
-    "label": label,
-    "agree": agree,
-    "split": split,
-    "train": train,
-    "eval": evaluate,
-    "adopt": adopt,
-    "augment": augment,
-    "pairs": pairs,
-    "inspect": inspect,
+COMMANDS = {
+    "sample": "Draw cases for every reflection group from pairs, with a report of counts and examples beside them.",
+    "label": "Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues.",
+    "agree": "Compare teachers on the cases that they share by id: agreement, Cohen's kappa and confusion by group.",
+    "split": "Split labelled rows into training, development and test rows; rows of one instruction stay together.",
+    "train": "Fine-tune a critic. Stopped or killed, the same command continues.",
+    "eval": "Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures.",
+    "adopt": "Write the critic.json of the published critic, with the instructions of its training rows.",
+    "augment": "Write reflection tokens and passages into input-output pairs: training rows for the generator.",
+    "pairs": "Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why.",
+    "inspect": "Write a page with statistics of all rows and a sample of them, to be opened from disk.",
 }
-"""In the order of `--help`."""
+"""Commands in the order of `--help`, with their lines there."""
+PLACES = {
+    **{name: f"label:{name}" for name in ("sample", "label", "agree", "split")},
+    **{name: f"train:{name}" for name in ("train", "adopt")},
+    **{name: f"augment:{name}" for name in ("augment", "pairs", "inspect")},
+    "eval": "train:evaluate",
+}
+"""Module below `critic.cli` and attribute of each."""
 
-app = make_program(
-    "critic",
-    "Distil a critic from a teacher, and write reflection tokens into training data.",
-)
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+
+def _load(name: str) -> Any:
+    module, _, attribute = PLACES[name].partition(":")
+    return getattr(import_module(f"critic.cli.{module}"), attribute)
+
+
+def assembled(selected: str | None = None) -> Commands:
+    """Return all commands, or only the selected one beside placeholders that `--help` lists."""
+    program = make_program(
+        "critic",
+        "Distil a critic from a teacher, and write reflection tokens into training data.",
+    )
+    return add_commands(program, COMMANDS, _load, selected)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    app = globals()["app"] = assembled()
+    return app
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; `selfrag.cli.running` lists the exit codes."""
-    return run(app, "critic", argv)
+    """Run one command, by default that of the process; `selfrag.cli.running` lists the exit codes."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return run(assembled(selected_command(arguments)), "critic", arguments)

@@ -14,7 +14,18 @@ from critic.cases import GROUPS
 from critic.student.settings import CRITIC, CriticConfig, Judging
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet, show_markdown
-from selfrag.cli.train import PrintConfig, Settings, check_processes, given, launch
+from selfrag.cli.results import Result
+from selfrag.cli.running import given_options
+from selfrag.cli.train import (
+    PrintConfig,
+    Settings,
+    check_processes,
+    counted_lines,
+    estimate_result,
+    launch,
+    plan_result,
+    trained_result,
+)
 from selfrag.common.errors import UserError
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import TrainingConfig
@@ -77,7 +88,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the estimate and stop.")
     ] = False,
-) -> None:
+) -> Result:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
     quiet()
     from critic.student.encoder_decoder import (
@@ -108,31 +119,25 @@ def train(
     )
     config, scale = CriticConfig.of(chosen), chosen.scale
     if print_config:
-        typer.echo(chosen.text())
-        return
-    check_processes(chosen, options := given(ctx))
+        return plan_result(chosen)
+    options = given_options(ctx)
+    check_processes(chosen, options)
     directory = resolve_base(base)
     if is_encoder_decoder(directory):
         if dry_run:
             raise UserError("--dry-run estimates causal models only; leave it out")
         folder = train_encoder_decoder(rows, directory, out, config)
-        typer.echo(
-            f"{folder}: trained; to see how good it is: critic eval ROWS --critic {folder}"
-        )
-        return
+        line = f"{folder}: trained; to see how good it is: critic eval ROWS --critic {folder}"
+        return Result({"model": folder}, line)
     if dry_run:
         facts, estimate = planned(rows, directory, config, scale, processes or 1)
-        typer.echo("\n".join([*_rows(facts), *estimate.lines(config.training.epochs)]))
-        return
+        return estimate_result(facts, _rows(facts), estimate, config.training.epochs)
     launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)
-    if model is not None:
-        typer.echo(
-            f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}"
-        )
-        typer.echo(
-            f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}"
-        )
+    if model is None:  # another process of the run reports
+        return Result(None)
+    note = f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}"
+    return trained_result(model, out / "run", [note])
 
 
 def _rows(facts: Mapping[str, Any]) -> list[str]:
@@ -142,14 +147,8 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"rows        {facts['rows']} of {facts['rows_in_file']} in the file; --per-label sets how many of each label",
-        *(
-            f"            {count:>7} {name}"
-            for name, count in facts["rows_by_label"].items()
-        ),
-        *(
-            f"            {count:>7} left out: {reason}"
-            for reason, count in facts["rows_left_out"].items()
-        ),
+        *counted_lines(facts["rows_by_label"]),
+        *counted_lines(facts["rows_left_out"], "left out: "),
         f"shortened   {cut or 'nothing'}; no label",
     ]
 
@@ -198,8 +197,8 @@ def evaluate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
-) -> None:
-    """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""
+) -> Result:
+    """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures."""
     quiet()
     from critic.evaluation import EvaluationSubjects, report, run_evaluation
 
@@ -207,7 +206,9 @@ def evaluate(
     evaluations = run_evaluation(
         rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True)
     )
-    show_markdown(report(evaluations, next(iter(evaluations))) + "\n")
+    text = report(evaluations, next(iter(evaluations))) + "\n"
+    figures = {name: figures.as_dict() for name, figures in evaluations.items()}
+    return Result(figures, lambda: show_markdown(text))
 
 
 def adopt(
@@ -217,10 +218,12 @@ def adopt(
     critic: Annotated[
         Path, typer.Argument(help="Folder of the published critic's checkpoint.")
     ],
-) -> None:
+) -> Result:
     """Write the critic.json of the published critic, with the instructions of its training rows."""
     from critic.student.card import adopt as write
 
-    typer.echo(
-        f"{write(released, critic)}: a critic; to see how good it is: critic eval ROWS --critic {critic}"
+    card = write(released, critic)
+    line = (
+        f"{card}: a critic; to see how good it is: critic eval ROWS --critic {critic}"
     )
+    return Result({"card": card}, line)

@@ -7,16 +7,21 @@ import json
 import math
 import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
 from critic.cases import Case, UnlabelledCase
 from critic.teacher.forms import OWN, TeacherForms, answers
-from critic.teacher.run import LabelOutcome, Prices, TeacherError, TeacherReply
-from selfrag.common.checks import check_float, check_int
+from critic.teacher.run import LabelOutcome, TeacherReply
+from critic.teacher.settings import (
+    Api,
+    LabelConstraint,
+    Prices,
+    TeacherError,
+    TeacherSettings,
+)
 from selfrag.common.errors import UserError
 from selfrag.engines.client import (
     REFUSED,
@@ -24,7 +29,6 @@ from selfrag.engines.client import (
     BadReplyError,
     Client,
     Negotiation,
-    ServerConfig,
     ServerTraits,
     json_of,
     label_schema,
@@ -66,62 +70,18 @@ _ONE_TEMPERATURE = re.compile(
 """How hosted reasoning models say that they take no temperature but their own."""
 
 
-class LabelConstraint(StrEnum):
-    """How an answer is held to the label set."""
-
-    # the first of choice, schema and free that the endpoint takes and obeys
-    AUTO = "auto"
-    CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
-    SCHEMA = "schema"  # response_format json_schema with an enumeration
-    # score a letter a label by the log-probabilities of the first token
-    LOGPROBS = "logprobs"
-    FREE = "free"  # no constraint; the answer is parsed strictly
-
-
-class Api(StrEnum):
-    """Which route is used."""
-
-    CHAT = "chat"
-    COMPLETIONS = "completions"  # for base models without a chat template
-
-
 @dataclass(frozen=True, slots=True)
-class TeacherConfig(ServerConfig):
-    """How to reach an OpenAI-compatible endpoint, and how to ask."""
+class TeacherConfig(TeacherSettings):
+    """The settings of a teacher, and the forms that it reads."""
 
-    model: str  # name of the model there
-    api: Api = Api.CHAT
-    constraint: LabelConstraint = LabelConstraint.AUTO
-    temperature: float = 0.0  # the paper asked at 1; 0 makes labels repeatable as far as the endpoint does
-    max_tokens: int = 200  # most tokens of an answer (the paper: 200)
-    seed: int | None = None  # sent along where given
-    min_coverage: float = 0.5  # of label scoring: least probability on the label set; below, an answer is set aside
     forms: TeacherForms = OWN  # what is asked
-    max_concurrency: int = field(default=8, kw_only=True)
-    read_timeout: float = field(default=120.0, kw_only=True)
-    retries: int = field(default=5, kw_only=True)
-    backoff: float = field(default=1.0, kw_only=True)
-    # seconds before a repetition, at most; an endpoint that asks for more ends the run
-    longest_wait: float = field(default=300.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        ServerConfig.__post_init__(self)
-        if not self.model.strip():
-            raise TeacherError(
-                "the name of the model is empty; give the name that the endpoint knows"
-            )
+        TeacherSettings.__post_init__(self)
         if self.forms.plain and self.constraint is LabelConstraint.LOGPROBS:
             raise TeacherError(
                 "logprobs asks for letters, which prompts of a file do not offer; use free or choice"
             )
-        check_int("max_tokens", self.max_tokens, 1, 1_000_000)
-        check_float("temperature", self.temperature, 0, 2)
-        check_float("min_coverage", self.min_coverage, 0, 1)
-
-    @property
-    def route(self) -> str:
-        """Return the address that requests go to."""
-        return f"{self.base}/{'chat/completions' if self.api is Api.CHAT else 'completions'}"
 
 
 @dataclass(frozen=True, slots=True)

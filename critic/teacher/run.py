@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -20,8 +20,8 @@ from critic.cases import GROUPS, Case, LabelledCase, UnlabelledCase, digest
 from critic.judging import Critic
 from critic.tables import counted, markdown
 from critic.targets import Filling
+from critic.teacher.settings import LabellingLimits, TeacherError
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
-from selfrag.common.checks import check_float
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.progress import Progress
@@ -30,10 +30,6 @@ from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
 from selfrag.reflection.judgment import Judgment
 from selfrag.render.tables import quoted
-
-
-class TeacherError(UserError):
-    """A teacher cannot continue: the key is refused, the endpoint is not there, the quota is used up."""
 
 
 class LabelOutcome(StrEnum):
@@ -160,22 +156,6 @@ class JudgeTeacher:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Price of a million tokens, in any currency."""
-
-    prompt: float  # of tokens sent
-    completion: float  # of tokens received
-
-    def __post_init__(self) -> None:
-        check_float("price of a million prompt tokens", self.prompt)
-        check_float("price of a million completion tokens", self.completion)
-
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return what so many tokens cost."""
-        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
-
-
 PATIENCE = 20
 """Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
 not count: they may never be, and a run must get past them."""
@@ -284,21 +264,7 @@ class Outcomes:
         return totals
 
 
-@dataclass(frozen=True, slots=True)
-class LabellingLimits:
-    """When a run stops asking."""
-
-    # rows that are wanted; everything without any
-    targets: Mapping[str, int] = field(default_factory=dict)
-    prices: Prices | None = None  # of tokens, if they cost anything
-    # of all runs of the directory together, after which nothing more is asked
-    most_cost: float | None = None
-
-    def cost(self, journal: ReplyJournal) -> float | None:
-        """Return what the replies of a journal cost; None without prices."""
-        if self.prices:
-            return self.prices.cost(journal.prompt_tokens, journal.completion_tokens)
-        return None
+NO_LIMITS = LabellingLimits()
 
 
 def label_questions(
@@ -306,7 +272,7 @@ def label_questions(
     teacher: Teacher,
     out: Path,
     *,
-    limits: LabellingLimits = LabellingLimits(),
+    limits: LabellingLimits = NO_LIMITS,
     manifest: Mapping[str, Any] | None = None,
     before: Callable[[list[UnlabelledCase]], None] = lambda pending: None,
 ) -> Outcomes:
@@ -368,7 +334,10 @@ def _ask(
                 continue
             if (
                 limits.most_cost is not None
-                and (limits.cost(journal) or 0.0) >= limits.most_cost
+                and (
+                    limits.cost(journal.prompt_tokens, journal.completion_tokens) or 0.0
+                )
+                >= limits.most_cost
             ):
                 return
             sent.append(question)
@@ -430,7 +399,7 @@ def _outcomes(
         journal.requests,
         journal.prompt_tokens,
         journal.completion_tokens,
-        limits.cost(journal),
+        limits.cost(journal.prompt_tokens, journal.completion_tokens),
     )
 
 

@@ -1,10 +1,10 @@
-"""`selfrag ask`, `chat`, `demo` and `show`: answers with numbered citations, judgments and cost, and their traces."""
+"""`selfrag ask`: an answer with numbered citations, judgments and cost, and its trace."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,14 +18,14 @@ from rich.text import Text
 from retrieval.passage import Passage
 from selfrag.cli import options
 from selfrag.cli.engine_options import EngineChoice, quick_engine
+from selfrag.cli.results import Result, print_result
 from selfrag.cli.running import is_quiet
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
 from selfrag.common.untrusted import NAME, cut, replace_surrogates
 from selfrag.decoding.answer import Answer, Usage
-from selfrag.decoding.policy import Decoding
 from selfrag.reflection.labels import GROUPS
-from selfrag.render import file_of, judged, named, notes, spoken, terminal_text
+from selfrag.render import file_of, judged, notes, passage_name, spoken, terminal_text
 
 if TYPE_CHECKING:
     from selfrag.reflection.inputs import Message
@@ -47,9 +47,6 @@ def ask(
         ),
     ] = None,
     flow: options.FlowOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object")
-    ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -64,47 +61,52 @@ def ask(
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
-) -> None:
+) -> Result | None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
-    question_or_turns, evidence = _given(question, conversation)
-    settings = when | score | search
-    other_format = policy in names(options.FORMATS)
-    decoding = Decoding() if other_format else options.decoding(policy, settings)
-    if other_format and (flow is not None or not isinstance(question_or_turns, str)):
-        raise UserError(
-            f"--policy {policy} takes a question; --conversation and --flow are for models with reflection"
-        )
+    question_or_turns, evidence = _read_question(question, conversation)
     if trace is not None:
-        trace = trace.resolve()  # a link keeps leading to what is written
-        if trace.is_dir():
-            raise UserError(f"--trace {trace} is a folder; name a file")
-        if not trace.parent.is_dir():
+        trace = _check_trace(trace)
+    settings = when | score | search
+    if policy in names(options.FORMATS):
+        if flow is not None or not isinstance(question_or_turns, str):
             raise UserError(
-                f"--trace {trace}: there is no folder {trace.parent}; make it first"
+                f"--policy {policy} takes a question; --conversation and --flow are for models with reflection"
             )
-
-    if other_format:
+        settings["load-judge"] = load_judge
         with options.load_format(model, index, engine, policy, settings) as answering:
             answer = answering.generate(question_or_turns)
     else:
+        decoding = options.decoding(policy, settings)
         judges = options.judge_names(model, decoding, flow, load_judge or ())
         with options.load(model, index, quick_engine(engine, model), judges) as rag:
             answer = rag.generate(
                 question_or_turns, evidence=evidence, flow=flow, decoding=decoding
             )
-    _show(
-        answer, as_json=as_json, quiet=is_quiet(ctx)
-    )  # first, so that a full disk does not cost the answer
+    # Printed before the trace is written: a full disk must not cost the answer.
+    print_result(ctx, answer_result(answer, quiet=is_quiet(ctx)))
     if trace is not None:
         from selfrag.common.atomic import write_text
 
         write_text(trace, replace_surrogates(answer.trace.to_json()))
+    return None
 
 
-def _given(
+def _check_trace(path: Path) -> Path:
+    """Return where a trace is written; a link keeps leading to the file."""
+    trace = path.resolve()
+    if trace.is_dir():
+        raise UserError(f"--trace {trace} is a folder; name a file")
+    if not trace.parent.is_dir():
+        raise UserError(
+            f"--trace {trace}: there is no folder {trace.parent}; make it first"
+        )
+    return trace
+
+
+def _read_question(
     question: str | None, conversation: Path | None
 ) -> tuple[str | tuple[Message, ...], tuple[Passage, ...] | None]:
-    """Return what is asked, and the passages that came with it."""
+    """Return what is question_or_turns, and the passages that came with it."""
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     if conversation is not None:
@@ -112,28 +114,33 @@ def _given(
 
         messages, passages = read_conversation(conversation)
         return messages, passages or None
-    try:
-        text = (
-            replace_surrogates(sys.stdin.read() if sys.stdin is not None else "")
-            if question == "-"
-            else str(question)
-        )
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"the question on the standard input is not {error.encoding.upper()}; convert it"
-        ) from error
+    text = str(question)
+    if question == "-":
+        text = _read_stdin()
     if not text.strip():
         raise UserError("the question is empty; write one in quotes")
     return text, None
 
 
-def _show(answer: Answer, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        sys.stdout.write(
-            replace_surrogates(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n"
-        )
-        return
-    Console().print(terminal_text(spoken(answer)) if quiet else render(answer))
+def _read_stdin() -> str:
+    if sys.stdin is None:
+        return ""
+    try:
+        return replace_surrogates(sys.stdin.read())
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"the question on the standard input is not {error.encoding.upper()}; convert it"
+        ) from error
+
+
+def answer_result(answer: Answer, *, quiet: bool = False) -> Result:
+    """Return an answer as a command prints it; `quiet` shows its text alone."""
+
+    def show() -> None:
+        text = terminal_text(spoken(answer)) if quiet else render(answer)
+        Console().print(text)
+
+    return Result(answer.as_dict(), show)
 
 
 def render(answer: Answer) -> RenderableType:
@@ -162,13 +169,13 @@ _EXCERPT = 2000
 
 def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
-        score = "" if passage.score is None else f", score {passage.score:.3f}"
-        heading = Text.assemble(
-            (f"[{number}] ", "cyan"),
-            terminal_text(named(passage) if passage.title else "", "cyan"),
-        )
+        heading = Text(f"[{number}] ", "cyan")
+        if passage.title:
+            heading.append_text(terminal_text(passage_name(passage), "cyan"))
         source = file_of(passage) or cut(passage.id, NAME)
-        yield heading.append_text(terminal_text(f"  ({source}{score})", "dim"))
+        if passage.score is not None:
+            source += f", score {passage.score:.3f}"
+        yield heading.append_text(terminal_text(f"  ({source})", "dim"))
         yield Padding(terminal_text(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
 
 
@@ -178,77 +185,16 @@ def _judgments(answer: Answer) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True
     )
-    names = list(
-        dict.fromkeys(name for segment in answer.segments for name in segment.judges)
-    )
-    for name in (
-        "#",
-        "cites",
-        *(str(labels.role) for labels in GROUPS),
-        *names,
-        "score",
-    ):
-        table.add_column(name)
+    roles = [labels.role for labels in GROUPS]
+    judges = dict.fromkeys(chain.from_iterable(part.judges for part in answer.segments))
+    for heading in ("#", "cites", *map(str, roles), *judges, "score"):
+        table.add_column(heading)
     for number, segment in enumerate(answer.segments, 1):
-        cells = [Text(judged(segment.judgments.get(labels.role))) for labels in GROUPS]
-        cells += [Text(judged(segment.judges.get(name))) for name in names]
-        cited = f"[{numbers[segment.citation.key]}]" if segment.citation else "-"
+        judgments = [segment.judgments.get(role) for role in roles]
+        judgments += map(segment.judges.get, judges)
+        cells = [Text(judged(judgment)) for judgment in judgments]
+        cited = "-"
+        if segment.citation:
+            cited = f"[{numbers[segment.citation.key]}]"
         table.add_row(str(number), Text(cited), *cells, f"{segment.score:.3f}")
     return table
-
-
-def chat(
-    *,
-    model: options.Model = "demo",
-    index: options.Index = None,
-    engine: EngineChoice,
-    flow: options.FlowOption = None,
-    policy: options.Policy = "paper",
-    when: options.When,
-    score: options.Score,
-    search: options.SearchOption,
-) -> None:
-    """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
-    decoding = options.decoding(policy, when | score | search)
-    judges = options.judge_names(model, decoding, flow)
-    console = Console()
-    said: list[Mapping[str, str]] = []
-    with options.load(model, index, quick_engine(engine, model), judges) as rag:
-        for line in _lines():
-            said.append({"role": "user", "content": line})
-            turns = rag.recent_turns(said, decoding)
-            if len(turns) < len(said):
-                console.print(
-                    terminal_text(
-                        f"the model no longer sees the first {len(said) - len(turns)} turns",
-                        "dim",
-                    )
-                )
-            try:
-                answer = rag.generate(turns, flow=flow, decoding=decoding)
-            except (
-                UserError
-            ) as error:  # such as a search that failed; the next line may do better
-                console.print(terminal_text(f"no answer: {error}", "red"))
-                said.pop()
-                continue
-            console.print(render(answer))
-            said.append(
-                {"role": "assistant", "content": answer.text.strip() or spoken(answer)}
-            )
-
-
-def _lines() -> Iterator[str]:
-    """Lines of the standard input that are not blank, asked for in a terminal."""
-    prompt = "> " if sys.stdin.isatty() else ""
-    while True:
-        try:
-            line = input(prompt)
-        except EOFError:
-            return
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"the standard input is not {error.encoding.upper()}; convert it"
-            ) from error
-        if line.strip():
-            yield replace_surrogates(line)

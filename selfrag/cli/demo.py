@@ -13,6 +13,7 @@ from rich.rule import Rule
 from selfrag.cli import options
 from selfrag.cli.ask import render
 from selfrag.cli.engine_options import EngineChoice
+from selfrag.cli.results import Result, wants_json
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.render import terminal_text
@@ -32,11 +33,12 @@ EXAMPLES = (
 
 def demo(
     *,
+    ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
     model: options.Model = "demo",
     index: options.Index = None,
     engine: EngineChoice,
-) -> None:
+) -> Result:
     """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
     from selfrag.common.atomic import write_text
     from selfrag.demo.download import timed
@@ -48,7 +50,8 @@ def demo(
             f"--out {out} cannot be used ({error.strerror}); name a folder that can be written"
         ) from error
 
-    console = Console()
+    console = Console(quiet=wants_json(ctx))
+    answers = []
     with ExitStack() as stack:
         with timed("model and index"):
             rag = stack.enter_context(options.load(model, index, engine))
@@ -61,7 +64,8 @@ def demo(
                 console.print(render(answer))
                 write_text(file, replace_surrogates(answer.trace.to_json()))
                 console.print(terminal_text(f"trace: {file}\n", "dim"))
-    console.print(
+                answers.append({"answer": answer.as_dict(), "trace": file})
+    return Result(
+        answers,
         'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor',
-        markup=False,
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
@@ -33,6 +32,7 @@ from selfrag.cli.memory import (
     read_gpus,
 )
 from selfrag.cli.options import quiet
+from selfrag.cli.results import Result, wants_json
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, installing
 from selfrag.common.pretrained import fast_format
@@ -64,16 +64,15 @@ class DoctorFinding:
 
 
 def doctor(
+    *,
+    ctx: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
             help="demo, demo-base, a checkpoint's folder, or a name on the hub"
         ),
     ] = "demo",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object")
-    ] = False,
-) -> None:
+) -> Result:
     """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
     quiet()
     sections = {
@@ -82,52 +81,38 @@ def doctor(
         "engine": check_engine(),
         f"model {model}": check_model(model),
     }
-    if as_json:
-        report = {
-            title: [asdict(finding) for finding in findings]
-            for title, findings in sections.items()
-        }
-        typer.echo(json.dumps(report, ensure_ascii=False))
-        is_broken = any(
-            finding["status"] == "broken"
-            for findings in report.values()
-            for finding in findings
-        )
-    else:
-        is_broken = (
-            sum(_show(title, findings) for title, findings in sections.items()) > 0
-        )
-    raise typer.Exit(int(is_broken))
+    report = {}
+    for title, findings in sections.items():
+        report[title] = list(findings)
+        if not wants_json(ctx):
+            _show(title, report[title])
+    statuses = {finding.status for findings in report.values() for finding in findings}
+    return Result(report, code=int("broken" in statuses))
 
 
-def _show(title: str, findings: Iterable[DoctorFinding]) -> bool:
-    """Print one section as its findings come in; True if something in it is broken."""
+_MARKS = {
+    "ok": ("ok    ", "green"),
+    "note": ("note  ", "yellow"),
+    "broken": ("broken", "red"),
+}
+
+
+def _show(title: str, findings: list[DoctorFinding]) -> None:
+    """Print a section of the report."""
     from rich.console import Console
     from rich.text import Text
 
     from selfrag.render import terminal_text
 
-    console, broken = Console(), False
+    console = Console()
     console.print(Text(title, "bold"))
-    marks = {
-        "ok": ("ok    ", "green"),
-        "note": ("note  ", "yellow"),
-        "broken": ("broken", "red"),
-    }
     for finding in findings:
-        line = Text.assemble(
-            "  ",
-            marks[finding.status],
-            f"  {finding.subject}: ",
-            terminal_text(finding.detail),
-        )
+        mark = _MARKS[finding.status]
+        detail = terminal_text(finding.detail)
+        line = Text.assemble("  ", mark, f"  {finding.subject}: ", detail)
         if finding.fix:
             line.append_text(terminal_text(f"\n          -> {finding.fix}"))
-        console.print(
-            line, soft_wrap=True
-        )  # never broken, so that a command can be copied
-        broken |= finding.status == "broken"
-    return broken
+        console.print(line, soft_wrap=True)  # a command to copy is never broken
 
 
 _A_CHECKPOINT = "give a folder with a Hugging Face checkpoint"
@@ -620,7 +605,7 @@ def _check_vllm() -> Iterator[DoctorFinding]:
 
 
 def _unmet(name: str) -> Iterator[DoctorFinding]:
-    """Requirements of an installed distribution that the installed versions do not meet."""
+    """Yield the requirements of an installed distribution that the installed versions do not meet."""
     for line in requires(name) or ():
         requirement = Requirement(line)
         if requirement.name in COMPANIONS or (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,10 +23,11 @@ from selfrag.cli.options import (
     quiet,
     show_markdown,
 )
-from selfrag.cli.running import Commands, with_entry_points
+from selfrag.cli.results import Result
+from selfrag.cli.running import Commands, refuse_options, with_entry_points
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
-from selfrag.common.untrusted import printable, replace_surrogates
+from selfrag.common.untrusted import printable
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
@@ -40,12 +41,12 @@ app = Commands(
 )
 WHERE = partial(typer.Option, rich_help_panel="Where it runs")
 DEFAULT = "selfrag"
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
 @app.command()
 def run(
     *,
+    ctx: typer.Context,
     files: Files,
     out: Annotated[
         Path,
@@ -83,7 +84,9 @@ def run(
             help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME"
         ),
     ] = None,
-    found: Annotated[int, ASKED(min=1, help="passages per search")] = 10,
+    per_search: Annotated[
+        int, ASKED("--found", min=1, help="passages per search")
+    ] = 10,
     limit: Limit = None,
     seed: Annotated[int, ASKED(help="seed of the sample and of the intervals")] = 0,
     traces: Annotated[
@@ -98,14 +101,19 @@ def run(
     ] = None,
     workers: Annotated[int, WHERE(min=1, help="number of Ray actors")] = 1,
     gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
-) -> None:
+) -> Result:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
     from selfrag.evaluation.systems import decoding_settings, known_systems
 
+    if ray is None:
+        refuse_options(ctx, ("--workers", "--gpus"), "for --ray, which is not given")
+    if index is None and retriever is None:
+        refuse_options(ctx, ("--found",), "for --index or --retriever")
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     known = known_systems()
-    if unknown := [kind for kind in kinds if kind not in known]:
-        raise UserError(f"--system {unknown[0]}: known are {', '.join(known)}")
+    for kind in kinds:
+        if kind not in known:
+            raise UserError(f"--system {kind}: known are {', '.join(known)}")
     if name is not None and len(kinds) > 1:
         raise UserError("--name names one run; give one --system with it")
     if name is not None:
@@ -123,7 +131,7 @@ def run(
     settings = decoding_settings(changes or [])
     engine_name, engine_settings = engine_options(engine)
     source = Source(
-        [Given.parse(one) for one in files], limit, seed, index, found, retriever
+        list(map(Given.parse, files)), limit, seed, index, per_search, retriever
     )
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
@@ -138,24 +146,46 @@ def run(
         cluster=None if ray is None else Cluster(ray, Actors(workers, num_gpus=gpus)),
         retriever=OpenedOnUse(source.open) if source.searches else None,
     )
-    _show_runs([out / one for one in names], results, against, seed)
+    folders = [out / name for name in names]
+    # A folder may hold files of earlier runs too; the table is of those that were run now.
+    only = list(next(iter(results.values())))
+    notes = [*_failures(folders, results), f"runs: {', '.join(map(str, folders))}"]
+    return comparison_result(folders, only, against, seed, notes)
 
 
-def _show_runs(
-    folders: list[Path],
-    results: dict[str, dict[str, dict[str, Any]]],
-    against: str | None,
-    seed: int,
-) -> None:
-    """Print the table over what was run now; a folder may hold files of earlier runs too."""
+def _failures(
+    folders: Sequence[Path], results: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> Iterator[str]:
+    """Yield a line for each run in which items failed."""
     from selfrag.evaluation.records import failures
 
-    show(folders, list(next(iter(results.values()))), against, seed)
     for folder, (name, files) in zip(folders, results.items(), strict=True):
-        if said := failures(folder, files):
-            line = f"{name}: {said}; they count as wrong; the same command with --retry-failed runs them again"
-            sys.stderr.write(printable(line) + "\n")
-    sys.stderr.write(printable(f"runs: {', '.join(map(str, folders))}") + "\n")
+        reason = failures(folder, files)
+        if reason:
+            yield f"{name}: {reason}; they count as wrong; the same command with --retry-failed runs them again"
+
+
+def comparison_result(
+    runs: Sequence[Path],
+    only: Sequence[str] | None = None,
+    against: str | None = None,
+    seed: int = 0,
+    notes: Sequence[str] = (),
+) -> Result:
+    """Return the comparison of runs, as commands on runs print it at their end; `notes` are for the error stream."""
+    from rich.console import Console
+
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.tables import Terminal
+
+    comparison = compare(read_runs(runs, only), against=against, seed=seed)
+
+    def show() -> None:
+        Console().print(Terminal(comparison))
+        for note in notes:
+            typer.echo(printable(note), err=True)
+
+    return Result({"runs": runs, "notes": notes, "comparison": comparison}, show)
 
 
 @app.command()
@@ -164,51 +194,56 @@ def tasks(
         str | None,
         typer.Argument(help="show this task in full: wordings, budgets, settings"),
     ] = None,
-) -> None:
+) -> Result:
     """List the published tasks and what their files look like, or show one task in full."""
     from rich.console import Console
-    from rich.text import Text
 
-    from selfrag.evaluation.presets import in_full, overview, preset
+    from selfrag.evaluation.presets import COLUMNS, in_full, overview, preset, rows
 
     if name is None:
-        Console().print(overview())
-    else:
-        Console().print(Text(in_full(preset(name))), soft_wrap=True)
+        listed = [dict(zip(COLUMNS, row, strict=True)) for row in rows()]
+        return Result(listed, lambda: Console().print(overview()))
+    task = preset(name)
+    value = {
+        "task": task.name,
+        "title": task.title,
+        "fields": task.schema.fields,
+        "metrics": task.metrics,
+        "judged": task.judged,
+        "published": task.published,
+        "protocols": task.protocols,
+    }
+    return Result(value, in_full(task))
 
 
 @app.command()
-def systems(as_json: Json = False) -> None:
+def systems() -> Result:
     """List the systems of `selfrag eval run --system`."""
     from selfrag.evaluation.systems import known_systems
 
-    _print_names(("system", "what it is"), known_systems().items(), as_json=as_json)
+    return _names(("system", "what it is"), known_systems().items())
 
 
-def _print_names(
-    header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, as_json: bool
-) -> None:
-    """Print what can be named, a row each; names are never broken, so that they can be copied."""
-    if as_json:
-        listed = [dict(zip(header, row, strict=True)) for row in rows]
-        sys.stdout.write(
-            replace_surrogates(json.dumps(listed, ensure_ascii=False)) + "\n"
-        )
-        return
+def _names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Result:
+    """Return what can be named, a row each; names are never broken, so that they can be copied."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    listed = []
     table = Table(box=None)
     for column in header:
         table.add_column(column, no_wrap=column == header[0], overflow="fold")
     for row in rows:
+        listed.append(dict(zip(header, row, strict=True)))
         table.add_row(*(Text(printable(cell)) for cell in row))
-    Console().print(table)
+    return Result(listed, lambda: Console().print(table))
 
 
 @app.command()
 def report(
+    *,
+    ctx: typer.Context,
     runs: Annotated[
         list[Path], typer.Argument(help="run folders, or a folder of them")
     ],
@@ -235,7 +270,7 @@ def report(
     seed: Annotated[
         int, typer.Option(help="seed of the intervals and of the sample of items")
     ] = 0,
-) -> None:
+) -> Result:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
     from rich.console import Console
 
@@ -244,36 +279,26 @@ def report(
     from selfrag.evaluation.tables import Terminal
 
     files = [check_ending(file) for file in out or ()]
-    page = any(file.suffix == ".html" for file in files)
-    folders, shown = run_folders(runs), items if page else 0
+    if not any(file.suffix == ".html" for file in files):
+        refuse_options(ctx, ("--items", "--data"), "for --out FILE.html")
+        items = 0
     report_of_runs = read_report(
-        folders, against=against, only=only, items=shown, data=data, seed=seed
+        run_folders(runs), against=against, only=only, items=items, data=data, seed=seed
     )
-    console = Console()
-    console.print(Terminal(report_of_runs.comparison))
-    for file in files:
-        sys.stdout.write(printable(f"written: {write(report_of_runs, file)}\n"))
+    written = [write(report_of_runs, file) for file in files]
 
+    def show() -> None:
+        Console().print(Terminal(report_of_runs.comparison))
+        for file in written:
+            typer.echo(printable(f"written: {file}"))
 
-def show(
-    runs: Sequence[Path],
-    only: Sequence[str] | None = None,
-    against: str | None = None,
-    seed: int = 0,
-) -> None:
-    """Print the comparison of runs, as commands on runs do at their end; arguments as `read_runs` and `compare`."""
-    from rich.console import Console
-
-    from selfrag.evaluation.comparison import compare, read_runs
-    from selfrag.evaluation.tables import Terminal
-
-    Console().print(
-        Terminal(compare(read_runs(runs, only), against=against, seed=seed))
-    )
+    return Result({"comparison": report_of_runs.comparison, "files": written}, show)
 
 
 @app.command()
 def judge(
+    *,
+    ctx: typer.Context,
     runs: Annotated[
         list[Path],
         typer.Argument(help="run folders of the same files, or a folder of them"),
@@ -316,20 +341,27 @@ def judge(
     against: Annotated[
         str | None, typer.Option(help="run to compare the others with")
     ] = None,
-) -> None:
+) -> Result:
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.judging import families, judge_run
 
     quiet()
-    wanted = families(metric or ())
+    metrics = families(metric or ())
+    for family, options in _OF_METRICS.items():
+        if family not in metrics:
+            refuse_options(ctx, options, f"for --metric {family}")
     folders = run_folders(runs)
     _check(folders, only, data, (index, knowledge), against)
     load = _items_loader(data, index)
-    judges = _judges(wanted, by, features, knowledge, facts)
+    judges = _judges(metrics, by, features, knowledge, facts)
     for folder in folders:
-        judge_run(folder, load, judges, wanted, only=only)
-    show(folders, only, against)
+        judge_run(folder, load, judges, metrics, only=only)
+    return comparison_result(folders, only, against)
+
+
+_OF_METRICS = {"mauve": ("--features",), "facts": ("--knowledge", "--facts")}
+"""Options that a metric reads and the others do not."""
 
 
 @app.command()
@@ -346,7 +378,7 @@ def facts(
         typer.Option(help="read its decisions from here: .._factscore_output.json"),
     ] = None,
     data: DataFolder = None,
-) -> None:
+) -> Result:
     """Write the input of the official FactScore tool for a run, or read its decisions."""
     from selfrag.evaluation.judging import official_input, official_output
 
@@ -357,12 +389,11 @@ def facts(
     load = _items_loader(data, None)
     if write is not None:
         lines = official_input(run, file, load, write)
-        typer.echo(
-            f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name .."
-        )
+        line = f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name .."
+        return Result({"answers": lines, "file": write}, line)
     if read is not None:
         official_output(run, file, load, read)
-        show([run], [file])
+    return comparison_result([run], [file])
 
 
 def _check(
@@ -378,7 +409,8 @@ def _check(
     from selfrag.evaluation.runner import index_fingerprint
 
     runs = read_runs(folders, only)
-    if against is not None and against not in (names := [run.name for run in runs]):
+    names = [run.name for run in runs]
+    if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")
     for index in indexes:
         if index is not None:
@@ -389,47 +421,48 @@ def _check(
 
 
 def _judges(
-    wanted: Sequence[str],
+    metrics: Sequence[str],
     by: str | None,
     features: str | None,
     knowledge: str | None,
     facts: str,
 ) -> Judges:
-    """Loads what is needed, and refuses what is missing before it does."""
+    """Load what the metrics need, and refuse what is missing before that."""
     from selfrag.evaluation.judging import Judges
     from selfrag.evaluation.metrics.factscore import load_splitter
     from selfrag.evaluation.runner import index_fingerprint
     from selfrag.intrinsics.named import open_judge
     from selfrag.loading import load_index_or_address
 
-    if by is None and set(wanted) - {"mauve"}:
+    if by is None and set(metrics) - {"mauve"}:
         raise UserError(
             "who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR"
         )
-    if "facts" in wanted and knowledge is None:
+    if "facts" in metrics and knowledge is None:
         raise UserError(
             "facts need a knowledge source; give its index with --knowledge, or demo"
         )
-    splitter = load_splitter(facts)
-    made = None
-    if "mauve" in wanted:
+    judges = Judges(None, None, load_splitter(facts), None, None)
+    if "mauve" in metrics:
         require("mauve", extra="mauve")
         from selfrag.evaluation.metrics.mauve import ALCE_FEATURES, HiddenStates
 
-        made = HiddenStates.load(features or ALCE_FEATURES)
-    return Judges(
-        None if by is None else open_judge(by),
-        made,
-        splitter,
-        None if knowledge is None else load_index_or_address(knowledge),
-        None if knowledge is None else {"index": index_fingerprint(knowledge)},
-    )
+        judges = replace(judges, features=HiddenStates.load(features or ALCE_FEATURES))
+    if by is not None:
+        judges = replace(judges, judge=open_judge(by))
+    if knowledge is not None:
+        judges = replace(
+            judges,
+            knowledge=load_index_or_address(knowledge),
+            source={"index": index_fingerprint(knowledge)},
+        )
+    return judges
 
 
 def _items_loader(
     data: Path | None, index: str | None
 ) -> Callable[[Path, str], Mapping[str, Item]]:
-    """Reads the items of a file of a run, and searches for those without passages as the run did."""
+    """Return what reads the items of a file of a run, and searches for those without passages as the run did."""
     from selfrag.evaluation.records import items_of, read_manifest
     from selfrag.evaluation.task_files import searched
     from selfrag.loading import load_index
@@ -440,37 +473,30 @@ def _items_loader(
         items = items_of(folder, name, data)
         if index is None:
             return items
-        found = int(read_manifest(folder)["files"][name]["settings"].get("found", 10))
-        return {
-            item.id: item
-            for item in searched(list(items.values()), open_once(index), found)
-        }
+        settings = read_manifest(folder)["files"][name]["settings"]
+        per_search = int(settings.get("found", 10))
+        complete = searched(list(items.values()), open_once(index), per_search)
+        return {item.id: item for item in complete}
 
     return load
 
 
 @app.command()
-def metrics(as_json: Json = False) -> None:
+def metrics() -> Result:
     """List the metrics, those that need a second model, and the source of each."""
     from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
 
-    rows = [
-        (metric.name, metric.about, metric.source)
-        for metric in (*known().values(), *PARAMETRIC.values())
-    ]
+    metrics = [*known().values(), *PARAMETRIC.values()]
+    rows = [(metric.name, metric.about, metric.source) for metric in metrics]
     for name, judged in JUDGED.items():
-        rows.append(
-            (
-                name,
-                f"{judged.about}; needs {judged.needs}: selfrag eval judge",
-                judged.source,
-            )
-        )
-    _print_names(("metric", "what it is", "source"), rows, as_json=as_json)
+        about = f"{judged.about}; needs {judged.needs}: selfrag eval judge"
+        rows.append((name, about, judged.source))
+    return _names(("metric", "what it is", "source"), rows)
 
 
 @app.command()
 def calibration(
+    *,
     rows: Annotated[
         list[Path],
         typer.Argument(help="training rows that the model was not trained on, JSONL"),
@@ -484,10 +510,7 @@ def calibration(
     model: Annotated[
         str, typer.Option(help="demo, a folder with a checkpoint, or a hub name")
     ] = "demo",
-    engine: Annotated[
-        str | None,
-        typer.Option(help="vllm or transformers; by default the best one installed"),
-    ] = None,
+    engine: EngineChoice,
     biased: Annotated[
         bool,
         typer.Option(
@@ -500,7 +523,7 @@ def calibration(
             help="checkpoint or adapter that is to bring the result; repeatable"
         ),
     ] = None,
-) -> None:
+) -> Result:
     """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams."""
     quiet()
     from selfrag.api import SelfRAG
@@ -510,18 +533,24 @@ def calibration(
 
     for folder in store or ():  # before the model is asked
         calibrating.settings_file(folder)
-    read = [row for path in rows for row in read_rows(path)]
+    read = list(chain.from_iterable(map(read_rows, rows)))
     if not read:
         raise UserError(f"{', '.join(map(str, rows))}: no rows")
+    engine_name, settings = engine_options(engine)
     with SelfRAG.from_pretrained(
-        model, retriever=nothing_searched, engine=engine
+        model, retriever=nothing_searched, engine=engine_name, **settings
     ) as rag:
         observed = calibrating.observe(read, rag.prompting, rag.engine)
     scalings = calibrating.calibrate(observed, biased=biased)
     calibrating.write(observed, scalings, out)
-    show_markdown(calibrating.table(scalings))
-    for folder in store or ():
-        typer.echo(printable(f"stored: {calibrating.store(scalings, folder)}"))
+    stored = [calibrating.store(scalings, folder) for folder in store or ()]
+
+    def show() -> None:
+        show_markdown(calibrating.table(scalings))
+        for file in stored:
+            typer.echo(printable(f"stored: {file}"))
+
+    return Result({"groups": scalings, "stored": stored}, show)
 
 
 data_app = Commands(
@@ -532,14 +561,16 @@ data_app = Commands(
 
 
 @data_app.command("list")
-def list_sets() -> None:
+def list_sets() -> Result:
     """List the files that can be made, their licences, and where the originals are."""
     from selfrag.evaluation.public_data import public_sets
 
-    for name, one in public_sets().items():
-        typer.echo(f"{name:16} {one.about} ({one.licence})")
-        for original in one.originals:
-            typer.echo(f"{'':16} {original.url}")
+    sets = public_sets()
+    lines = []
+    for name, public in sets.items():
+        lines.append(f"{name:16} {public.about} ({public.licence})")
+        lines += [f"{'':16} {original.url}" for original in public.originals]
+    return Result(sets, "\n".join(lines))
 
 
 @data_app.command("make")
@@ -555,9 +586,9 @@ def make_sets(
             "--from", help="folder with the originals; else they are downloaded"
         ),
     ] = None,
-) -> None:
+) -> Result:
     """Make files in our schema, equal byte for byte to those that were measured."""
     from selfrag.evaluation.public_data import make
 
-    for name in names:
-        typer.echo(f"{make(name, out, originals)}")
+    files = [str(make(name, out, originals)) for name in names]
+    return Result(files, "\n".join(files))

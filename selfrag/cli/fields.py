@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -73,13 +74,18 @@ class Fields:
                 ),
             )
 
+    def names(self) -> list[str]:
+        """Return the options, such as `--beam`."""
+        members = [parameter.name for _, parameter in self.parameters()]
+        return ["--" + name.replace("_", "-") for name in members]
+
     def by_option(self, values: FieldValues, table: str) -> dict[str, dict[str, Any]]:
         """Return values as `Recipe.changed` takes them: option -> dotted name below `table` -> value."""
-        return {
-            f"--{parameter.name.replace('_', '-')}": {f"{table}.{name}": values[name]}
-            for name, parameter in self.parameters()
-            if name in values
-        }
+        changes = {}
+        for option, (name, _) in zip(self.names(), self.parameters(), strict=True):
+            if name in values:
+                changes[option] = {f"{table}.{name}": values[name]}
+        return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +101,32 @@ class _Field:
 def find_field(config: type, name: str) -> _Field:
     """Return what an option shows of a field, or of a field of a field by its dotted name."""
     outer, _, inner = name.partition(".")
-    hint = get_type_hints(config)[outer]
+    hint = _without_none(get_type_hints(config)[outer])
     if inner:
         return find_field(hint, inner)
     default = next(field.default for field in fields(config) if field.name == outer)
-    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
-    kind, text = _option_type(hint), describe_fields(config).get(outer, "")
-    if kind == list[str]:
+    has_default = isinstance(default, str | int | float) and not isinstance(
+        default, bool
+    )
+    text = describe_fields(config).get(outer, "")
+    kind = hint
+    if hint not in (bool, int, float, str, Path) and not _is_choice(hint):
+        of_numbers = get_origin(hint) is tuple and get_args(hint)[0] is int
+        kind = list[int] if of_numbers else list[str]
         text += "; repeatable"
-    return _Field(kind, text, str(default) if plain else False)
+    return _Field(kind, text, str(default) if has_default else False)
+
+
+def _without_none(hint: Any) -> Any:
+    """Return the first type of a union, which may be that of a value or None."""
+    if get_origin(hint) in (Union, UnionType):
+        return next(part for part in get_args(hint) if part is not NoneType)
+    return hint
+
+
+def _is_choice(hint: Any) -> bool:
+    is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+    return is_enum or get_origin(hint) is Literal
 
 
 @cache
@@ -111,20 +134,15 @@ def describe_fields(config: type) -> dict[str, str]:
     """Return the first sentence of the documentation of each field, without mark-up."""
     if not is_dataclass(config):
         raise TypeError(f"{config!r} is no dataclass")
-    _, _, attributes = inspect.cleandoc(config.__doc__ or "").partition("Attributes:\n")
     described = {}
-    for name, text in _ATTRIBUTE.findall(attributes):
-        sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
-        described[name] = sentence.replace("`", "")
+    for base in reversed(config.__mro__):  # its own words win
+        _, _, attributes = inspect.cleandoc(base.__doc__ or "").partition(
+            "Attributes:\n"
+        )
+        for name, text in _ATTRIBUTE.findall(attributes):
+            sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
+            described[name] = sentence.replace("`", "")
     return described
-
-
-def _option_type(hint: Any) -> Any:
-    """Return the type of an option for a field: plain types as they are, all else a list of texts."""
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(part for part in get_args(hint) if part is not NoneType)
-    plain = hint in (bool, int, float, str, Path) or get_origin(hint) is Literal
-    return hint if plain else list[str]
 
 
 def with_field_options(
@@ -133,38 +151,32 @@ def with_field_options(
     """Return a command that takes each parameter with `Fields` as one option per field, and has the common options."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    groups: dict[
-        str, dict[str, str]
-    ] = {}  # parameter of the command -> option -> field
+    # Parameter of the command -> option -> field.
+    groups: dict[str, dict[str, str]] = {}
     for parameter in signature.parameters.values():
-        options = [
-            note
-            for note in getattr(parameter.annotation, "__metadata__", ())
-            if isinstance(note, Fields)
-        ]
+        notes = getattr(parameter.annotation, "__metadata__", ())
+        options = [note for note in notes if isinstance(note, Fields)]
         if not options:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         for group in options:
-            members = list(group.parameters())
-            groups[parameter.name] = {member.name: field for field, member in members}
-            parameters += [member for _, member in members]
+            members = groups.setdefault(parameter.name, {})
+            for field, member in group.parameters():
+                members[member.name] = field
+                parameters.append(member)
     parameters += common
 
     def grouped(**values: Any) -> Any:
-        for parameter in common:  # they have acted already
-            values.pop(parameter.name, None)
-        for name, options in groups.items():
-            given = {field: values.pop(option) for option, field in options.items()}
-            values[name] = {
-                field: value for field, value in given.items() if value is not None
-            }
+        for parameter, options in groups.items():
+            chosen = {}
+            for option, field in options.items():
+                value = values.pop(option)
+                if value is not None:
+                    chosen[field] = value
+            values[parameter] = chosen
         return command(**values)
 
-    grouped.__name__, grouped.__doc__, grouped.__module__ = (
-        command.__name__,
-        command.__doc__,
-        command.__module__,
-    )
+    for name in ("__name__", "__doc__", "__module__"):
+        setattr(grouped, name, getattr(command, name))
     grouped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     grouped.__annotations__ = {
         parameter.name: parameter.annotation for parameter in parameters

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
-import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,11 +35,17 @@ from retrieval.sync import (
 from retrieval.words import ANALYZER
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.lazy_encoder import LazyEncoder
-from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
+from selfrag.cli.results import Result, print_result
+from selfrag.cli.running import (
+    UNREADABLE,
+    Commands,
+    refuse_options,
+    with_entry_points,
+)
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present
-from selfrag.common.untrusted import NAME, cut, printable, replace_surrogates
+from selfrag.common.untrusted import NAME, cut, printable
 from selfrag.loading import (
     DEMO,
     encoder_source,
@@ -100,7 +106,6 @@ SkipOption = Annotated[
         help="Go on past files that cannot be read. Their passages stay as they were.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 EngineOption = Annotated[
     str | None,
     typer.Option(
@@ -158,6 +163,7 @@ def _splitting(before: Splitting, changes: FieldValues) -> Splitting:
 @app.command()
 def build(
     *,
+    ctx: typer.Context,
     files: FilesArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
     encoder: EncoderOption = None,
@@ -183,16 +189,19 @@ def build(
     workers: Annotated[int, typer.Option(min=1, help="Number of Ray actors.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor.")] = 0,
     skip_unreadable: SkipOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again.
 
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
+    if ray is None:
+        refuse_options(ctx, ("--workers", "--gpus"), "for --ray, which is not given")
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
     name = encoder_source(encoder, encoder_engine) or DEMO
-    here = encoding if ray is None else {**encoding, "device": "cpu"}
+    here = dict(encoding)
+    if ray is not None:
+        here["device"] = "cpu"
     loaded = load_encoder(resolve_encoder(name), **here)
     with ExitStack() as stack:
         if ray is not None:
@@ -216,19 +225,32 @@ def build(
             skip_unreadable=skip_unreadable,
         )
     passages = len(retriever.corpus)
-    if as_json:
-        read = report.as_dict() if report.files else None
-        built = {
-            "index": str(out),
-            "passages": passages,
-            "encoder": loaded.card.name,
-            "read": read,
-        }
-        typer.echo(replace_surrogates(json.dumps(built, ensure_ascii=False)))
-    else:
-        _print_report(report)
-        typer.echo(f"{passages} passages in {out}, encoded by {loaded.card.name}")
-    _exit_if_unreadable(report)
+    built = {
+        "index": out,
+        "passages": passages,
+        "encoder": loaded.card.name,
+        "read": report.as_dict() if report.files else None,
+    }
+    line = f"{passages} passages in {out}, encoded by {loaded.card.name}"
+    return _written(built, report, line)
+
+
+def _written(value: Mapping[str, Any], report: ReadReport, line: str) -> Result:
+    """Return the result of a command that reads files; what was read is noted on the error stream."""
+
+    def show() -> None:
+        if not report.files:
+            typer.echo("the files have not changed and were not read again", err=True)
+        else:
+            for note in report.lines():
+                typer.echo(printable(note), err=True)
+        typer.echo(line)
+
+    return Result(value, show, _exit_code(report))
+
+
+def _exit_code(report: ReadReport) -> int:
+    return UNREADABLE if report.unreadable else 0
 
 
 def _given_vectors(files: list[str]) -> GivenVectors:
@@ -242,20 +264,6 @@ def _given_vectors(files: list[str]) -> GivenVectors:
     return vectors
 
 
-def _print_report(report: ReadReport) -> None:
-    """Print on stderr what was read from files, and what was left out."""
-    if not report.files:
-        typer.echo("the files have not changed and were not read again", err=True)
-        return
-    for line in report.lines():
-        typer.echo(printable(line), err=True)
-
-
-def _exit_if_unreadable(report: ReadReport) -> None:
-    if report.unreadable:
-        raise typer.Exit(UNREADABLE)
-
-
 def _open_encoder(name: str, options: FieldValues) -> Encoder:
     """Return the encoder as the machine of an actor finds it."""
     return load_encoder(resolve_encoder(name), **options)
@@ -263,11 +271,10 @@ def _open_encoder(name: str, options: FieldValues) -> Encoder:
 
 def _matching(patterns: list[str]) -> list[str]:
     """Return the files that patterns such as `passages_*` name, each pattern's in the order of their names."""
-    return [
-        path
-        for pattern in patterns
-        for path in sorted(glob.glob(pattern)) or [pattern]  # noqa: PTH207
-    ]
+    files: list[str] = []
+    for pattern in patterns:
+        files += sorted(glob.glob(pattern)) or [pattern]  # noqa: PTH207
+    return files
 
 
 @app.command()
@@ -280,8 +287,7 @@ def add(
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result:
     """Add files to an index. A file that is in it and has changed is replaced.
 
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
@@ -296,20 +302,8 @@ def add(
         read = ReadReport()
         rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
         added = remote.add_passages(directory, rows, encoder=loaded)
-        if as_json:
-            typer.echo(
-                replace_surrogates(
-                    json.dumps(
-                        {"passages_added": added, "read": read.as_dict()},
-                        ensure_ascii=False,
-                    )
-                )
-            )
-        else:
-            _print_report(read)
-            typer.echo(f"{added} passages added to {directory}")
-        _exit_if_unreadable(read)
-        return
+        value = {"passages_added": added, "read": read.as_dict()}
+        return _written(value, read, f"{added} passages added to {directory}")
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, encoding)
     report = add_files(
@@ -319,20 +313,16 @@ def add(
         splitting=splitting,
         skip_unreadable=skip_unreadable,
     )
-    if as_json:
-        typer.echo(replace_surrogates(json.dumps(report.as_dict(), ensure_ascii=False)))
-    else:
-        _print_report(report.read)
-        removed = (
-            f", {report.passages_removed} removed" if report.passages_removed else ""
-        )
-        typer.echo(f"{report.passages_added} passages added to {directory}{removed}")
-    _exit_if_unreadable(report.read)
+    line = f"{report.passages_added} passages added to {directory}"
+    if report.passages_removed:
+        line += f", {report.passages_removed} removed"
+    return _written(report.as_dict(), report.read, line)
 
 
 @app.command()
 def sync(
     *,
+    ctx: typer.Context,
     directory: DirectoryArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
@@ -344,8 +334,7 @@ def sync(
         bool,
         typer.Option("--watch", help="Stay, and do it again whenever a file changes."),
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result | None:
     """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
 
     An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
@@ -366,32 +355,26 @@ def sync(
         skip_unreadable=skip_unreadable,
     )
     if not watch:
-        report = run()
-        _print_sync(report, as_json)
-        _exit_if_unreadable(report.read)
-        return
+        return _synced(run())
     from retrieval.watching import watch_files
 
-    done = partial(_print_sync, as_json=as_json)
     watch_files(
         files,
         directory,
         run,
-        done,
+        lambda report: print_result(ctx, _synced(report)),
         lambda error: typer.echo(f"not synced: {error}", err=True),
         Event(),
     )
+    return None
 
 
 _LISTED = 20  # files of a kind that a sync names on the terminal
 
 
-def _print_sync(report: SyncReport, as_json: bool) -> None:
-    if as_json:
-        typer.echo(replace_surrogates(json.dumps(report.as_dict(), ensure_ascii=False)))
-        return
+def _synced(report: SyncReport) -> Result:
     counts = f"{len(report.added)} files added, {len(report.changed)} changed, {len(report.removed)} removed"
-    typer.echo(f"{counts}, {report.unchanged} unchanged")
+    lines = [f"{counts}, {report.unchanged} unchanged"]
     listed = {
         "added": report.added,
         "changed": report.changed,
@@ -399,20 +382,19 @@ def _print_sync(report: SyncReport, as_json: bool) -> None:
         "link": report.links,
     }
     for what, names in listed.items():
-        for name in names[:_LISTED]:
-            typer.echo(f"  {what:<8} {cut(name, NAME)}")
+        lines += [f"  {what:<8} {cut(name, NAME)}" for name in names[:_LISTED]]
         if len(names) > _LISTED:
-            typer.echo(f"  {what:<8} and {len(names) - _LISTED} more")
-    for line in report.read.lines()[1:]:
-        typer.echo(f"  {printable(line)}")
+            lines.append(f"  {what:<8} and {len(names) - _LISTED} more")
+    lines += [f"  {printable(line)}" for line in report.read.lines()[1:]]
     changes = (
         f"{report.passages_added} passages added, {report.passages_removed} removed"
     )
-    typer.echo(
+    lines.append(
         f"{changes}, {report.passages_encoded} encoded; {report.passages} in the index"
     )
     if report.compacted:
-        typer.echo("compacted: the index is one segment without removed passages")
+        lines.append("compacted: the index is one segment without removed passages")
+    return Result(report.as_dict(), "\n".join(lines), _exit_code(report.read))
 
 
 @app.command()
@@ -427,8 +409,7 @@ def remove(
             help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."
         ),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result:
     """Remove passages from an index by id, or by the file that they came from."""
     if not ids and not file:
         raise UserError("nothing to remove; give ids of passages, or --file PATH")
@@ -441,16 +422,12 @@ def remove(
                 "a remote index does not know files; give the ids of the passages"
             )
         removed = remote.remove_passages(directory, ids or [])
+    elif file:
+        removed = remove_files(directory, file)
     else:
-        removed = (
-            remove_files(directory, file)
-            if file
-            else remove_passages(directory, ids or [])
-        )
-    if as_json:
-        typer.echo(json.dumps({"passages_removed": removed}))
-    else:
-        typer.echo(f"{removed} passages removed from {directory}")
+        removed = remove_passages(directory, ids or [])
+    line = f"{removed} passages removed from {directory}"
+    return Result({"passages_removed": removed}, line)
 
 
 @app.command()
@@ -459,11 +436,10 @@ def compact(
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result:
     """Make an index one segment without the removed passages, or change how it is searched. Nothing is encoded."""
     compact_index(directory, kind=kind, storage=storage, language=language)
-    info(directory, as_json=as_json)
+    return info(directory)
 
 
 @app.command()
@@ -473,8 +449,7 @@ def info(
         bool,
         typer.Option("--verify", help="Read all files and compare their checksums."),
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result:
     """Show what an index holds, how it is searched, and the recall that was measured."""
     remote = remote_indexes(directory)
     if remote is not None:
@@ -486,11 +461,8 @@ def info(
         path = index_directory(str(directory))
         manifest = verify_index(path) if verify else load_manifest(path)
         values, rows = manifest.as_dict(), _index_info(path, manifest)
-    if as_json:
-        typer.echo(json.dumps(values, ensure_ascii=False))
-        return
-    for name, value in rows.items():
-        typer.echo(f"{name:<11} {printable(value)}")
+    lines = [f"{name:<11} {printable(value)}" for name, value in rows.items()]
+    return Result(values, "\n".join(lines))
 
 
 def _encoder_line(encoder: EncoderCard) -> str:
@@ -500,12 +472,10 @@ def _encoder_line(encoder: EncoderCard) -> str:
 def _words_line(language: str, analyzer: int) -> str:
     if not language:
         return "none"
-    older = (
-        ""
-        if analyzer == ANALYZER
-        else ", by an older version; selfrag index compact renews them"
-    )
-    return f"BM25, {language}{older}"
+    line = f"BM25, {language}"
+    if analyzer != ANALYZER:
+        line += ", by an older version; selfrag index compact renews them"
+    return line
 
 
 def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
@@ -560,8 +530,7 @@ def search(
             help="Condition on the columns of the passages, such as year>=2020; may be repeated."
         ),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Result:
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
@@ -574,21 +543,18 @@ def search(
     )
     if notice:
         typer.echo(notice, err=True)
-    if as_json:
-        result = {
-            "query": query,
-            "passages": [passage.as_dict() for passage in passages],
-        }
-        typer.echo(replace_surrogates(json.dumps(result, ensure_ascii=False)))
-        return
-    for rank, passage in enumerate(passages, start=1):
-        typer.echo(_line(rank, passage))
+    value = {
+        "query": query,
+        "passages": [passage.as_dict() for passage in passages],
+    }
+    lines = [_line(rank, passage) for rank, passage in enumerate(passages, start=1)]
+    return Result(value, "\n".join(lines))
 
 
 def _line(rank: int, passage: Passage) -> str:
     text = " ".join(passage.text.split())
-    shown = text if len(text) <= _SHOWN else text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
-    title, text = (
-        " ".join(part.split()) for part in (cut(passage.title, NAME), printable(shown))
-    )
+    if len(text) > _SHOWN:
+        text = text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
+    title = " ".join(cut(passage.title, NAME).split())
+    text = " ".join(printable(text).split())
     return f"{rank}. [{passage.score:.3f}] {cut(passage.id, NAME)}  {title}\n   {text}"

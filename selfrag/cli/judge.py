@@ -1,9 +1,7 @@
-"""`selfrag judge`: one judge on one conversation. Options and files in, the result out; judges nothing."""
+"""`selfrag judge`: one judge on one conversation. Options and files in, the result out."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +12,10 @@ import typer
 from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.fields import FieldValues
 from selfrag.cli.options import quiet
+from selfrag.cli.results import Result
+from selfrag.cli.running import refuse_options
 from selfrag.common.checks import split_pair
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import printable, replace_surrogates
 
 if TYPE_CHECKING:
     from retrieval.passage import Passage
@@ -32,6 +31,7 @@ WHAT, WITH = (
 
 def judge(
     *,
+    ctx: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -80,10 +80,7 @@ def judge(
             help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here"
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object")
-    ] = False,
-) -> None:
+) -> Result:
     """Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more."""
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import codec_of, find
@@ -96,10 +93,14 @@ def judge(
     from selfrag.reflection.inputs import Message
 
     if name is None or name == PUBLISHED:
-        _list_judges(name)
-        return
+        refuse_options(ctx, (*_JUDGED, *_JUDGES), "for a judge, which is not named")
+        return _list_judges(name)
     kind = None
-    if not is_opened(name) and name not in MODEL_JUDGES:
+    if is_opened(name):
+        refuse_options(ctx, _JUDGES, f"for a judge of the model, and {name} is not one")
+    elif name in MODEL_JUDGES:
+        refuse_options(ctx, _JUDGES[:3], f"for an intrinsic, and {name} is not one")
+    else:
         intrinsic, by = split_name(name)
         kind = find(intrinsic)
         codec_of(kind, dialect or DIALECT)  # refuses a dialect before a model is loaded
@@ -115,38 +116,47 @@ def judge(
         turns.append(Message("user", question or ""))
     if response is not None:
         turns.append(Message("assistant", response))
-    evidence += tuple(row.passage for row in read_files(passages)) if passages else ()
+    if passages:
+        evidence += tuple(row.passage for row in read_files(passages))
     arguments = _arguments(argument or ())
     if kind is None:
-        _show(
-            _reflection(name, model, engine, turns, evidence, arguments),
-            as_json=as_json,
-        )
-        return
+        reflection = _reflection(name, model, engine, turns, evidence, arguments)
+        return Result(reflection.as_dict(), "\n".join(reflection.lines()))
     state = kind.state(turns, evidence, **arguments)
-    adapters = (
-        None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
-    )
+    adapters: dict[str, str] | None = None
+    if adapter is not None:
+        adapters = {} if adapter == "none" else {kind.name: adapter}
     with _library(model, engine, endpoint, adapters, dialect) as library:
         result = library.get(kind, by)(state)
     for note in result.diagnostics:
         if note.code is Code.FAILED and note.site is None:
             raise UserError(f"{kind.name}: no result: {note.message}")
-    if as_json:
-        sys.stdout.write(
-            replace_surrogates(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n"
-        )
-        return
-    for line in (
-        *result.lines(),
-        f"by {result.judge}",
-        *(f"note: {note.message}" for note in result.diagnostics),
-    ):
-        sys.stdout.write(f"{line}\n")
+    lines = [*result.lines(), f"by {result.judge}"]
+    lines += [f"note: {note.message}" for note in result.diagnostics]
+    return Result(result.as_dict(), "\n".join(lines))
 
 
-def _list_judges(name: str | None) -> None:
-    """Print what there is, or the published adapters."""
+_JUDGED = (
+    "--conversation",
+    "--response",
+    "--passage",
+    "--passages",
+    "--argument",
+)
+_JUDGES = (
+    "--endpoint",
+    "--adapter",
+    "--dialect",
+    "--model",
+    "--engine",
+    "--dtype",
+    "--deterministic",
+    "--engine-set",
+)
+
+
+def _list_judges(name: str | None) -> Result:
+    """Return what there is, or the published adapters."""
     from selfrag.common.plugins import names
     from selfrag.intrinsics.catalog import catalog, dialects
     from selfrag.intrinsics.families import PUBLISHED, listed
@@ -154,15 +164,16 @@ def _list_judges(name: str | None) -> None:
     from selfrag.intrinsics.named import GROUP, KINDS
 
     if name == PUBLISHED:
-        sys.stdout.writelines(f"{line}\n" for line in listed())
-        return
-    for each in catalog():
-        sys.stdout.write(f"{each.name:28} {each.summary}\n")
-    sys.stdout.write(
-        f"judges: {', '.join((*JUDGES, *MODEL_JUDGES, *KINDS, *names(GROUP)))}\n"
-    )
-    sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
-    sys.stdout.write(f"published adapters: selfrag judge {PUBLISHED}\n")
+        published = list(listed())
+        return Result(published, "\n".join(published))
+    intrinsics = {intrinsic.name: intrinsic.summary for intrinsic in catalog()}
+    judges = [*JUDGES, *MODEL_JUDGES, *KINDS, *names(GROUP)]
+    lines = [f"{intrinsic:28} {summary}" for intrinsic, summary in intrinsics.items()]
+    lines.append(f"judges: {', '.join(judges)}")
+    lines.append(f"dialects: {', '.join(dialects())}")
+    lines.append(f"published adapters: selfrag judge {PUBLISHED}")
+    value = {"intrinsics": intrinsics, "judges": judges, "dialects": dialects()}
+    return Result(value, "\n".join(lines))
 
 
 def _reflection(
@@ -187,16 +198,6 @@ def _reflection(
             arguments,
             engine=library.executor.engine,
         )
-
-
-def _show(reflection: Reflection, *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(
-            replace_surrogates(json.dumps(reflection.as_dict(), ensure_ascii=False))
-            + "\n"
-        )
-        return
-    sys.stdout.writelines(f"{printable(line)}\n" for line in reflection.lines())
 
 
 def _library(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import typer
-
+from selfrag.cli.program import add_commands, selected_command
 from selfrag.cli.running import Commands, make_program, run, with_entry_points
 
 COMMANDS = {
@@ -30,10 +28,9 @@ COMMANDS = {
 }
 """Commands and groups of commands in the order of `--help`, with their lines there."""
 PLACES = {
-    **{name: f"selfrag.cli.ask:{name}" for name in ("ask", "chat")},
     **{
         name: f"selfrag.cli.{name}:{name}"
-        for name in ("demo", "serve", "show", "doctor", "judge")
+        for name in ("ask", "chat", "demo", "serve", "show", "doctor", "judge")
     },
     **{name: f"selfrag.cli.{name}:app" for name in ("index", "train", "eval")},
     "data": "selfrag.cli.eval:data_app",
@@ -43,34 +40,22 @@ PLACES = {
 """Module and attribute of each."""
 
 
-def assembled(wanted: str | None = None) -> Commands:
-    """Return all commands, or only the wanted one beside placeholders that `--help` lists."""
-    app = make_program(
+VARIABLES = {"serve": "SELFRAG_SERVE"}
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = PLACES[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def assembled(selected: str | None = None) -> Commands:
+    """Return all commands, or only the selected one beside placeholders that `--help` lists."""
+    program = make_program(
         "selfrag",
         "Cited answers from a language model that retrieves on demand and criticises its own writing.",
         with_entry_points("selfrag.commands"),
     )
-    for name, line in COMMANDS.items():
-        if wanted in (None, name):
-            module, _, attribute = PLACES[name].partition(":")
-            command = getattr(import_module(module), attribute)
-        else:
-            command = _placeholder(line)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            variables = (
-                {"auto_envvar_prefix": "SELFRAG_SERVE"} if name == "serve" else {}
-            )
-            app.command(name, context_settings=variables)(command)
-    return app
-
-
-def _placeholder(line: str) -> Callable[[], None]:
-    def nothing() -> None: ...
-
-    nothing.__doc__ = line
-    return nothing
+    return add_commands(program, COMMANDS, _load, selected, VARIABLES)
 
 
 def __getattr__(name: str) -> Any:
@@ -86,8 +71,5 @@ def __dir__() -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, by default that of the process; `selfrag.cli.running` lists the exit codes."""
-    arguments = sys.argv[1:] if argv is None else argv
-    # A shell that completes a command line passes its words in the environment.
-    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
-    words = arguments or typed.split()[1:]
-    return run(assembled(words[0] if words else ""), "selfrag", arguments)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return run(assembled(selected_command(arguments)), "selfrag", arguments)

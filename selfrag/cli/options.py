@@ -181,12 +181,13 @@ def judge_names(
     known = {text.partition("=")[0] for text in loaded}
     terms = [term.judge for term in settings.judges]
     guardrails = [guardrail.judge for guardrail in settings.guardrails]
-    asked = [name for name in dict.fromkeys((*terms, *guardrails)) if name not in known]
-    if asked:
+    judges = dict.fromkeys((*terms, *guardrails))
+    unloaded = [name for name in judges if name not in known]
+    if unloaded:
         from selfrag.intrinsics.named import check_names
 
-        check_names(asked, model)
-    return list(dict.fromkeys((*_flow_intrinsics(flow), *asked, *loaded)))
+        check_names(unloaded, model)
+    return list(dict.fromkeys((*_flow_intrinsics(flow), *unloaded, *loaded)))
 
 
 def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:

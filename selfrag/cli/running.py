@@ -15,18 +15,19 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from typer.core import TyperGroup
 from typer.models import CommandFunctionType, OptionInfo
 
 from selfrag.cli.fields import with_field_options
+from selfrag.cli.results import Result, print_result, set_json
 from selfrag.common.checks import check_choice, check_url
 from selfrag.common.checks import check_int as whole_number
 from selfrag.common.errors import UserError, missing_extra
@@ -78,12 +79,24 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
         )  # the parser's own errors have it, whatever their class
         if message is None:
             raise
-        return _fail(program, message() or f"no command given; see {program} --help")
+        text = message() or f"no command given; see {program} --help"
+        return _fail(program, _with_place(error, text))
     return _fail(program, "interrupted", code) if code == INTERRUPTED else code
 
 
+def _with_place(error: Any, message: str) -> str:
+    """Return the message of an error of the parser, behind the file or variable that brought the value."""
+    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or option is None:
+        return message
+    from selfrag.cli.settings_file import place_of
+
+    place = place_of(context, option.name)
+    return message if place is None else f"{place}: {message}"
+
+
 def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
-    """Runs the command; the exit code that it asks for."""
+    """Run the command and return the exit code that it asks for."""
     stderr = sys.stderr
     with _interrupts() as heard:
         try:
@@ -207,6 +220,29 @@ def is_quiet(ctx: typer.Context) -> bool:
     return bool(ctx.meta.get(_QUIET))
 
 
+def given_options(ctx: typer.Context) -> dict[str, Any]:
+    """Return the values of the options that the command line, a file or the environment gave, by option."""
+    values = {}
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(str(option.name))
+        is_given = source is not None and source.name != "DEFAULT"
+        if (
+            is_given
+            and option.param_type_name == "option"
+            and option.name in ctx.params
+        ):
+            values[option.opts[0]] = ctx.params[option.name]
+    return values
+
+
+def refuse_options(ctx: typer.Context, names: Iterable[str], purpose: str) -> None:
+    """Refuse options that were given although nothing would read them; `purpose` says what they are for."""
+    values = given_options(ctx)
+    for name in names:
+        if name in values:
+            raise UserError(f"{name} is {purpose}; leave it out")
+
+
 def _set_log_level(ctx: typer.Context, level: str | None) -> None:
     if level is None:
         return
@@ -217,48 +253,57 @@ def _set_log_level(ctx: typer.Context, level: str | None) -> None:
 
 
 _QUIET = "selfrag.quiet"
-_COMMON: dict[str, Any] = {
-    "config": Annotated[
-        Path | None,
-        typer.Option(
-            callback=_take_settings,
-            is_eager=True,
-            expose_value=False,
-            help="TOML file with values of options, such as model = 'demo'; tables are named after commands",
-        ),
-    ],
-    "quiet": Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            callback=_be_quiet,
-            expose_value=False,
-            help="print the result alone: no progress, no notes",
-        ),
-    ],
-    "log_level": Annotated[
-        Literal["error", "warning", "info", "debug"] | None,
-        typer.Option(
-            callback=_set_log_level,
-            expose_value=False,
-            show_default="warning",
-            help="least level of log lines on stderr",
-        ),
-    ],
-}
-"""Options of every command."""
 
 
-def _common_options() -> list[inspect.Parameter]:
-    options = []
-    for name, annotation in _COMMON.items():
-        default = False if name == "quiet" else None
-        option = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+def _add_common(json: bool) -> list[inspect.Parameter]:
+    """Return the parameters of every command; `json` adds the option of those that return a result."""
+    options: list[tuple[str, Any, Any, Any]] = [
+        (
+            "config",
+            Path | None,
+            None,
+            typer.Option(
+                callback=_take_settings,
+                is_eager=True,
+                help="TOML file with values of options, such as model = 'demo'; tables are named after commands",
+            ),
+        ),
+        (
+            "quiet",
+            bool,
+            False,
+            typer.Option(
+                "--quiet",
+                "-q",
+                callback=_be_quiet,
+                help="print the result alone: no progress, no notes",
+            ),
+        ),
+        (
+            "log_level",
+            Literal["error", "warning", "info", "debug"] | None,
+            None,
+            typer.Option(
+                callback=_set_log_level,
+                show_default="warning",
+                help="least level of log lines on stderr",
+            ),
+        ),
+    ]
+    if json:
+        shown = typer.Option("--json", callback=set_json, help="print one JSON object")
+        options.insert(0, ("as_json", bool, False, shown))
+    parameters = []
+    for name, kind, default, option in options:
+        option.expose_value = False
+        parameter = inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[kind, option],
         )
-        options.append(option)
-    return options
+        parameters.append(parameter)
+    return parameters
 
 
 class Commands(typer.Typer):
@@ -275,7 +320,16 @@ class Commands(typer.Typer):
         register = super().command(name, **settings)
 
         def decorate(function: CommandFunctionType) -> CommandFunctionType:
-            expanded = with_field_options(function, _common_options())
+            signature = inspect.signature(function, eval_str=True)
+            has_result = Result in (
+                signature.return_annotation,
+                *get_args(signature.return_annotation),
+            )
+            common = _add_common(has_result)
+            takes_context = "ctx" in signature.parameters
+            if not takes_context:
+                common.append(_CONTEXT)
+            expanded = with_field_options(function, common)
 
             for parameter in inspect.signature(expanded).parameters.values():
                 for note in getattr(parameter.annotation, "__metadata__", ()):
@@ -283,13 +337,19 @@ class Commands(typer.Typer):
                         note.show_envvar = False  # `serve` has one for each option
 
             @functools.wraps(expanded)
-            def checked(**values: Any) -> Any:
-                return expanded(
-                    **{
-                        key: _checked(key.replace("_", "-"), value)
-                        for key, value in values.items()
-                    }
-                )
+            def checked(**values: Any) -> None:
+                ctx: typer.Context = values["ctx"]
+                for parameter in common:  # they have acted already
+                    values.pop(parameter.name, None)
+                try:
+                    for name, value in values.items():
+                        values[name] = _checked(name.replace("_", "-"), value)
+                    result = expanded(**values)
+                except UserError as error:
+                    raise _placed(ctx, error) from error
+                if result is not None:
+                    print_result(ctx, result)
+                    raise typer.Exit(result.code)
 
             register(checked)
             return function
@@ -297,8 +357,21 @@ class Commands(typer.Typer):
         return decorate
 
 
-def _show_version(ctx: typer.Context, wanted: bool) -> None:
-    if wanted:
+_CONTEXT = inspect.Parameter(
+    "ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+)
+
+
+def _placed(ctx: typer.Context, error: UserError) -> UserError:
+    """Return the error behind the file or variable that brought the value; as it is if the command line did."""
+    from selfrag.cli.settings_file import place_of_error
+
+    place = place_of_error(ctx, str(error))
+    return error if place is None else UserError(f"{place}: {error}")
+
+
+def _show_version(ctx: typer.Context, is_given: bool) -> None:
+    if is_given:
         from selfrag.common.provenance import package_version
 
         typer.echo(f"{ctx.info_name} {package_version()}")
@@ -343,9 +416,9 @@ def with_entry_points(group: str) -> type[TyperGroup]:
             return [*super().list_commands(ctx), *names(group)]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            own = super().get_command(ctx, cmd_name)
-            if own is not None or cmd_name not in names(group):
-                return own
+            command = super().get_command(ctx, cmd_name)
+            if command is not None or cmd_name not in names(group):
+                return command
             target = load_present(group, cmd_name)
             if target is None:
                 return None
@@ -362,7 +435,7 @@ def with_entry_points(group: str) -> type[TyperGroup]:
 def _checked(name: str, value: Any) -> Any:
     """Return a value as its command may see it."""
     if isinstance(value, list | tuple):
-        return type(value)(_checked(name, one) for one in value)
+        return type(value)(_checked(name, part) for part in value)
     if isinstance(value, int) and not isinstance(value, bool):
         whole_number(f"--{name}", value, *(_SEEDS if name == "seed" else _NUMBERS))
     elif isinstance(value, float) and not math.isfinite(value):
@@ -424,9 +497,8 @@ def _place(text: str) -> None:
 def _writable(path: Path) -> None:
     """Try whether something can be made at a place, and leave nothing there."""
     try:
-        folder = next(
-            one for one in (path.absolute(), *path.absolute().parents) if one.exists()
-        )
+        places = (path.absolute(), *path.absolute().parents)
+        folder = next(place for place in places if place.exists())
         if path.is_file():
             folder = folder.parent
         elif not folder.is_dir():

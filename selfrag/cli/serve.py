@@ -3,34 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from selfrag.cli import options
 from selfrag.cli.engine_options import EngineChoice
-from selfrag.cli.fields import FieldValues
-from selfrag.cli.lazy_encoder import LazyEncoder
+from selfrag.cli.fields import Fields, FieldValues
+from selfrag.cli.running import refuse_options
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names
 from selfrag.decoding.policy import Decoding
-from selfrag.loading import DEMO, is_address, remote_indexes
+from selfrag.serving.settings import (
+    Capacity,
+    ListenSettings,
+    Replicas,
+    ServiceSettings,
+)
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
     from selfrag.serving.index_watch import IndexWatch
     from selfrag.serving.service import Answering
 
-SERVER, CITES, MANY = (
-    partial(typer.Option, rich_help_panel=panel)
-    for panel in ("The server", "How it cites", "Many servers")
-)
+Listening = Annotated[
+    FieldValues,
+    Fields(
+        ListenSettings,
+        "The server",
+        *("host", "port", "api_key_file", "allow_host", "connections", "drain"),
+    ),
+]
+Serving = Annotated[
+    FieldValues,
+    Fields(
+        ServiceSettings,
+        "The server",
+        "name=--served-model-name",
+        "capacity.live",
+        "capacity.queue",
+        "drop_old_turns",
+    ),
+    Fields(ServiceSettings, "How it cites", "style=--citation-style", "events"),
+]
+Cluster = Annotated[
+    FieldValues,
+    Fields(
+        Replicas,
+        "Many servers",
+        "address=--ray",
+        "count=--replicas",
+        "num_gpus=--gpus",
+    ),
+]
+SERVER = partial(typer.Option, rich_help_panel="The server")
 
 
 def serve(
     *,
+    ctx: typer.Context,
     model: options.Model = "demo",
     index: options.Index = None,
     watch: Annotated[
@@ -52,101 +86,48 @@ def serve(
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
-    host: Annotated[str, SERVER(help="address to listen at")] = "127.0.0.1",
-    port: Annotated[int, SERVER(min=0, max=65_535, help="0 takes a free one")] = 8000,
-    served_model_name: Annotated[
-        str | None,
-        SERVER(help="the model's name for clients; the last part of --model"),
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, SERVER(help="file with the keys that clients may use, one a line")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        SERVER(
-            help="name under which a server without keys answers, beside this machine's; repeatable"
-        ),
-    ] = None,
-    live: Annotated[
-        int, SERVER(min=1, help="questions and searches that run at once")
-    ] = 256,
-    queue: Annotated[
-        int, SERVER(min=0, help="questions and searches that may wait")
-    ] = 1_024,
-    connections: Annotated[
-        int, SERVER(min=1, help="connections that one address may hold")
-    ] = 512,
-    drain: Annotated[
-        int,
-        SERVER(min=0, help="seconds that running questions get when the server ends"),
-    ] = 30,
-    drop_old_turns: Annotated[
-        bool,
-        SERVER(
-            "--drop-old-turns",
-            help="leave old turns out of a conversation that is too long; without, refuse it",
-        ),
-    ] = False,
+    listening: Listening,
+    serving: Serving,
     keep: Annotated[
         Path | None,
         SERVER(help="SQLite file for answers and traces; in memory by default"),
     ] = None,
-    citation_style: Annotated[
-        Literal["brackets", "markdown", "none"],
-        CITES(help="[1], a link in Markdown, or no marks in the text"),
-    ] = "brackets",
-    ray: Annotated[
-        str | None,
-        MANY(help="'local', 'auto' or the address of a Ray cluster, for replicas"),
-    ] = None,
-    replicas: Annotated[int, MANY(min=1, help="servers on the cluster")] = 1,
-    gpus: Annotated[float, MANY(min=0, help="GPUs per replica")] = 0,
-    events: Annotated[
-        bool, CITES("--events", help="also send sources as Open WebUI reads them")
-    ] = False,
+    cluster: Cluster,
 ) -> None:
     """Serve a model over the OpenAI API, with citations, and a page at /.
 
     A variable of the environment sets an option, too: SELFRAG_SERVE_PORT is --port.
     """
-    from selfrag.serving.app import Replicas, Served, run_on_ray
+    from selfrag.serving.app import Served, run_on_ray
     from selfrag.serving.listening import access_of, address_of, listen, run_server
-    from selfrag.serving.service import Capacity
 
-    index_watch = _watch(index, watch, skip_unreadable, ray)
-    settings = when | score | search
-    where = (_here(model), _here(index), engine)
-    load: Callable[[], Answering]
-    if policy in names(options.FORMATS):
-        load = partial(
-            options.load_format,
-            *where,
-            policy,
-            settings | {"load-judge": load_judge or None},
-        )
+    if "address" in cluster:
+        purpose = "for a server of this process, and --ray starts others"
+        refuse_options(ctx, ("--connections", "--drain"), purpose)
     else:
-        decoding = options.decoding(policy, settings)
-        load = partial(
-            _load,
-            *where,
-            options.judge_names(model, decoding, loaded=load_judge or ()),
-            decoding,
-        )
-    served = Served(
-        load,
-        served_model_name or Path(model).name,
-        None if keep is None else keep.absolute(),
-        Capacity(live, queue),
-        citation_style,
-        events,
-        drop_old_turns,
-        access_of(api_key_file, host, allow_host or []),
-        index_watch,
-        model,
-        index,
+        purpose = "for --ray, which is not given"
+        refuse_options(ctx, ("--replicas", "--gpus"), purpose)
+    if not watch:
+        refuse_options(ctx, ("--skip-unreadable",), "for --watch, which is not given")
+    settings = ListenSettings(**listening)
+    index_watch = _watch(index, watch, skip_unreadable, cluster.get("address"))
+    limits = {name: serving.pop(f"capacity.{name}", None) for name in ("live", "queue")}
+    capacity = replace(
+        Capacity(),
+        **{name: limit for name, limit in limits.items() if limit is not None},
     )
-    with listen(host, port) as listener:
-        address = address_of(listener, host)
+    served = Served(
+        _loader(model, index, engine, load_judge, policy, when | score | search),
+        keep=None if keep is None else keep.absolute(),
+        access=access_of(settings),
+        watch=index_watch,
+        model=model,
+        index=index,
+        capacity=capacity,
+        **{"name": Path(model).name, **serving},
+    )
+    with listen(settings) as listener:
+        address = address_of(listener, settings.host)
         if served.access.any_address and not served.access.keys:
             typer.echo(
                 "everyone who reaches this address may ask; --api-key-file limits that",
@@ -156,16 +137,32 @@ def serve(
         def ready() -> None:
             typer.echo(f"serving {served.name} at {address}")
 
-        if ray is not None:
+        if cluster:
             number = listener.getsockname()[1]
             listener.close()
-            run_on_ray(
-                served, Replicas(ray, replicas, num_gpus=gpus), host, number, ready
-            )
+            run_on_ray(served, Replicas(**cluster), settings.host, number, ready)
             return
         app = served.app()
         ready()
-        run_server(app, listener, connections, drain)
+        run_server(app, listener, settings)
+
+
+def _loader(
+    model: str,
+    index: str | None,
+    engine: FieldValues,
+    judges: list[str] | None,
+    policy: str,
+    settings: FieldValues,
+) -> Callable[[], Answering]:
+    """Return what loads the model, here or in a replica."""
+    where = (_here(model), _here(index), engine)
+    if policy in names(options.FORMATS):
+        settings = settings | {"load-judge": judges}
+        return partial(options.load_format, *where, policy, settings)
+    decoding = options.decoding(policy, settings)
+    loaded = options.judge_names(model, decoding, loaded=judges or ())
+    return partial(_load, *where, loaded, decoding)
 
 
 def _watch(
@@ -175,6 +172,8 @@ def _watch(
     if not files:
         return None
     from retrieval.sync import sync_index
+    from selfrag.cli.lazy_encoder import LazyEncoder
+    from selfrag.loading import DEMO, is_address, remote_indexes
     from selfrag.serving.index_watch import IndexWatch
 
     require("watchfiles", extra="watch")
@@ -221,6 +220,6 @@ def _load(
 
 def _here(name: Any) -> Any:
     """Return the name of a model or index; absolute where it is a folder, since replicas run in other folders."""
-    return (
-        str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
-    )
+    if name is not None and Path(name).is_dir():
+        return str(Path(name).absolute())
+    return name

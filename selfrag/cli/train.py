@@ -12,11 +12,18 @@ import typer
 
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
-from selfrag.cli.running import Commands, with_entry_points
+from selfrag.cli.results import Result
+from selfrag.cli.running import (
+    Commands,
+    given_options,
+    refuse_options,
+    with_entry_points,
+)
 from selfrag.common.errors import UserError
 from selfrag.training.settings import TrainingConfig
 
 if TYPE_CHECKING:
+    from selfrag.training.estimate import RunEstimate
     from selfrag.training.job import TrainingJob
     from selfrag.training.recipes import Recipe
 
@@ -165,21 +172,16 @@ def adapter(
     leave_long: LeaveLong = False,
     print_config: PrintConfig = False,
     dry_run: Dry = False,
-) -> None:
+) -> Result:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run."""
-    options = given(ctx)
     if Path(what).is_file() or "." in what or "/" in what:
-        if wrong := [name for name in OF_INTRINSICS if name in options]:
-            raise UserError(
-                f"{wrong[0]} is for an intrinsic, and {what} is a file of rows"
-            )
-        _train("lora", Path(what), base, out, start, learning, options)
-        return
+        purpose = f"for an intrinsic, and {what} is a file of rows"
+        refuse_options(ctx, OF_INTRINSICS, purpose)
+        return _train("lora", Path(what), base, out, start, learning, ctx)
     from selfrag.intrinsics.catalog import find
 
     name = find(what).name
-    if wrong := [name for name in OF_ROWS if name in options]:
-        raise UserError(f"{wrong[0]} is for rows with reflection tokens")
+    refuse_options(ctx, OF_ROWS, "for rows with reflection tokens")
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
     from selfrag.judges.wire import DIALECT
@@ -198,8 +200,7 @@ def adapter(
         .assigned(settings or ())
     )
     if print_config:
-        typer.echo(chosen.text())
-        return
+        return plan_result(chosen)
     job = AdapterJob(
         name,
         data,
@@ -215,12 +216,33 @@ def adapter(
         start=start,
     )
     if dry_run:
-        typer.echo(_intrinsic_estimate(job))
-        return
-    product = run(job)
-    typer.echo(
-        f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}"
-    )
+        return _intrinsic_estimate(job)
+    return trained_result(run(job), job.run_dir)
+
+
+def plan_result(recipe: Recipe) -> Result:
+    """Return the settings of a recipe, as `--print-config` prints them."""
+    tables = {name: recipe.table(name) for name in recipe.tables}
+    value = {"recipe": recipe.name, "tables": tables, "sources": recipe.sources}
+    return Result(value, recipe.text())
+
+
+def estimate_result(
+    facts: Mapping[str, Any], lines: Sequence[str], estimate: RunEstimate, epochs: int
+) -> Result:
+    """Return what `--dry-run` prints: the rows, and what the run takes."""
+    text = "\n".join([*lines, *estimate.lines(epochs)])
+    return Result({"rows": facts, "estimate": estimate}, text)
+
+
+def trained_result(
+    product: Path, run_dir: Path, notes: Sequence[str] = (), **values: Any
+) -> Result:
+    """Return what a finished run made; `values` are further values of the JSON, `notes` further lines."""
+    card, plot = product / "README.md", run_dir / "loss.png"
+    line = f"{product}: trained; loss plot {plot}, model card {card}"
+    made = {"model": product, "card": card, "run": run_dir, **values}
+    return Result(made, "\n".join([line, *notes]))
 
 
 @app.command()
@@ -238,20 +260,24 @@ def generator(
     leave_long: LeaveLong = False,
     print_config: PrintConfig = False,
     dry_run: Dry = False,
-) -> None:
+) -> Result:
     """Train all weights of a generator, by default as the paper did. The same command continues a run."""
-    _train("full", rows, base, out, start, learning, given(ctx))
+    return _train("full", rows, base, out, start, learning, ctx)
 
 
 @app.command()
-def merge(adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = "auto") -> None:
+def merge(
+    adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = "auto"
+) -> Result:
     """Put a trained adapter into its base: a checkpoint that every engine loads."""
     quiet()
     from selfrag.loading import resolve_base
     from selfrag.training import export
 
     made = export.merge(resolve_base(base), adapter, out, dtype=dtype)
-    typer.echo(f"{made}: a checkpoint; try selfrag ask --model {out}")
+    return Result(
+        {"model": made}, f"{made}: a checkpoint; try selfrag ask --model {out}"
+    )
 
 
 @app.command()
@@ -263,16 +289,17 @@ def track(
     follow: Annotated[
         bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")
     ] = False,
-) -> None:
+) -> Result:
     """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases."""
     from selfrag.training import reports
 
     run_dir = reports.run_directory(folder)
     with reports.board(to, run_dir, folder.resolve().name) as send:
         if to == "tensorboard":
-            typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}")
+            # Said at once: with --follow the command stays.
+            typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}", err=True)
         last = reports.track(run_dir, send, follow=follow)
-    typer.echo(f"{last} steps sent")
+    return Result({"steps": last}, f"{last} steps sent")
 
 
 def _moved(name: str, place: str) -> None:
@@ -293,21 +320,6 @@ for _name, _place in MOVED.items():
     _moved(_name, _place)
 
 
-def given(ctx: typer.Context) -> dict[str, Any]:
-    """The options of a command that were given, by name; paths as text."""
-    names = {
-        one.name: one.opts[0]
-        for one in ctx.command.params
-        if one.param_type_name == "option"
-    }
-    found = {names[key]: value for key, value in ctx.params.items() if key in names}
-    return {
-        name: value
-        for name, value in found.items()
-        if value is not None and value is not False
-    }
-
-
 def _train(
     method: str,
     rows: Path,
@@ -315,10 +327,11 @@ def _train(
     out: Path,
     start: Path | None,
     learning: FieldValues,
-    options: Mapping[str, Any],
-) -> None:
-    """Train on rows with reflection tokens; `options` are those of the command."""
+    ctx: typer.Context,
+) -> Result:
+    """Train on rows with reflection tokens."""
     quiet()
+    options = given_options(ctx)
     from selfrag.loading import resolve_base
     from selfrag.training.job import TrainingJob, run
     from selfrag.training.recipes import read_recipe
@@ -338,8 +351,7 @@ def _train(
             f"selfrag train {kind} trains by {method!r}, not {config.method!r}"
         )
     if "--print-config" in options:
-        typer.echo(recipe.text())
-        return
+        return plan_result(recipe)
     check_processes(recipe, options)
     job = TrainingJob(
         rows,
@@ -352,12 +364,12 @@ def _train(
         "--leave-long" in options,
     )
     if "--dry-run" in options:
-        typer.echo(_dry_run(job, options.get("--processes", 1)))
-        return
+        return _dry_run(job, options.get("--processes", 1))
     launch(recipe, "selfrag", ["train", kind, str(rows)], options)
     product = run(job)
-    if product is not None:
-        _report(job, product)
+    if product is None:  # another process of the run reports
+        return Result(None)
+    return _report(job, product)
 
 
 def check_processes(recipe: Recipe, options: Mapping[str, Any]) -> None:
@@ -378,64 +390,64 @@ def launch(
         return
     arguments = list(command)
     for name, value in options.items():
-        if name != "--processes":
-            values = value if isinstance(value, list | tuple) else [value]
-            arguments += (
-                [name]
-                if value is True
-                else [part for one in values for part in (name, str(one))]
-            )
-    if (
-        code := launched(recipe.scale, options.get("--processes"), program, arguments)
-    ) is not None:
+        if name == "--processes":
+            continue
+        if value is True:
+            arguments.append(name)
+            continue
+        values = value if isinstance(value, list | tuple) else [value]
+        for part in values:
+            arguments += [name, str(part)]
+    code = launched(recipe.scale, options.get("--processes"), program, arguments)
+    if code is not None:
         raise typer.Exit(code)
     atexit.register(leave_processes)
 
 
-def _dry_run(job: TrainingJob, processes: int) -> str:
+def _dry_run(job: TrainingJob, processes: int) -> Result:
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
 
-    prepared = rows_of(job.rows, job.config, leave_long=job.leave_long)(
-        expanded_tokenizer(job.base)
-    )
-    found = estimate(prepared, job.base, job.config, job.scale, processes=processes)
+    read = rows_of(job.rows, job.config, leave_long=job.leave_long)
+    prepared = read(expanded_tokenizer(job.base))
+    run = estimate(prepared, job.base, job.config, job.scale, processes=processes)
     facts = prepared.facts
-    return "\n".join(
-        [
-            f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
-            f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened;"
-            f" {facts['rows_left_out']} too long and left out",
-            *(
-                f"            {count:>7} {source}"
-                for source, count in facts["sources"].items()
-            ),
-            *found.lines(job.config.epochs),
-        ]
-    )
+    lines = [
+        f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
+        f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened;"
+        f" {facts['rows_left_out']} too long and left out",
+        *counted_lines(facts["sources"]),
+    ]
+    return estimate_result(facts, lines, run, job.config.epochs)
 
 
-def _report(job: TrainingJob, product: Path) -> None:
+def counted_lines(counts: Mapping[str, int], before: str = "") -> list[str]:
+    """Return a line for each count, below the line of the rows."""
+    return [f"            {count:>7} {before}{name}" for name, count in counts.items()]
+
+
+def _report(job: TrainingJob, product: Path) -> Result:
     from selfrag.training.records import read_log
     from selfrag.training.reports import last_figures
 
-    typer.echo(
-        f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}"
-    )
+    notes = []
     if job.config.method == "lora":
-        typer.echo(
+        notes.append(
             f"to use it: selfrag train merge {product} --base {job.base} -o {job.out / 'model'}"
         )
+    groups = {}
     for group, count, loss, accuracy in last_figures(
         read_log(job.run_dir / "log.jsonl")
     ):
-        typer.echo(
+        groups[group] = {"targets": count, "loss": loss, "accuracy": accuracy}
+        notes.append(
             f"  {group:<9} {count:>7} targets  loss {loss:.3f}  accuracy {accuracy:.3f}"
         )
+    return trained_result(product, job.run_dir, notes, groups=groups)
 
 
-def _intrinsic_estimate(job: Any) -> str:
+def _intrinsic_estimate(job: Any) -> Result:
     from selfrag.judges.rendering import Renderer
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate
@@ -444,18 +456,11 @@ def _intrinsic_estimate(job: Any) -> str:
     rows, more = load_rows(job)
     renderer = Renderer.of(load_tokenizer(job.base))
     made = prepared(rows, teachable(job.intrinsic, job.dialect), renderer, job, more)
-    found = estimate(made, job.base, job.config, None)
+    run = estimate(made, job.base, job.config, None)
     facts = made.facts
     lines = [
         f"rows        {facts['rows']}; {facts['examples']} examples to learn from, {facts['held_out']} held out",
-        *(
-            f"            {count:>7} left out: {why}"
-            for why, count in facts["skipped"].items()
-        ),
-        *(
-            f"            {count:>7} {source}"
-            for source, count in facts["sources"].items()
-        ),
-        *found.lines(job.config.epochs),
+        *counted_lines(facts["skipped"], "left out: "),
+        *counted_lines(facts["sources"]),
     ]
-    return "\n".join(lines)
+    return estimate_result(facts, lines, run, job.config.epochs)

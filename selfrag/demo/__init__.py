@@ -96,19 +96,19 @@ ASSETS = (BASE_MODEL, ENCODER, CORPUS)
 
 
 def cache_home() -> Path:
-    """`$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. Need not exist.
+    """Return `$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. It need not exist.
 
     A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
     """
-    named = os.environ.get("SELFRAG_CACHE")
-    if named:
-        return user_path(named).absolute()
+    cache = os.environ.get("SELFRAG_CACHE")
+    if cache:
+        return user_path(cache).absolute()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
 
 
 def asset_path(asset: Asset) -> Path:
-    """Folder in the cache that holds the files of `asset`, whether or not they are there yet."""
+    """Return the folder in the cache that holds the files of `asset`, whether or not they are there yet."""
     return (
         cache_home() / "assets" / f"{asset.package}-{asset.version}-{asset.fingerprint}"
     )

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, StrEnum, auto
 from typing import Any, Generic, Self, TypeVar, cast
-from urllib.parse import urlsplit
 
 from retrieval.content import ENCODINGS, Content
-from selfrag.common.checks import check_float, check_int, check_url
 from selfrag.common.errors import EngineError
 from selfrag.common.untrusted import printable
+from selfrag.engines.server_config import ServerConfig
 
 LONGEST_MESSAGE = 300
 """Characters of a server's own words that are repeated, at most."""
@@ -41,66 +39,6 @@ ModeT = TypeVar("ModeT", bound=StrEnum)
 
 class BadReplyError(ValueError):
     """A reply that does not hold what was asked for; the text says what is wrong, in one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """Address, key, time limits and repetitions of a server."""
-
-    url: str  # such as `http://127.0.0.1:8000`
-    _: KW_ONLY
-    # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
-    api_key: str | None = field(default=None, repr=False)
-    api_key_env: str = "OPENAI_API_KEY"  # name of that variable
-    max_concurrency: int = 16  # requests at the server at once; more wait here
-    requests_per_minute: float | None = None  # most requests started a minute
-    connect_timeout: float = 10.0  # seconds for a connection
-    read_timeout: float = (
-        300.0  # seconds for a whole answer, the time in the server's queue included
-    )
-    retries: int = 3  # repetitions of a request that may succeed later
-    backoff: float = (
-        0.5  # seconds before the first repetition; doubled for each further one
-    )
-    longest_wait: float = 30.0  # seconds before a repetition, at most
-
-    def __post_init__(self) -> None:
-        parts = check_url(self.url)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise EngineError(
-                f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
-                f" and fragment, and a key in the environment variable {self.api_key_env}"
-            )
-        check_int("max_concurrency", self.max_concurrency, 1, 1024)
-        check_int("retries", self.retries, 0, 100)
-        check_float("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
-        check_float("read_timeout", self.read_timeout, 0, 86_400, above=True)
-        check_float("backoff", self.backoff, 0, 3_600)
-        check_float("longest_wait", self.longest_wait, 0, 86_400)
-        if self.requests_per_minute is not None:
-            check_float(
-                "requests_per_minute", self.requests_per_minute, 0, 1e6, above=True
-            )
-
-    @property
-    def base(self) -> str:
-        """Address before the routes of OpenAI; `/v1` where `url` has no path."""
-        bare = self.url.rstrip("/")
-        return bare if urlsplit(bare).path else f"{bare}/v1"
-
-    def key(self) -> str:
-        """Return the API key, or nothing; an `EngineError` where it cannot be sent in a header."""
-        key = (self.api_key or os.environ.get(self.api_key_env, "")).strip()
-        if not key.isascii() or not key.isprintable():
-            raise EngineError(
-                f"the key in {self.key_source} holds characters that no key has; set it again"
-            )
-        return key
-
-    @property
-    def key_source(self) -> str:
-        """Return where the key comes from, for messages."""
-        return "api_key" if self.api_key else self.api_key_env
 
 
 @dataclass(frozen=True, slots=True)

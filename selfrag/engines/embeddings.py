@@ -19,8 +19,9 @@ from typing_extensions import TypedDict
 from retrieval.encoders import EncoderCard, check_vectors
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.validation import validate
-from selfrag.engines.client import BadReplyError, Client, ServerConfig, json_of
+from selfrag.engines.client import BadReplyError, Client, json_of
 from selfrag.engines.client_thread import ClientThread, run_together
+from selfrag.engines.server_config import ServerConfig
 
 ADDRESS = "SELFRAG_ENCODER_ENGINE"
 """Environment variable with the address of the server for indexes that one has encoded."""

@@ -20,14 +20,9 @@ from selfrag.common.errors import EngineError
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket
-from selfrag.engines.client import (
-    BadReplyError,
-    Client,
-    ServerConfig,
-    ServerReply,
-    json_of,
-)
+from selfrag.engines.client import BadReplyError, Client, ServerReply, json_of
 from selfrag.engines.client_thread import LoopThread
+from selfrag.engines.server_config import ServerConfig
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from selfrag.cli.options import (
     RetryFailed,
     quiet,
 )
+from selfrag.cli.results import Result
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
 
@@ -73,7 +73,7 @@ def sweep(
         ),
     ] = None,
     retry_failed: RetryFailed = False,
-) -> None:
+) -> Result:
     """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.goals import Goal
@@ -119,8 +119,9 @@ def sweep(
         "source": source.settings(),
         "files": sources(swept.studies),
     }
-    show(brief(swept.comparison), [*sentences(swept), "", spared(swept.studies)])
-    written(write_sweep(swept, out, about))
+    written = write_sweep(swept, out, about)
+    lines = [*sentences(swept), "", spared(swept.studies)]
+    return _result(brief(swept.comparison), lines, written)
 
 
 def ablate(
@@ -153,7 +154,7 @@ def ablate(
     limit: Limit = None,
     seed: Seed = 0,
     retry_failed: RetryFailed = False,
-) -> None:
+) -> Result:
     """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.sweeps import based
@@ -196,29 +197,32 @@ def ablate(
         "files": sources(ablated.studies),
     }
     about |= {"trained": trained} if trained else {}
-    lines = list(
-        map(", ".join, (HEAD, *against_paper(ablated.comparison, ablated.studies)))
-    )
+    memory = []
     if ablated.reliance:
-        lines += ["", "right answers that no passage holds, in percent:"]
-        lines += map(", ".join, reliance_rows(ablated.reliance))
-    show(brief(ablated.comparison), [*lines, "", spared(ablated.studies)])
-    written(write_ablation(ablated, out, about))
+        memory = ["", "right answers that no passage holds, in percent:"]
+        memory += [", ".join(row) for row in reliance_rows(ablated.reliance)]
+    beside = [
+        ", ".join(cells)
+        for cells in (HEAD, *against_paper(ablated.comparison, ablated.studies))
+    ]
+    written = write_ablation(ablated, out, about)
+    lines = [*beside, *memory, "", spared(ablated.studies)]
+    return _result(brief(ablated.comparison), lines, written)
 
 
-def show(comparison: Any, lines: list[str]) -> None:
-    """Print tables and sentences on the standard output."""
+def _result(comparison: Any, lines: list[str], files: list[Path]) -> Result:
+    """Return tables and sentences, and the files of a study, which are noted on the error stream."""
     from rich.console import Console
 
     from selfrag.evaluation.tables import Terminal
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDTH
-    console.print(Terminal(comparison))
-    sys.stdout.write(printable("\n".join(lines)) + "\n")
+    def show() -> None:
+        console = Console()
+        if not console.is_terminal:
+            console.width = WIDTH
+        console.print(Terminal(comparison))
+        typer.echo(printable("\n".join(lines)))
+        typer.echo(printable(f"written: {', '.join(map(str, files))}"), err=True)
 
-
-def written(paths: list[Path]) -> None:
-    """Say where the files are, on the error stream."""
-    sys.stderr.write(printable(f"written: {', '.join(map(str, paths))}") + "\n")
+    value = {"comparison": comparison, "notes": lines, "files": files}
+    return Result(value, show)

@@ -20,12 +20,12 @@ from selfrag.engines.client import (
     Adherence,
     Client,
     Negotiation,
-    ServerConfig,
     ServerTraits,
     json_of,
 )
 from selfrag.engines.client_thread import ClientThread, run_together
 from selfrag.engines.http import HTTPConfig, HTTPEngine
+from selfrag.engines.server_config import ServerConfig
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.openai_wire import (
     ConstraintMode,

@@ -69,7 +69,7 @@ class ShownAnswer(Protocol):
 LEFT = "style='text-align:left'"
 
 
-def named(passage: Passage, most: int = NAME) -> str:
+def passage_name(passage: Passage, most: int = NAME) -> str:
     """Return a passage's title, or its id where it has none, and the page of its document where that is known."""
     page = passage.metadata.get("page")
     where = (
@@ -133,7 +133,7 @@ def plain(answer: ShownAnswer) -> str:
         return cut(f"error: {answer.error}")
     cited = []
     for number, passage in enumerate(answer.citations, 1):
-        line, file = f"[{number}] {named(passage)}", file_of(passage)
+        line, file = f"[{number}] {passage_name(passage)}", file_of(passage)
         cited.append(f"{line} ({file})" if file else line)
     return "\n".join([printable(spoken(answer)), *map(cut, notes(answer)), *cited])
 
@@ -153,7 +153,7 @@ def html(answer: ShownAnswer) -> str:
         rows.append(f"<tr>{cells}</tr>")
     passages = []
     for passage in answer.citations:
-        heading = f"[{numbers[passage.key]}] {escape(named(passage))}"
+        heading = f"[{numbers[passage.key]}] {escape(passage_name(passage))}"
         text = f"<p>{_escaped(passage.text)}</p><p><small>{escape(file_of(passage))}</small></p>"
         passages.append(f"<details><summary>{heading}</summary>{text}</details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"

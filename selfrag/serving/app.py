@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,17 +34,15 @@ from starlette.types import Receive, Scope, Send
 
 from retrieval.passage import Passage
 from selfrag.cluster import connect
-from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
 from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
-from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
+from selfrag.serving.citations import Writer, selfrag_object
 from selfrag.serving.guard import Access, Guard, RequestLimits, as_fault, refusal
 from selfrag.serving.index_watch import IndexWatch
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
 from selfrag.serving.requests import (
-    Asked,
     ChatRequest,
     Fault,
     JudgeRequest,
@@ -52,8 +50,10 @@ from selfrag.serving.requests import (
     ResponsesRequest,
     RetrieveRequest,
     SearchRequest,
+    ServedQuestion,
 )
-from selfrag.serving.service import Answering, AnswerStore, Capacity, Service
+from selfrag.serving.service import Answering, AnswerStore, Service
+from selfrag.serving.settings import Replicas, ServiceSettings
 from selfrag.viewer.traces import ServedModel, served_page
 
 PING = 15.0
@@ -91,7 +91,7 @@ class EventStream(StreamingResponse):
 async def while_connected(
     receive: Receive, work: Callable[[], Awaitable[T]]
 ) -> T | None:
-    """What `work` returns; None, with the work cancelled, if the client leaves before."""
+    """Return what `work` returns; None, with the work cancelled, if the client leaves before."""
     working = asyncio.ensure_future(work())
     leaving = asyncio.ensure_future(_left(receive))
     try:
@@ -111,9 +111,9 @@ async def _left(receive: Receive) -> None:
 async def encoded(
     events: AsyncGenerator[Mapping[str, Any], None], done: bytes
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events, with a comment after each silence of `PING` seconds."""
-    async with aclosing(events) as found:
-        waiting = asyncio.ensure_future(anext(found, None))
+    """Yield server-sent events, with a comment after each silence of `PING` seconds."""
+    async with aclosing(events) as source:
+        waiting = asyncio.ensure_future(anext(source, None))
         try:
             while True:
                 ready, _ = await asyncio.wait({waiting}, timeout=PING)
@@ -123,9 +123,12 @@ async def encoded(
                 event = waiting.result()
                 if event is None:
                     break
-                named = f"event: {event['type']}\n" if "type" in event else ""
-                yield f"{named}data: {json.dumps(event, ensure_ascii=True, allow_nan=False)}\n\n".encode()
-                waiting = asyncio.ensure_future(anext(found, None))
+                data = json.dumps(event, ensure_ascii=True, allow_nan=False)
+                if "type" in event:
+                    yield f"event: {event['type']}\ndata: {data}\n\n".encode()
+                else:
+                    yield f"data: {data}\n\n".encode()
+                waiting = asyncio.ensure_future(anext(source, None))
         finally:
             if not waiting.done():
                 waiting.cancel()
@@ -149,34 +152,34 @@ class Metrics:
     """What `/metrics` tells."""
 
     def __init__(self, service: Service) -> None:
-        own = self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self.requests = Counter(
             "selfrag_requests",
             "Requests by route and status",
             ["route", "status"],
-            registry=own,
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "selfrag_tokens", "Tokens by kind", ["kind"], registry=registry
+        )
+        self.searches = Counter(
+            "selfrag_searches", "Queries to the retriever", registry=registry
         )
         self.seconds = Histogram(
             "selfrag_answer_seconds",
             "Seconds from a question to its answer",
-            registry=own,
+            registry=registry,
         )
         self.first = Histogram(
             "selfrag_first_segment_seconds",
             "Seconds to the first segment",
-            registry=own,
-        )
-        self.tokens = Counter(
-            "selfrag_tokens", "Tokens by kind", ["kind"], registry=own
-        )
-        self.searches = Counter(
-            "selfrag_searches", "Queries to the retriever", registry=own
+            registry=registry,
         )
         self.loop_lag = Histogram(
             "selfrag_event_loop_lag_seconds",
             "Seconds by which the event loop is late",
             buckets=LAGS,
-            registry=own,
+            registry=registry,
         )
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "selfrag_open_questions": (
@@ -201,7 +204,7 @@ class Metrics:
             ),
         }
         for name, (what, value) in gauges.items():
-            Gauge(name, what, registry=own).set_function(value)
+            Gauge(name, what, registry=registry).set_function(value)
 
     async def watch_loop(self) -> None:
         """Observe once a second by how much the event loop is late, for ever."""
@@ -228,24 +231,25 @@ class Server:
     async def chat(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation. The `selfrag` object of the request sets how, that of the reply says why."""
         service = self._service
-        asked = body.asked(service.rag.defaults, service.style, events=service.events)
+        question = body.question(
+            service.rag.defaults, service.style, events=service.events
+        )
         usage = body.stream_options is not None and body.stream_options.include_usage
-        reply = ChatReply(service.name, asked.style, asked.events, usage)
-        return await self._answered(request, body, asked, reply, b"data: [DONE]\n\n")
+        reply = ChatReply(service.name, question.style, question.events, usage)
+        return await self._answered(request, body, question, reply, b"data: [DONE]\n\n")
 
     async def responses(self, request: Request, body: ResponsesRequest) -> Response:
         """Answer, in the shape of the Responses API."""
-        asked = body.asked(
-            self._service.rag.defaults, self._service.style, events=False
-        )
-        reply = ResponsesReply(self._service.name, asked.style, body.instructions)
-        return await self._answered(request, body, asked, reply)
+        service = self._service
+        question = body.question(service.rag.defaults, service.style, events=False)
+        reply = ResponsesReply(service.name, question.style, body.instructions)
+        return await self._answered(request, body, question, reply)
 
     async def _answered(
         self,
         request: Request,
         body: ChatRequest | ResponsesRequest,
-        asked: Asked,
+        question: ServedQuestion,
         reply: Reply,
         done: bytes = b"",
     ) -> Response:
@@ -255,34 +259,38 @@ class Server:
         place = service.admit()
         streaming = False
         try:
-            asked = await service.fit_conversation(asked)
+            question = await service.fit_conversation(question)
             reply.index = service.index_version()
-            pieces = service.begin(asked, place)
+            pieces = service.begin(question, place)
             if body.stream:
                 streaming = True
-                return EventStream(
-                    place.close, encoded(self._events(pieces, reply), done)
-                )
-
-            async def whole() -> dict[str, Any]:
-                async for piece, name in self._watched(pieces):
-                    if isinstance(piece, Answer):
-                        return reply.whole(piece, name)
-                raise RuntimeError("the pieces of an answer ended without it")
-
-            found = await while_connected(request.receive, whole)
-            return Response(status_code=499) if found is None else JSONResponse(found)
+                events = encoded(self._events(pieces, reply), done)
+                return EventStream(place.close, events)
+            content = await while_connected(
+                request.receive, lambda: self._complete(pieces, reply)
+            )
+            if content is None:  # the client has left
+                return Response(status_code=499)
+            return JSONResponse(content)
         finally:
             if not streaming:
                 place.close()
 
+    async def _complete(
+        self, pieces: AsyncGenerator[Segment | Answer, None], reply: Reply
+    ) -> dict[str, Any]:
+        async for piece, name in self._watched(pieces):
+            if isinstance(piece, Answer):
+                return reply.whole(piece, name)
+        raise RuntimeError("the pieces of an answer ended without it")
+
     async def _watched(
         self, pieces: AsyncGenerator[Segment | Answer, None]
     ) -> AsyncGenerator[tuple[Segment | Answer, str | None], None]:
-        """The pieces, counted; the answer with the name under which it is kept."""
+        """Yield the pieces, counted; the answer comes with the name under which it is kept."""
         started, first = time.perf_counter(), True
-        async with aclosing(pieces) as found:
-            async for piece in found:
+        async with aclosing(pieces) as source:
+            async for piece in source:
                 since = time.perf_counter() - started
                 if first:
                     self._metrics.first.observe(since)
@@ -297,35 +305,40 @@ class Server:
     async def _events(
         self, pieces: AsyncGenerator[Segment | Answer, None], reply: Reply
     ) -> AsyncGenerator[Event, None]:
-        """The events of a reply; an error becomes the last of them."""
+        """Yield the events of a reply; an error becomes the last of them."""
         for event in reply.start():
             yield event
         try:
-            async with aclosing(self._watched(pieces)) as found:
-                async for piece, name in found:
-                    for event in (
+            async with aclosing(self._watched(pieces)) as source:
+                async for piece, name in source:
+                    events = (
                         reply.finish(piece, name)
                         if isinstance(piece, Answer)
                         else reply.segment(piece)
-                    ):
+                    )
+                    for event in events:
                         yield event
         except Exception as error:
             yield as_fault(error).body()
 
     def rescored(self, body: RescoreRequest) -> dict[str, Any]:
-        """The answer that other weights or another threshold would have given, without the model."""
-        given: dict[str, Any] = {"trace": body.trace, "final": True}
-        kept = given if body.answer_id is None else self._kept(body.answer_id)
-        trace = trace_of(kept["trace"])
-        weights = (
-            None
-            if body.weights is None
-            else body.weights.changed(trace.decoding.weights)
-        )
+        """Return the answer that other weights or another threshold would have given, without the model."""
+        record: dict[str, Any] = {"trace": body.trace, "final": True}
+        if body.answer_id is not None:
+            record = self._kept(body.answer_id)
+        trace = trace_of(record["trace"])
+        weights = None
+        if body.weights is not None:
+            weights = body.weights.changed(trace.decoding.weights)
         changed, exact = rescore(trace, weights, body.threshold)
         text, segments = segments_of(changed, changed.best)
         answer = Answer(
-            changed.question, text, segments, Usage(), changed, exact and kept["final"]
+            changed.question,
+            text,
+            segments,
+            Usage(),
+            changed,
+            exact and record["final"],
         )
         writer = Writer.of(answer, body.citation_style or self._service.style)
         return {
@@ -334,24 +347,24 @@ class Server:
         }
 
     def answer(self, name: str) -> dict[str, Any]:
-        """A kept answer with its trace."""
-        found = self._kept(name)
-        return {"id": name, **found["answer"], "trace": found["trace"]}
+        """Return a kept answer with its trace."""
+        record = self._kept(name)
+        return {"id": name, **record["answer"], "trace": record["trace"]}
 
     def _kept(self, name: str) -> dict[str, Any]:
-        found = self._service.store.find(name)
-        if found is None:
+        record = self._service.store.find(name)
+        if record is None:
             raise Fault(
                 404, "no answer of that id is kept here; ask again", "answer_not_found"
             )
-        return found
+        return record
 
     async def models(self) -> dict[str, Any]:
-        """The one model of this server."""
+        """List the one model of this server."""
         return {"object": "list", "data": [self._model()]}
 
     async def model(self, name: str) -> dict[str, Any]:
-        """The model of this server, by its name."""
+        """Return the model of this server, by its name."""
         if name != self._service.name:
             raise self._unknown(name)
         return self._model()
@@ -372,49 +385,47 @@ class Server:
         )
 
     async def retrieve(self, body: RetrieveRequest) -> dict[str, Any]:
-        """Passages for queries, as Search-R1 asks for them."""
-        found = await self._service.search(
-            body.queries, body.topk or self._service.rag.defaults.passages
-        )
-        return {
-            "result": [
-                [_document(one, scored=body.return_scores) for one in passages]
-                for passages in found
-            ]
-        }
+        """Search for passages, as Search-R1 asks for them."""
+        most = body.topk or self._service.rag.defaults.passages
+        documents = []
+        for passages in await self._service.search(body.queries, most):
+            scored = body.return_scores
+            documents.append([_document(hit, scored=scored) for hit in passages])
+        return {"result": documents}
 
     async def search(self, body: SearchRequest) -> dict[str, Any]:
-        """Passages for queries, as clients of massive-serve ask for them."""
+        """Search for passages, as clients of massive-serve ask for them."""
         queries = [body.query] if isinstance(body.query, str) else body.query
-        found = await self._service.search(queries, body.n_docs)
-        results = {
-            "IDs": [[one.id for one in passages] for passages in found],
-            "passages": [[_contents(one) for one in passages] for passages in found],
-            "scores": [[one.score for one in passages] for passages in found],
-        }
+        results: dict[str, list[list[Any]]] = {"IDs": [], "passages": [], "scores": []}
+        for passages in await self._service.search(queries, body.n_docs):
+            results["IDs"].append([hit.id for hit in passages])
+            results["passages"].append(list(map(_contents, passages)))
+            results["scores"].append([hit.score for hit in passages])
         return {"query": body.query, "n_docs": body.n_docs, "results": results}
 
     async def judge(self, body: JudgeRequest) -> dict[str, Any]:
-        """What a judge of this server says about a conversation: judgments, spans and probabilities."""
+        """Judge a conversation by a judge of this server: judgments, spans and probabilities."""
         reflection = await self._service.judge(
             body.judge, body.turns(), body.evidence(), body.arguments
         )
         return {"judge": body.judge, **reflection.as_dict()}
 
     async def health(self) -> Response:
-        """Whether the engine answers, and which state of the index is searched."""
-        state, index = self._service.state, self._service.index_version()
-        told = {"status": state} if index is None else {"status": state, "index": index}
-        return JSONResponse(told, 200 if state == "ok" else 503)
+        """Tell whether the engine answers, and which state of the index is searched."""
+        status: dict[str, Any] = {"status": self._service.state}
+        index = self._service.index_version()
+        if index is not None:
+            status["index"] = index
+        return JSONResponse(status, 200 if self._service.state == "ok" else 503)
 
     async def metrics(self) -> Response:
-        """Counts and times for Prometheus."""
+        """Return counts and times for Prometheus."""
         return Response(
             generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST
         )
 
     async def page(self) -> Response:
-        """The page."""
+        """Return the page."""
         text, policy = served_page(self._page)
         return HTMLResponse(
             text,
@@ -526,7 +537,7 @@ def create_app(
 
 
 def _contents(passage: Passage) -> str:
-    """Title and text in one, as DPR's corpora have them."""
+    """Return title and text in one, as DPR's corpora have them."""
     return f'"{passage.title}"\n{passage.text}'
 
 
@@ -535,54 +546,30 @@ def _document(passage: Passage, *, scored: bool) -> dict[str, Any]:
     return {"document": document, "score": passage.score} if scored else document
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+@dataclass(slots=True)
+class Served(ServiceSettings):
     """What a server needs to start, here or in a replica; picklable."""
 
     load: Callable[[], Answering]  # loads the model
-    name: str = "selfrag"  # of the model, as clients say it
-    keep: Path | None = (
-        None  # SQLite file of kept answers; None keeps them in memory, each replica its own
-    )
-    capacity: Capacity = field(default_factory=Capacity)  # how much a server takes on
-    style: CitationStyle = "brackets"  # how text cites, unless a request says it
-    events: bool = False  # whether sources are sent as Open WebUI's events, unless a request says it
-    drop_old_turns: bool = False  # leave old turns out of a conversation that is too long, in place of refusing it
+    # SQLite file of kept answers; None keeps them in memory, each replica its own
+    keep: Path | None = None
     access: Access = field(default_factory=Access, repr=False)  # who may ask
     watch: IndexWatch | None = None  # keeps the index in step with files
     model: str = "demo"  # where the model is loaded from, for the page
     index: str | None = (
-        None  # where the index is opened, for the page; None for the demo's
+        None  # where the index is opened, for the page; None: the demo's
     )
 
     def app(self) -> FastAPI:
-        """The application with its model loaded."""
+        """Return the application with its model loaded."""
+        settings = {
+            item.name: getattr(self, item.name) for item in fields(ServiceSettings)
+        }
         store = AnswerStore(self.keep, most_bytes=self.capacity.kept_bytes)
-        settings = (
-            self.name,
-            store,
-            self.capacity,
-            self.style,
-            self.events,
-            self.drop_old_turns,
-        )
-        service = Service(self.load(), self.load, *settings)
+        service = Service(self.load(), self.load, store, **settings)
         return create_app(
             service, self.access, self.watch, model=self.model, index=self.index
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """Where replicas run."""
-
-    address: str  # of the cluster; `local` starts one on this machine, `auto` finds the one that it belongs to
-    count: int = 1  # replicas
-    num_cpus: float = 1  # CPUs of each
-    num_gpus: float = 0  # GPUs of each
-
-    def __post_init__(self) -> None:
-        check_int("replicas", self.count)
 
 
 def run_on_ray(
@@ -605,10 +592,8 @@ def run_on_ray(
 
     with connect(replicas.address):
         serve.start(http_options={"host": host, "port": port})
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # Ray has put its own handlers there
+        # Ray has put its own handlers there.
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         replica: Any = serve.deployment(
             num_replicas=replicas.count,

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
 from selfrag.common.untrusted import cut
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.render import named
+from selfrag.render import passage_name
+from selfrag.serving.settings import CitationStyle
 
-CitationStyle = Literal["brackets", "markdown", "none"]
 TITLE, SNIPPET = 300, 500
 """Characters that are sent of a title and of a snippet."""
 _PLAIN_TEXT = (".txt", ".md", ".markdown")
@@ -29,9 +29,9 @@ def url_of(passage: Passage) -> str:
     Where it has none of these it is `selfrag://ID`. Only http, https and file count, so that no link of a corpus can
     run a script. The result has no character that ends a link in Markdown.
     """
-    for given in (passage.metadata.get("url"), passage.id):
-        if isinstance(given, str) and _is_web(given):
-            return quote(given, safe="%/:?#[]@!$&'*+,;=~")
+    for address in (passage.metadata.get("url"), passage.id):
+        if isinstance(address, str) and _is_web(address):
+            return quote(address, safe="%/:?#[]@!$&'*+,;=~")
     return _file_url(passage.metadata) or f"selfrag://{quote(passage.id, safe='')}"
 
 
@@ -96,7 +96,7 @@ class Writer:
 
     @classmethod
     def of(cls, answer: Answer, style: CitationStyle = "brackets") -> Writer:
-        """One that has written a whole answer."""
+        """Return a writer that has written a whole answer."""
         writer = cls(style)
         writer.rest(answer)
         return writer
@@ -106,13 +106,10 @@ class Writer:
         gap = " " * (segment.start - self._end)
         body = segment.text.rstrip()
         start = len(self.text) + len(gap)
-        annotations, cited, fresh, mark, number = (
-            [],
-            list[Passage](),
-            list[Passage](),
-            "",
-            None,
-        )
+        annotations: list[dict[str, Any]] = []
+        cited: list[Passage] = []
+        fresh: list[Passage] = []
+        mark, number = "", None
         if segment.citation is not None:
             number = self._numbers.setdefault(
                 segment.citation.key, len(self._numbers) + 1
@@ -156,18 +153,18 @@ def _mark(style: CitationStyle, number: int, passage: Passage) -> str:
 
 
 def annotation(passage: Passage, start: int, end: int) -> dict[str, Any]:
-    """A citation in the flat shape of the Responses API; offsets are code points, the end exclusive."""
+    """Return a citation in the flat shape of the Responses API; offsets are code points, the end exclusive."""
     return {
         "type": "url_citation",
         "url": url_of(passage),
-        "title": named(passage, TITLE),
+        "title": passage_name(passage, TITLE),
         "start_index": start,
         "end_index": end,
     }
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """An annotation in the shape of chat completions."""
+    """Return an annotation in the shape of chat completions."""
     return {
         "type": flat["type"],
         "url_citation": {name: value for name, value in flat.items() if name != "type"},
@@ -175,11 +172,11 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def source_dict(number: int, passage: Passage) -> dict[str, Any]:
-    """A cited passage for the `selfrag` object."""
+    """Return a cited passage for the `selfrag` object."""
     return {
         "number": number,
         "id": cut(passage.id, TITLE),
-        "title": named(passage, TITLE),
+        "title": passage_name(passage, TITLE),
         "url": url_of(passage),
         "text": cut(passage.text),
         "score": passage.score,
@@ -188,37 +185,34 @@ def source_dict(number: int, passage: Passage) -> dict[str, Any]:
 
 
 def search_result(passage: Passage) -> dict[str, Any]:
-    """A cited passage in the shape that Perplexity's clients read."""
-    found = {
-        "title": named(passage, TITLE),
+    """Return a cited passage in the shape that Perplexity's clients read."""
+    result = {
+        "title": passage_name(passage, TITLE),
         "url": url_of(passage),
         "snippet": cut(passage.text, SNIPPET),
     }
-    date = passage.metadata.get("date")
-    return found | ({"date": str(date)} if date is not None else {})
+    if passage.metadata.get("date") is not None:
+        result["date"] = str(passage.metadata["date"])
+    return result
 
 
 def source_event(passage: Passage) -> dict[str, Any]:
-    """A cited passage as an event of Open WebUI. It knows a source again by `metadata.source`."""
-    url, title = url_of(passage), named(passage, TITLE)
-    web = {"source_url": url} if url.startswith("http") else {}
-    place = {
-        name: passage.metadata[name] for name in _PLACE if name in passage.metadata
+    """Return a cited passage as an event of Open WebUI, which knows a source again by `metadata.source`."""
+    url, title = url_of(passage), passage_name(passage, TITLE)
+    metadata: dict[str, Any] = {"source": url, "name": title}
+    if url.startswith("http"):
+        metadata["source_url"] = url
+    for name in _PLACE:
+        if name in passage.metadata:
+            metadata[name] = passage.metadata[name]
+    data: dict[str, Any] = {
+        "source": {"name": title, "url": url},
+        "document": [cut(passage.text)],
+        "metadata": [metadata],
     }
-    score = (
-        {}
-        if passage.score is None or not math.isfinite(passage.score)
-        else {"distances": [passage.score]}
-    )
-    return {
-        "type": "source",
-        "data": {
-            "source": {"name": title, "url": url},
-            "document": [cut(passage.text)],
-            "metadata": [{"source": url, "name": title, **web, **place}],
-            **score,
-        },
-    }
+    if passage.score is not None and math.isfinite(passage.score):
+        data["distances"] = [passage.score]
+    return {"type": "source", "data": data}
 
 
 def selfrag_object(
@@ -235,7 +229,7 @@ def selfrag_object(
         name: under which it is kept.
         index: the state of the index that was searched.
     """
-    whole = answer.as_dict()
+    values = answer.as_dict()
     return {
         "id": name,
         "text": answer.text,
@@ -244,15 +238,15 @@ def selfrag_object(
             source_dict(number, passage)
             for number, passage in enumerate(writer.sources, 1)
         ],
-        "retrieved": whole["retrieved"],
-        "usage": whole["usage"],
+        "retrieved": values["retrieved"],
+        "usage": values["usage"],
         "exact": answer.exact,
         "abstained": answer.abstained,
-        "reason": whole["reason"],
+        "reason": values["reason"],
         "without_evidence": answer.without_evidence,
         "finish": answer.finish,
         "partial": answer.partial,
         "note": answer.note,
-        "steps": whole.get("steps", []),
+        "steps": values.get("steps", []),
         "index": index,
     }

@@ -28,7 +28,7 @@ class ConnectionLimits:
 
     Attributes:
         per_address: connections that one address may hold. Behind a proxy all clients have its address.
-        total: connections that are held.
+        total: connections that are open_connections.
         head_seconds: seconds in which the head of a request must have arrived.
         head_bytes: most bytes of the head of a request.
     """
@@ -43,7 +43,7 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
     """A connection that is closed when the head of a request does not arrive in time."""
 
     limits: ClassVar[ConnectionLimits]
-    held: ClassVar[Counter[str]]  # connections by address
+    open_connections: ClassVar[Counter[str]]  # connections by address
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,14 +56,14 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         if (
-            self.held[address] >= self.limits.per_address
-            or self.held.total() >= self.limits.total
+            self.open_connections[address] >= self.limits.per_address
+            or self.open_connections.total() >= self.limits.total
         ):
             transport.write(REFUSAL)
             transport.close()
             return
         self._address = address
-        self.held[address] += 1
+        self.open_connections[address] += 1
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,9 +71,9 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
         super().connection_lost(exc)
         self._stop_timer()
         if self._address is not None:
-            self.held[self._address] -= 1
-            if not self.held[self._address]:
-                del self.held[self._address]
+            self.open_connections[self._address] -= 1
+            if not self.open_connections[self._address]:
+                del self.open_connections[self._address]
 
     def data_received(self, data: bytes) -> None:
         """Read on; a head, trailers or other bytes between bodies that grow too long end the connection."""
@@ -121,5 +121,7 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
 def limited_connections(limits: ConnectionLimits) -> type[asyncio.Protocol]:
     """Return a protocol class for uvicorn whose connections are counted together."""
     return type(
-        "CountedConnection", (LimitedConnection,), {"limits": limits, "held": Counter()}
+        "CountedConnection",
+        (LimitedConnection,),
+        {"limits": limits, "open_connections": Counter()},
     )

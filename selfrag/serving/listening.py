@@ -6,7 +6,6 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,18 +21,20 @@ from selfrag.serving.connections import (
     limited_connections,
 )
 from selfrag.serving.guard import Access
+from selfrag.serving.settings import ListenSettings
 
 _SHORTEST = 16
-_MOST_FILES, _OTHER_FILES = (
-    8_192,
-    256,
-)  # open files of the process, and those that are no connections
+_MOST_FILES = 8_192
+"""Open files of the process."""
+_OTHER_FILES = 256
+"""Open files that are no connections."""
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
 """What RFC 6750 lets a bearer token be."""
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(settings: ListenSettings) -> socket.socket:
     """Return a socket that listens, before a model is loaded for it."""
+    host, port = settings.host, settings.port
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
@@ -50,13 +51,14 @@ def address_of(listener: socket.socket, host: str) -> str:
     return f"http://{shown}:{listener.getsockname()[1]}"
 
 
-def access_of(key_file: Path | None, host: str, names: Sequence[str]) -> Access:
-    """Return who may ask a server that listens at `host`."""
-    is_local = host == "localhost"
+def access_of(settings: ListenSettings) -> Access:
+    """Return who may ask a server."""
+    is_local = settings.host == "localhost"
     with suppress(ValueError):
-        is_local = ip_address(host).is_loopback
-    hosts = frozenset(name.strip("[]").rstrip(".").lower() for name in (host, *names))
-    return Access(_keys(key_file), hosts, any_address=not is_local)
+        is_local = ip_address(settings.host).is_loopback
+    names = [settings.host, *settings.allow_host]
+    hosts = frozenset(name.strip("[]").rstrip(".").lower() for name in names)
+    return Access(_keys(settings.api_key_file), hosts, any_address=not is_local)
 
 
 def _keys(path: Path | None) -> list[str]:
@@ -66,32 +68,23 @@ def _keys(path: Path | None) -> list[str]:
     keys = [line.strip() for line in read_whole(path).splitlines() if line.strip()]
     if not keys:
         raise UserError(f"{path} holds no API key; write one a line")
-    if wrong := next(
-        (number for number, key in enumerate(keys, 1) if not _KEY.fullmatch(key)), None
-    ):
-        raise UserError(
-            f"{path}: key {wrong} is not {_SHORTEST} or more letters, digits or characters of -._~+/="
-        )
+    for number, key in enumerate(keys, 1):
+        if not _KEY.fullmatch(key):
+            raise UserError(
+                f"{path}: key {number} is not {_SHORTEST} or more letters, digits or characters of -._~+/="
+            )
     return keys
 
 
-def run_server(
-    app: ASGIApp, listener: socket.socket, connections: int, drain: int
-) -> None:
-    """Serve an application until a signal ends it.
-
-    Args:
-        app: what answers.
-        listener: where it listens.
-        connections: most connections of one address.
-        drain: seconds that running requests get when the server ends.
-    """
+def run_server(app: ASGIApp, listener: socket.socket, settings: ListenSettings) -> None:
+    """Serve an application on a socket until a signal ends it."""
+    limits = ConnectionLimits(settings.connections, _raise_open_files())
     config = uvicorn.Config(
         app,
-        http=limited_connections(ConnectionLimits(connections, _raise_open_files())),
+        http=limited_connections(limits),
         ws="none",
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=drain,
+        timeout_graceful_shutdown=settings.drain,
         log_level=logging.getLogger().getEffectiveLevel(),
         server_header=False,
     )
@@ -104,9 +97,9 @@ def _raise_open_files() -> int:
         return 4_096
     import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = min(most, _MOST_FILES) if most != resource.RLIM_INFINITY else _MOST_FILES
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return max(1, most - _OTHER_FILES)

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.serving.citations import (
-    CitationStyle,
     Piece,
     Writer,
     nested,
@@ -18,13 +17,14 @@ from selfrag.serving.citations import (
     selfrag_object,
     source_event,
 )
+from selfrag.serving.settings import CitationStyle
 
 Event = Mapping[str, Any]
 """The data of one server-sent event; a `type` in it is also the name of the event."""
 
 
 @dataclass
-class _Written:
+class _ReplyBase:
     model: str  # name of the model
     style: CitationStyle  # how the text cites
     index: Mapping[str, Any] | None = field(
@@ -36,7 +36,7 @@ class _Written:
 
 
 @dataclass
-class ChatReply(_Written):
+class ChatReply(_ReplyBase):
     """A chat completion."""
 
     events: bool = False  # whether sources are also sent as Open WebUI's events
@@ -44,24 +44,24 @@ class ChatReply(_Written):
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
 
     def start(self) -> Iterator[Event]:
-        """The role."""
+        """Yield the chunk with the role."""
         yield self._chunk({"role": "assistant", "content": ""})
 
     def segment(self, segment: Segment) -> Iterator[Event]:
-        """New sources, then the text with its new annotations."""
+        """Yield new sources, then the text with its new annotations."""
         yield from self._pieces([self._writer.add(segment)])
 
     def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
-        """What was not sent yet, the end with everything about the answer, the cost."""
+        """Yield what was not sent yet, the end with everything about the answer, and the cost."""
         yield from self._pieces(self._writer.rest(answer))
         yield self._chunk({}, answer.finish) | self._further(answer, name)
         if self.include_usage:
             yield self._chunk({}) | {"choices": [], "usage": _usage(answer.usage)}
 
     def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
-        """The completion."""
+        """Return the completion."""
         self._writer.rest(answer)
-        annotations = [nested(one) for one in self._writer.annotations]
+        annotations = list(map(nested, self._writer.annotations))
         message = {
             "role": "assistant",
             "content": self._writer.text,
@@ -82,17 +82,17 @@ class ChatReply(_Written):
 
     def _pieces(self, pieces: list[Piece]) -> Iterator[Event]:
         for piece in pieces:
-            for passage in piece.sources if self.events else ():
-                yield self._chunk({"content": ""}) | {"event": source_event(passage)}
-            cited = (
-                {"annotations": [nested(one) for one in piece.annotations]}
-                if piece.annotations
-                else {}
-            )
-            described = (
-                {"selfrag": {"segment": piece.described}} if piece.described else {}
-            )
-            yield self._chunk({"content": piece.text, **cited}) | described
+            if self.events:
+                for passage in piece.sources:
+                    event = {"event": source_event(passage)}
+                    yield self._chunk({"content": ""}) | event
+            delta: dict[str, Any] = {"content": piece.text}
+            if piece.annotations:
+                delta["annotations"] = list(map(nested, piece.annotations))
+            chunk = self._chunk(delta)
+            if piece.described:
+                chunk["selfrag"] = {"segment": piece.described}
+            yield chunk
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -109,10 +109,10 @@ class ChatReply(_Written):
         return self._head("chat.completion.chunk") | {"choices": [choice]}
 
     def _further(self, answer: Answer, name: str | None) -> dict[str, Any]:
-        found = [search_result(passage) for passage in self._writer.sources]
+        results = list(map(search_result, self._writer.sources))
         return {
-            "citations": [one["url"] for one in found],
-            "search_results": found,
+            "citations": [result["url"] for result in results],
+            "search_results": results,
             "selfrag": selfrag_object(answer, self._writer, name, self.index),
         }
 
@@ -127,7 +127,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 @dataclass
-class ResponsesReply(_Written):
+class ResponsesReply(_ReplyBase):
     """A response of the Responses API."""
 
     instructions: str | None = None
@@ -136,7 +136,7 @@ class ResponsesReply(_Written):
     _item: str = field(default_factory=lambda: f"msg_{uuid4().hex}")
 
     def start(self) -> Iterator[Event]:
-        """The empty response and its empty message."""
+        """Yield the empty response and its empty message."""
         yield self._event("response.created", response=self._response("in_progress"))
         yield self._event(
             "response.in_progress", response=self._response("in_progress")
@@ -151,13 +151,13 @@ class ResponsesReply(_Written):
         )
 
     def segment(self, segment: Segment) -> Iterator[Event]:
-        """The text, then its annotations."""
+        """Yield the text, then its annotations."""
         yield from self._pieces(
             len(self._writer.annotations), [self._writer.add(segment)]
         )
 
     def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
-        """What was not sent yet, and the end of part, message and response."""
+        """Yield what was not sent yet, and the end of part, message and response."""
         yield from self._pieces(
             len(self._writer.annotations), self._writer.rest(answer)
         )
@@ -172,7 +172,7 @@ class ResponsesReply(_Written):
         yield self._event(f"response.{status}", response=self._finished(answer, name))
 
     def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
-        """The response."""
+        """Return the response."""
         self._writer.rest(answer)
         return self._finished(answer, name)
 
@@ -181,11 +181,11 @@ class ResponsesReply(_Written):
             yield self._of_part(
                 "response.output_text.delta", delta=piece.text, logprobs=[]
             )
-            for one in piece.annotations:
+            for annotation in piece.annotations:
                 yield self._of_part(
                     "response.output_text.annotation.added",
                     annotation_index=number,
-                    annotation=one,
+                    annotation=annotation,
                 )
                 number += 1
 
@@ -199,15 +199,16 @@ class ResponsesReply(_Written):
         )
 
     def _part(self, *, written: bool = True) -> dict[str, Any]:
-        text, annotations = (
-            (self._writer.text, list(self._writer.annotations)) if written else ("", [])
-        )
-        return {
+        part: dict[str, Any] = {
             "type": "output_text",
-            "text": text,
-            "annotations": annotations,
+            "text": "",
+            "annotations": [],
             "logprobs": [],
         }
+        if written:
+            part["text"] = self._writer.text
+            part["annotations"] = list(self._writer.annotations)
+        return part
 
     def _message(self, status: str, *, written: bool = True) -> dict[str, Any]:
         content = [self._part()] if written else []
@@ -220,29 +221,21 @@ class ResponsesReply(_Written):
         }
 
     def _response(self, status: str) -> dict[str, Any]:
-        head = {
+        return {
             "id": self.id,
             "object": "response",
             "created_at": self.created,
             "status": status,
             "model": self.model,
-        }
-        empty: dict[str, Any] = {
             "error": None,
             "incomplete_details": None,
             "output": [],
             "metadata": {},
             "tools": [],
+            "instructions": self.instructions,
+            "parallel_tool_calls": False,
+            "tool_choice": "none",
         }
-        return (
-            head
-            | empty
-            | {
-                "instructions": self.instructions,
-                "parallel_tool_calls": False,
-                "tool_choice": "none",
-            }
-        )
 
     def _finished(self, answer: Answer, name: str | None) -> dict[str, Any]:
         usage = answer.usage

@@ -22,7 +22,7 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.weights import Weights
-from selfrag.serving.citations import CitationStyle
+from selfrag.serving.settings import CitationStyle
 
 MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 2_000, 100, 256, 100
 LONGEST = 32_768
@@ -62,7 +62,7 @@ class Fault(HTTPException):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """The error in OpenAI's shape."""
+        """Return the error in OpenAI's shape."""
         kinds = {401: "authentication_error", 429: "rate_limit_error"}
         kind = kinds.get(
             self.status_code,
@@ -85,10 +85,10 @@ class _Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: part for name, part in value.items() if part is not None}
 
 
 class _Exact(BaseModel):
@@ -115,7 +115,7 @@ class WeightSettings(_Exact):
     judges: dict[str, float] = Field(default_factory=dict, max_length=50)
 
     def changed(self, weights: Weights) -> Weights:
-        """The weights with what was sent."""
+        """Return weights with the fields that were sent."""
         return replace(weights, **self.model_dump(exclude_unset=True))
 
 
@@ -133,19 +133,16 @@ _WIRE = {
 
 def _settings() -> dict[str, Any]:
     hints, preset = get_type_hints(Decoding), Decoding()
-    said = dict(
-        re.findall(r"^    (\w+): (.+)$", inspect.getdoc(Decoding) or "", flags=re.M)
-    )
-    return {
-        name: (
-            Annotated[
-                _WIRE.get(name, hints[name]),
-                Field(le=MOST.get(name), description=said[name]),
-            ],
-            None if name in _WIRE else getattr(preset, name),
-        )
-        for name in Decoding.__dataclass_fields__
-    }
+    document = inspect.getdoc(Decoding) or ""
+    described = dict(re.findall(r"^    (\w+): (.+)$", document, flags=re.M))
+    settings = {}
+    for name in Decoding.__dataclass_fields__:
+        kind, default = hints[name], getattr(preset, name)
+        if name in _WIRE:
+            kind, default = _WIRE[name], None
+        limit = Field(le=MOST.get(name), description=described[name])
+        settings[name] = (Annotated[kind, limit], default)
+    return settings
 
 
 class _Controls(_Exact):
@@ -169,24 +166,28 @@ class _Controls(_Exact):
     )
 
     def decoding(self, base: Decoding) -> Decoding:
-        """The settings of a request."""
-        given = {
-            name: getattr(self, name)
-            for name in self.model_fields_set
-            if name in Decoding.__dataclass_fields__
-        }
-        if (weights := given.pop("weights", None)) is not None:
-            given["weights"] = weights.changed(base.weights)
-        return replace(base, **given)
+        """Return the settings of a request: those that it sends, else those of `base`."""
+        names = self.model_fields_set & Decoding.__dataclass_fields__.keys()
+        changes = {name: getattr(self, name) for name in names}
+        weights = changes.get("weights")
+        if weights is not None:
+            changes["weights"] = weights.changed(base.weights)
+        elif "weights" in changes:
+            del changes["weights"]
+        return replace(base, **changes)
 
-    def given_passages(self) -> list[Passage] | None:
-        """The passages to use in place of searching."""
+    def evidence_passages(self) -> list[Passage] | None:
+        """Return the passages to use in place of searching; None to search."""
         if self.evidence is None:
             return None
-        return [
-            Passage(one.id, one.text, one.title, metadata=one.metadata)
-            for one in self.evidence
-        ]
+        return _passages(self.evidence)
+
+
+def _passages(sent: Sequence[EvidencePassage]) -> list[Passage]:
+    return [
+        Passage(passage.id, passage.text, passage.title, metadata=passage.metadata)
+        for passage in sent
+    ]
 
 
 Controls = create_model(
@@ -234,15 +235,15 @@ class ChatMessage(_Body):
         if content is None:
             return None
         if not isinstance(content, str):
-            content = "\n".join(
-                part.text if isinstance(part, TextPart) else part.refusal
-                for part in content
-            )
+            content = "\n".join(map(_text_of, content))
+        if self.role == "assistant":
+            content = _MARK.sub("", content)
         role = "tool" if self.role == "function" else self.role
-        return {
-            "role": role,
-            "content": _MARK.sub("", content) if role == "assistant" else content,
-        }
+        return {"role": role, "content": content}
+
+
+def _text_of(part: TextPart | RefusalPart) -> str:
+    return part.text if isinstance(part, TextPart) else part.refusal
 
 
 def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
@@ -265,7 +266,7 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServedQuestion:
     """One question, whatever the route."""
 
     question: str | Sequence[Mapping[str, str]]  # the last turn alone, or all turns
@@ -277,7 +278,7 @@ class Asked:
     events: bool  # whether sources are also sent as Open WebUI's events
 
 
-class _Asking(_Body):
+class _QuestionBody(_Body):
     model: str = Field(description="the name that `/v1/models` lists.")
     stream: bool = Field(
         default=False, description="send each segment as soon as it is final."
@@ -294,21 +295,21 @@ class _Asking(_Body):
 
     @field_validator("tool_choice", mode="before")
     @classmethod
-    def _no_calls(cls, given: Any) -> Any:
-        if given not in (None, "none", "auto"):
+    def _no_calls(cls, choice: Any) -> Any:
+        if choice not in (None, "none", "auto"):
             raise ValueError(
                 "this model calls no tools, so none can be required; leave it out"
             )
-        return given
+        return choice
 
-    def _asked(
+    def _question(
         self,
         turns: Sequence[Mapping[str, str]],
         most: int | None,
         base: Decoding,
         style: CitationStyle,
         events: bool,
-    ) -> Asked:
+    ) -> ServedQuestion:
         if not turns or turns[-1]["role"] != "user":
             raise UserError(
                 "the conversation must end with the user's turn, which is the question"
@@ -325,14 +326,19 @@ class _Asking(_Body):
                 answer_tokens=min(most, decoding.answer_tokens),
                 segment_tokens=min(most, decoding.segment_tokens),
             )
-        return Asked(
-            turns[0]["content"] if len(turns) == 1 else [dict(turn) for turn in turns],
+        question: str | Sequence[Mapping[str, str]] = list(map(dict, turns))
+        if len(turns) == 1:
+            question = turns[0]["content"]
+        if controls.events is not None:
+            events = controls.events
+        return ServedQuestion(
+            question,
             decoding,
-            controls.given_passages(),
+            controls.evidence_passages(),
             controls.flow,
             controls.rewrite_scope,
             controls.citation_style or style,
-            events if controls.events is None else controls.events,
+            events,
         )
 
 
@@ -342,7 +348,7 @@ class StreamOptions(_Body):
     include_usage: bool = False
 
 
-class ChatRequest(_Asking):
+class ChatRequest(_QuestionBody):
     """`POST /v1/chat/completions`. Sampling settings are accepted and have no effect: decoding is a search."""
 
     messages: list[ChatMessage] = Field(
@@ -378,13 +384,15 @@ class ChatRequest(_Asking):
             )
         return self
 
-    def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
-        """The question and its settings; what the request does not say is as the server has it."""
+    def question(
+        self, base: Decoding, style: CitationStyle, *, events: bool
+    ) -> ServedQuestion:
+        """Return the question and its settings; the server's hold where the request says nothing."""
         most = self.max_completion_tokens or self.max_tokens
-        return self._asked(_spoken(self.messages), most, base, style, events)
+        return self._question(_spoken(self.messages), most, base, style, events)
 
 
-class ResponsesRequest(_Asking):
+class ResponsesRequest(_QuestionBody):
     """`POST /v1/responses`."""
 
     input: Text | Annotated[list[ChatMessage], Field(min_length=1)] = Field(
@@ -402,12 +410,12 @@ class ResponsesRequest(_Asking):
 
     @field_validator("input", mode="before")
     @classmethod
-    def _items(cls, given: Any) -> Any:
+    def _items(cls, value: Any) -> Any:
         """Take the output of a tool as a turn, and leave out calls and reasoning, in which nothing is said."""
-        if not isinstance(given, list):
-            return given
+        if not isinstance(value, list):
+            return value
         items = []
-        for item in given:
+        for item in value:
             kind = item.get("type") if isinstance(item, dict) else None
             if kind in ("function_call_output", "custom_tool_call_output"):
                 items.append({"role": "tool", "content": item.get("output")})
@@ -415,21 +423,19 @@ class ResponsesRequest(_Asking):
                 items.append(item)
         return items
 
-    def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
-        """The question and its settings; what the request does not say is as the server has it."""
-        written = (
-            [ChatMessage(role="user", content=self.input)]
-            if isinstance(self.input, str)
-            else self.input
-        )
-        first = (
-            [ChatMessage(role="system", content=self.instructions)]
-            if self.instructions
-            else []
-        )
-        return self._asked(
-            _spoken([*first, *written]), self.max_output_tokens, base, style, events
-        )
+    def question(
+        self, base: Decoding, style: CitationStyle, *, events: bool
+    ) -> ServedQuestion:
+        """Return the question and its settings; the server's hold where the request says nothing."""
+        messages: list[ChatMessage] = []
+        if self.instructions:
+            messages.append(ChatMessage(role="system", content=self.instructions))
+        if isinstance(self.input, str):
+            messages.append(ChatMessage(role="user", content=self.input))
+        else:
+            messages += self.input
+        most = self.max_output_tokens
+        return self._question(_spoken(messages), most, base, style, events)
 
 
 class RescoreRequest(_Exact):
@@ -484,7 +490,7 @@ class JudgeRequest(_Body):
 
     def evidence(self) -> list[Passage]:
         """Return the passages."""
-        return [Passage(**passage.model_dump()) for passage in self.passages]
+        return _passages(self.passages)
 
 
 class RetrieveRequest(_Body):

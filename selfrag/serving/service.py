@@ -28,13 +28,11 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.findings import Reflection
 from selfrag.runtime.batching import SharedRetriever
-from selfrag.serving.citations import CitationStyle
-from selfrag.serving.requests import LONGEST, Asked, Fault
+from selfrag.serving.requests import LONGEST, Fault, ServedQuestion
+from selfrag.serving.settings import MOST_BYTES, ServiceSettings
 
 MOST = 1_000
 """Answers that are kept, unless told otherwise; the oldest go first."""
-MOST_BYTES = 256 << 20
-"""Bytes of the answers that are kept, compressed."""
 _DROP_OLDEST = """
 DELETE FROM answers WHERE number <= (
   SELECT number FROM (
@@ -114,18 +112,18 @@ class AnswerStore:
         return StoreSize(*row)
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """`answer` and `trace` as plain values, and whether no stage saw the text (`final`); None if unknown."""
+        """Return `answer` and `trace` as plain values, and `final`: no stage saw the text. None if unknown."""
         try:
             with self._lock:
                 row = self._rows.execute(
                     "SELECT content FROM answers WHERE name = ?", (name,)
                 ).fetchone()
-            found: dict[str, Any] | None = (
-                None if row is None else json.loads(zlib.decompress(row[0]))
-            )
+            if row is None:
+                return None
+            record: dict[str, Any] = json.loads(zlib.decompress(row[0]))
         except (sqlite3.Error, zlib.error, ValueError, TypeError) as error:
             raise UserError(f"the kept answer cannot be read: {error}") from error
-        return found
+        return record
 
     def close(self) -> None:
         """Close the file."""
@@ -139,23 +137,6 @@ PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 State = Literal["ok", "recovering", "stopped"]
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """How much a server takes on.
-
-    Attributes:
-        live: questions and searches that run at the same time.
-        queue: questions and searches that wait beside them; more are refused.
-        body: most bytes of a request.
-        kept_bytes: most bytes of the answers that are kept.
-    """
-
-    live: int = 256
-    queue: int = 1_024
-    body: int = 4 << 20
-    kept_bytes: int = MOST_BYTES
-
-
 def _has_more_tokens(
     texts: Sequence[str], most: int, encode: Callable[[str], Sequence[int]]
 ) -> bool:
@@ -163,9 +144,8 @@ def _has_more_tokens(
     tokens = 0
     for text in texts:
         for start in range(0, len(text), LONGEST):
-            tokens += (
-                len(encode(text[start : start + LONGEST])) - 1
-            )  # a cut may make two tokens of one
+            part = text[start : start + LONGEST]
+            tokens += len(encode(part)) - 1  # a cut may make two tokens of one
             if tokens > most:
                 return True
     return False
@@ -178,10 +158,10 @@ class Answering(Protocol):
 
     @property
     def defaults(self) -> Decoding:
-        """Settings of a request that names none."""
+        """Return the settings of a request that names none."""
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Up to `k` passages for each query, best first."""
+        """Return up to `k` passages for each query, best first."""
 
     def astream(
         self,
@@ -192,26 +172,20 @@ class Answering(Protocol):
         flow: str | None = None,
         rewrite_scope: Any = "retrieval",
     ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer."""
+        """Yield the pieces of an answer."""
 
     def close(self) -> None:
         """Free the engine."""
 
 
 @dataclass(slots=True)
-class Service:
+class Service(ServiceSettings):
     """One model for all requests of a server.
 
     Attributes:
         rag: answers; replaced if its engine dies.
         reload: loads it again; None where that is not possible.
-        name: of the model, as clients say it.
         store: keeps answers.
-        capacity: how much is taken on.
-        style: how text cites, unless a request says it.
-        events: whether sources are sent as Open WebUI's events, unless a request says it.
-        drop_old_turns: leave the oldest turns of a conversation out where it does not fit the model's context, in
-            place of refusing it.
         state: of the engine.
         open: questions that run or wait.
         turn: of running questions.
@@ -219,12 +193,7 @@ class Service:
 
     rag: Answering
     reload: Callable[[], Answering] | None = None
-    name: str = "selfrag"
     store: AnswerStore = field(default_factory=AnswerStore)
-    capacity: Capacity = Capacity()
-    style: CitationStyle = "brackets"
-    events: bool = False
-    drop_old_turns: bool = False
     state: State = "ok"
     open: int = 0
     turn: asyncio.Semaphore = field(init=False)
@@ -235,7 +204,7 @@ class Service:
 
     @property
     def index(self) -> LocalRetriever | None:
-        """The index on this machine that is searched; None where another retriever is."""
+        """Return the index on this machine that is searched; None where another retriever is."""
         retriever = self.rag.retriever
         if isinstance(retriever, SharedRetriever):
             retriever = retriever.retriever
@@ -251,7 +220,11 @@ class Service:
         self.rag.retriever = retriever
 
     def admit(self) -> ExitStack:
-        """A place for one question, which its owner closes; a `Fault` if the engine is down or too many wait."""
+        """Return a place for one question, which its owner closes.
+
+        Raises:
+            Fault: the engine is down, or too many questions wait.
+        """
         if self.state != "ok":
             again = 5 if self.state == "recovering" else None
             raise Fault(
@@ -276,21 +249,21 @@ class Service:
     def _leave(self) -> None:
         self.open -= 1
 
-    async def fit_conversation(self, asked: Asked) -> Asked:
+    async def fit_conversation(self, question: ServedQuestion) -> ServedQuestion:
         """Refuse a conversation that is longer than the model's context, or leave its oldest turns out.
 
         A long one is tokenised in a thread, part by part, and no further than it must be.
         """
         rag = self.rag
-        turns = asked.question
+        turns = question.question
         if isinstance(turns, str) or not isinstance(rag, SelfRAG):
-            return asked
+            return question
         if self.drop_old_turns:
-            recent = await asyncio.to_thread(rag.recent_turns, turns, asked.decoding)
-            return replace(asked, question=recent)
+            recent = await asyncio.to_thread(rag.recent_turns, turns, question.decoding)
+            return replace(question, question=recent)
         contents = [turn["content"] for turn in turns]
         if sum(map(len, contents)) <= LONGEST:
-            return asked
+            return question
         most = rag.engine.limits.max_model_len
         if await asyncio.to_thread(
             _has_more_tokens, contents, most, rag.prompting.codec.encode
@@ -298,43 +271,43 @@ class Service:
             raise ContextLengthError(
                 f"the conversation is longer than the context of {most:,} tokens; leave out old turns"
             )
-        return asked
+        return question
 
     def begin(
-        self, asked: Asked, place: ExitStack
+        self, question: ServedQuestion, place: ExitStack
     ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.
+        """Yield the pieces of an answer.
 
-        They raise a `Fault` where the engine dies, and a `UserError` where the question cannot be answered.
+        Nothing runs before the first is asked for; leaving early aborts what still runs.
+
+        Raises:
+            Fault: the engine dies.
+            UserError: the question cannot be answered.
         """
-        how = {
-            "evidence": asked.evidence,
-            "flow": asked.flow,
-            "rewrite_scope": asked.rewrite_scope,
-        }
-        return self._pieces(
-            self.rag,
-            self.rag.astream(asked.question, decoding=asked.decoding, **how),
-            place,
+        rag = self.rag
+        stream = rag.astream(
+            question.question,
+            decoding=question.decoding,
+            evidence=question.evidence,
+            flow=question.flow,
+            rewrite_scope=question.rewrite_scope,
         )
+        return self._pieces(rag, stream, place)
 
     async def _pieces(
         self,
         rag: Answering,
-        begun: AsyncGenerator[Segment | Answer, None],
+        stream: AsyncGenerator[Segment | Answer, None],
         place: ExitStack,
     ) -> AsyncGenerator[Segment | Answer, None]:
         await self.turn.acquire()
         place.callback(self.turn.release)
         try:
-            async with aclosing(begun) as pieces:
+            async with aclosing(stream) as pieces:
                 async for piece in pieces:
                     yield piece
         except EngineError as error:
-            self._broke(rag, error)
-            raise Fault(
-                503, f"the engine stopped: {error}", "engine_down", 5
-            ) from error
+            raise self._broke(rag, error) from error
 
     async def search(
         self, queries: Sequence[str], k: int
@@ -368,20 +341,20 @@ class Service:
                 async with self.turn:
                     return await asyncio.to_thread(ask)
         except EngineError as error:
-            self._broke(rag, error)
-            raise Fault(
-                503, f"the engine stopped: {error}", "engine_down", 5
-            ) from error
+            raise self._broke(rag, error) from error
 
-    def _broke(self, rag: Answering, error: EngineError) -> None:
+    def _broke(self, rag: Answering, error: EngineError) -> Fault:
+        """Load the engine again, unless that has begun, and return what the client gets."""
+        fault = Fault(503, f"the engine stopped: {error}", "engine_down", 5)
         if rag is not self.rag or self.state != "ok":
-            return
+            return fault
         LOG.error("the engine stopped: %s", error)
         self.state = "stopped" if self.reload is None else "recovering"
         if self.reload is not None:
             self._recovery = asyncio.get_running_loop().create_task(
                 self._recover(self.reload)
             )
+        return fault
 
     async def _recover(self, reload: Callable[[], Answering]) -> None:
         tries = 0
@@ -392,9 +365,8 @@ class Service:
                 if tries == 1:
                     await asyncio.to_thread(self.rag.close)
                 self.rag = await asyncio.to_thread(reload)
-            except (
-                Exception
-            ) as error:  # whatever a library raises, the next try may work
+            except Exception as error:
+                # Whatever a library raises, the next try may work.
                 LOG.error(
                     "the engine could not be loaded again (try %d): %s",
                     tries,

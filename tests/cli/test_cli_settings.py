@@ -85,17 +85,19 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
     ("content", "said"),
     [
         ("prot = 1", "'prot' is no option of tool serve; did you mean port?"),
-        ("[serve]\nprot = 1", "did you mean port?"),
-        ("[srve]\nport = 1", "'srve' is no option of tool serve"),
-        ("[serve]\nask = 1", "'ask' is no option of tool serve, see tool serve --help"),
-        ("[serve]\nport = true", "--port"),
-        (
-            "[serve]\nport = 2020-01-01",
-            "port=datetime.date(2020, 1, 1): give a text, a number, true or false",
-        ),
-        ("[serve]\nport = []", "port=[]: give a text"),
-        ("[serve]\nengine = ''", "engine='': give a text"),
-        ("[serve]\nconfig = 'x'", "'config' is no option"),
+        ("[serve]\nprot = 1", "'serve.prot' is no option of tool serve"),
+        ("[srve]\nport = 1", "'srve'"),
+        ("[serve]\nask = 1", "'serve.ask'"),
+        ("[serve]\nflow = 'qr'", "'serve.flow'"),
+        ("[serve.port]\na = 1", "serve.port="),
+        ("[serve]\nport = true", "serve.port: "),
+        ("port = 'x'", "selfrag.toml: port: "),
+        ("[serve]\nport = 999999999999", "serve.port: "),
+        ("[serve]\nkey = '/dev/null'", "serve.key: "),
+        ("[serve]\nport = 2020-01-01", "port=datetime.date(2020, 1, 1)"),
+        ("[serve]\nport = []", "port=[]"),
+        ("[serve]\nengine = ''", "engine=''"),
+        ("[serve]\nconfig = 'x'", "'serve.config'"),
         ("= 1", "not TOML"),
         ("a = " + "[" * 9999, "not TOML"),
         ("\0", "not UTF-8"),
@@ -116,6 +118,42 @@ def test_a_file_that_cannot_be_used_is_one_line(
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ("[eval.rnu]\nlimit = 3", "'eval.rnu'"),
+        ("[eval]\nlimit = 3", "'eval.limit'"),
+        ("[eval]\nsystems = 3", "'eval.systems'"),
+        ("[eval.systems]\nlimt = 3", "'eval.systems.limt'"),
+    ],
+)
+def test_issue_50_a_mistyped_table_of_a_group_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, key: str
+) -> None:
+    file = tmp_path / "selfrag.toml"
+    file.write_text(content)
+    assert main(["eval", "systems", "--config", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert f"{file}: {key}" in err
+    assert err.count("\n") == 1
+
+
+def test_issue_50_an_error_names_the_variable_that_brought_the_value(
+    program: Commands,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, value in (
+        ("TOOL_SERVE_PORT", "x"),
+        ("TOOL_SERVE_ENGINE", "best"),
+        ("TOOL_SERVE_KEY", "/dev/null"),
+    ):
+        with monkeypatch.context() as environment:
+            environment.setenv(variable, value)
+            assert run(program, "tool", ["serve"]) == 2
+        assert capsys.readouterr().err.startswith(f"tool: {variable}: ")
 
 
 def test_quiet_leaves_the_result_and_errors_and_a_level_shows_the_log(

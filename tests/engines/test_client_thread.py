@@ -11,8 +11,9 @@ from functools import partial
 
 import pytest
 
-from selfrag.engines.client import Client, ServerConfig
+from selfrag.engines.client import Client
 from selfrag.engines.client_thread import ClientThread, run_together
+from selfrag.engines.server_config import ServerConfig
 
 CONFIG = ServerConfig("http://127.0.0.1:9")
 

@@ -16,8 +16,9 @@ from pump import assert_same, generated, prompt, serve
 from typer.testing import CliRunner
 
 from critic.cases import GROUPS, Case
-from critic.teacher.endpoint import Api, EndpointTeacher, LabelConstraint, TeacherConfig
+from critic.teacher.endpoint import EndpointTeacher, TeacherConfig
 from critic.teacher.run import LabelOutcome
+from critic.teacher.settings import Api, LabelConstraint
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app

@@ -23,8 +23,9 @@ from critic.teacher.endpoint import EndpointTeacher
 from critic.teacher.endpoint import TeacherConfig as TeacherConfig
 from retrieval.content import Content
 from selfrag.common.errors import UserError
-from selfrag.engines.client import Client, ServerConfig, json_of
+from selfrag.engines.client import Client, json_of
 from selfrag.engines.http import HTTPConfig, HTTPEngine
+from selfrag.engines.server_config import ServerConfig
 from selfrag.extensions.web.fetching import BoundedTransport, is_public_address
 from selfrag.extensions.web.search import RemoteRetriever, WebRetriever
 from selfrag.intrinsics.catalog import find

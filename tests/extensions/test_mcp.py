@@ -22,7 +22,8 @@ from retrieval.passage import Passage
 from selfrag.extensions.mcp.serving import http_app
 from selfrag.extensions.mcp.tools import make_server
 from selfrag.serving.guard import Access
-from selfrag.serving.service import Capacity, Service
+from selfrag.serving.service import Service
+from selfrag.serving.settings import Capacity, ListenSettings
 
 PLACED = Passage(
     "guide-3",
@@ -167,7 +168,7 @@ def test_the_protocol_over_http_behind_the_guard() -> None:
 
     from selfrag.serving.listening import listen
 
-    with listen("127.0.0.1", 0) as listener:
+    with listen(ListenSettings(port=0)) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
                 http_app(random_rag(), Access()), log_level="error", ws="none"

@@ -18,7 +18,7 @@ from selfrag.api import SelfRAG
 from selfrag.common.untrusted import UNSEEN
 from selfrag.decoding.policy import Decoding
 from selfrag.judges.conversation import read_input
-from selfrag.render import named
+from selfrag.render import passage_name
 from selfrag.serving.citations import TITLE, url_of
 
 os.environ.setdefault(
@@ -244,8 +244,8 @@ def test_links_of_passages_are_addresses_or_inert(
     assert link.isascii()
     assert link.isprintable()
     assert not set(link) & set(' ()<>"`\\')
-    assert len(named(passage, TITLE)) <= 400
-    assert not UNSEEN.search(named(passage, TITLE))
+    assert len(passage_name(passage, TITLE)) <= 400
+    assert not UNSEEN.search(passage_name(passage, TITLE))
 
 
 def test_chat_openai_of_langchain(serve: Serve) -> None:

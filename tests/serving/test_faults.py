@@ -23,7 +23,7 @@ from written import EOS, LIMITS
 from selfrag.common.errors import EngineError
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import Failed, Generate, Generated
-from selfrag.serving.service import Capacity
+from selfrag.serving.settings import Capacity
 
 USER = {"role": "user", "content": "Q"}
 

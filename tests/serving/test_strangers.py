@@ -22,7 +22,8 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
 from selfrag.serving.connections import ConnectionLimits
 from selfrag.serving.guard import Access
-from selfrag.serving.service import AnswerStore, Capacity
+from selfrag.serving.service import AnswerStore
+from selfrag.serving.settings import Capacity
 
 KEY = "0123456789abcdef0123"
 

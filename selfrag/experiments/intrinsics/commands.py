@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from selfrag.cli.options import quiet, show_markdown
-from selfrag.common.untrusted import printable
+from selfrag.cli.results import Result
 
 
 def rows(
@@ -43,7 +43,7 @@ def rows(
             help="leave out rows of answerability whose label this chat model, MODEL@URL, does not give"
         ),
     ] = None,
-) -> None:
+) -> Result:
     """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
     from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
     from selfrag.experiments.intrinsics.subjects import prompted
@@ -53,8 +53,9 @@ def rows(
         None if judge is None else open_judge(judge),
         None if check is None else prompted(check),
     )
-    for line in write_rows([parse(source) for source in sources], out, part, label):
-        typer.echo(printable(line))
+    parsed = list(map(parse, sources))
+    lines = list(write_rows(parsed, out, part, label))
+    return Result({"folder": out, "notes": lines}, "\n".join(lines))
 
 
 def intrinsics(
@@ -155,7 +156,7 @@ def intrinsics(
             "--out", "-o", help="folder of the report, figures, items and diagram"
         ),
     ] = None,
-) -> None:
+) -> Result:
     """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, MeasurementSettings, evaluate
@@ -179,6 +180,10 @@ def intrinsics(
         answers,
     )
     settings = MeasurementSettings(model, data, adapters, corpus, *measured)
-    for section in evaluate(settings, out):
-        for table in section.tables:
+    tables = [table for section in evaluate(settings, out) for table in section.tables]
+
+    def show() -> None:
+        for table in tables:
             show_markdown(f"{markdown(table)}\n")
+
+    return Result(tables, show)

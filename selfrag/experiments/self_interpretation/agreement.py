@@ -52,11 +52,15 @@ class _Judges:
 
 
 def run_judges(
-    folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()
+    folder: Path,
+    model: str,
+    engine: str | None = None,
+    patterns: Sequence[str] = (),
+    **options: Any,
 ) -> Results:
     """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
 
-    The intrinsic is the model's adapter where it brings one, else a prompt.
+    The intrinsic is the model's adapter where it brings one, else a prompt. `options` are of the engine.
     """
     from selfrag.engines import is_remote
     from selfrag.intrinsics.named import adapters_of
@@ -66,7 +70,7 @@ def run_judges(
     cells = run.select(patterns)
     path, remote = resolve_model(model), is_remote(engine)
     shipped = adapters_of((CITATIONS,), model)
-    with on_demand(partial(_judges, model, engine)) as judges:
+    with on_demand(partial(_judges, model, engine, **options)) as judges:
         loaded = (
             judges().engine.limits.adapters if remote else shipped
         )  # a server says what it has
@@ -80,13 +84,17 @@ def run_judges(
         return record(run, "judge", files, partial(_verdicts, run, judges))
 
 
-def _judges(model: str, engine: str | None) -> _Judges:
+def _judges(model: str, engine: str | None, **options: Any) -> _Judges:
     from selfrag.api import SelfRAG
     from selfrag.decoding.token_writer import with_tokens
     from selfrag.judges.tokens import TokenJudge
 
     rag = SelfRAG.from_pretrained(
-        model, retriever=nothing_searched, engine=engine, judges=(CITATIONS,)
+        model,
+        retriever=nothing_searched,
+        engine=engine,
+        judges=(CITATIONS,),
+        **options,
     )
     relevance, support = (
         TokenJudge(with_tokens(rag.prompting), labels) for labels in (ISREL, ISSUP)

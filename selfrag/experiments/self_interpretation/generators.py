@@ -23,6 +23,7 @@ from selfrag.experiments.self_interpretation.prompts import GridTemplate
 from selfrag.experiments.self_interpretation.questions import (
     Trial,
 )
+from selfrag.experiments.self_interpretation.settings import ReplySettings
 from selfrag.judges.wire import (
     ChatPrompt,
     Executor,
@@ -221,7 +222,7 @@ OWN, LAYOUTS = ("selfrag", "reflective"), ("chat", "plain")
 
 
 @dataclass(frozen=True, slots=True)
-class Generator:
+class Generator(ReplySettings):
     """What answers, by name; a layout says how the prompt is put.
 
     `auto` is `chat` at an endpoint, `selfrag` for a model with reflection tokens, else `chat` where there is a chat
@@ -229,13 +230,10 @@ class Generator:
     """
 
     model: str  # `demo`, a checkpoint directory, a hub name; the model's name at an endpoint
-    engine: str | None = (
-        None  # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
-    )
-    endpoint: str | None = None  # address of an OpenAI-compatible server
-    layout: str = "auto"
+    # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
+    engine: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine
     template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
-    max_tokens: int = 200  # of a generation
 
     def __post_init__(self) -> None:
         known = ("auto", *OWN, *LAYOUTS)
@@ -243,8 +241,8 @@ class Generator:
             raise UserError(
                 f"unknown layout {self.layout!r}; known: {', '.join(known)}"
             )
-        if self.endpoint is not None and self.engine is not None:
-            raise UserError("give --engine or --endpoint, not both")
+        if self.endpoint is not None and (self.engine is not None or self.options):
+            raise UserError("give --engine and its options, or --endpoint, not both")
         if self.endpoint is not None and self.model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
         if self.endpoint is not None and self.layout in OWN:
@@ -295,12 +293,12 @@ class Generator:
         tokenizer = load_tokenizer(path)
         layout = self._layout(tokenizer)
         if layout not in OWN:
-            engine = Model(self.model, self.engine).load(path)
+            engine = Model(self.model, self.engine, self.options).load(path)
             return PromptWriter(EngineExecutor(engine, tokenizer), layout, *prompt)
         prompting = Prompting(
             HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)
         )
-        engine = Model(self.model, self.engine).load(path)
+        engine = Model(self.model, self.engine, self.options).load(path)
         if layout == "reflective":
             return ReflectiveWriter(engine, prompting)
         return InstructionWriter(engine, prompting, *prompt)

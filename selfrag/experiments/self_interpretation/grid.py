@@ -10,11 +10,8 @@ from typing import Any, TypeVar
 
 from selfrag.common.errors import UserError
 from selfrag.experiments.self_interpretation.prompts import Asking, asking
+from selfrag.experiments.self_interpretation.settings import ORDERS, PAPER
 
-ORDERS = ("ranked", "top-last", "random", "reversed")
-CUTOFFS = (3, 5, 10)
-PAPER_ORDERS = ORDERS[:3]
-PAPER_PROMPTS = ("basic", "direct", "counterfactual")
 MOST_EXAMPLES = 2
 T = TypeVar("T")
 
@@ -65,10 +62,10 @@ class GridCell:
 
 
 def grid(
-    cutoffs: Sequence[int] = CUTOFFS,
-    orders: Sequence[str] = PAPER_ORDERS,
-    examples: Sequence[int] = (0, 1, 2),
-    prompts: Sequence[str] = PAPER_PROMPTS,
+    cutoffs: Sequence[int] = PAPER.cutoffs,
+    orders: Sequence[str] = PAPER.orders,
+    examples: Sequence[int] = PAPER.examples,
+    prompts: Sequence[str] = PAPER.prompts,
 ) -> tuple[GridCell, ...]:
     """Return all combinations, the paper's 81 by default; prompts which begin alike follow each other."""
     strategies = [asking(name) for name in dict.fromkeys(prompts)]

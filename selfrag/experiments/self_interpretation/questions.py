@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 from retrieval.build import index_passages
 from retrieval.encoders import Encoder
@@ -36,13 +36,17 @@ from selfrag.experiments.self_interpretation.prompts import (
     PromptContext,
     contexts_of,
 )
+from selfrag.experiments.self_interpretation.settings import (
+    DRAW,
+    DrawSettings,
+    Relevance,
+)
 from selfrag.loading import resolve_encoder
 
 TOP = 3
 MOST_PUBLISHED = 100
 """Passages of a question in the file that ALCE publishes."""
 FILE = "questions.jsonl"
-Relevance = Literal["gold", "answers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,29 +160,20 @@ def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Que
     return questions
 
 
-def draw(
-    file: Given,
-    passages: int,
-    *,
-    index: str | None = None,
-    pool: str | None = None,
-    limit: int | None = 60,
-    relevance: Relevance = "gold",
-    seed: int = 0,
-    example_contexts: int = 3,
-    words: int | None = 200,
-) -> Questions:
+def draw(file: Given, passages: int, settings: DrawSettings = DRAW) -> Questions:
     """Read a file of user rows or of a published task, and draw the questions and demonstrations from it.
 
-    `index` is searched for questions without passages. With the encoder `pool` each question is then searched for in
-    the passages of all that were drawn, as the paper does. `passages` is the largest cut-off.
+    With `settings.pool` each question is searched for in the passages of all that were drawn, as the paper does.
+    `passages` is the largest cut-off.
     """
     # 1. the items; protocols read fewer passages than a grid may show
-    encoder = None if pool is None else load_encoder(resolve_encoder(pool))
+    encoder = None
+    if settings.pool is not None:
+        encoder = load_encoder(resolve_encoder(settings.pool))
     if file.preset is not None:
         most = passages if encoder is None else MOST_PUBLISHED
         file = replace(file, preset=file.preset.with_passages(most))
-    source = Source([file], index=index, found=passages)
+    source = Source([file], index=settings.index, found=passages)
     (tasks,) = source.load()
     most = max((len(item.passages) for item in tasks.items), default=0)
     if most < passages and encoder is None:
@@ -190,7 +185,7 @@ def draw(
     # 2. the questions and the demonstrations
     aside = {name for name, row in rows.items() if row.get("split") == "train"}
     items, examples, answerable = choose(
-        tasks.items, limit=limit, seed=seed, set_aside=aside
+        tasks.items, limit=settings.limit or None, seed=settings.seed, set_aside=aside
     )
     kinds = {}
     for item in (*items, *examples):
@@ -207,9 +202,10 @@ def draw(
         data["pool"] = encoder.card.identity() | {"name": encoder.card.name}
         items = pooled(items, encoder, passages)
         examples = tuple(
-            replace(item, passages=item.passages[:example_contexts])
+            replace(item, passages=item.passages[: settings.example_contexts])
             for item in examples
         )
+    relevance = settings.relevance
     if all(item.gold is None for item in items):
         relevance = "answers"
     return Questions(
@@ -220,9 +216,9 @@ def draw(
         answerable,
         kinds,
         relevance,
-        seed,
-        example_contexts,
-        words,
+        settings.seed,
+        settings.example_contexts,
+        settings.words or None,
     )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from selfrag.cli.options import show_markdown
-from selfrag.common.atomic import write_text
+from selfrag.cli.results import Result
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
-from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
-from selfrag.render.tables import aligned
+
+if TYPE_CHECKING:
+    from selfrag.evaluation.intervals import Estimate
 
 
 def annotate(
@@ -38,22 +38,23 @@ def annotate(
         list[Path] | None,
         typer.Option(help="file that the form saved; repeatable, one a person"),
     ] = None,
-) -> None:
+) -> Result:
     """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
+    from selfrag.common.atomic import write_text
+    from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
+    from selfrag.render.tables import aligned
+
     if (out is None) == (not read):
         raise UserError(
             "give --out FORM.html to write the form, or --read FILE for each person who filled it in"
         )
     if out is not None:
         write_text(out, form(run, sample, seed=seed, only=only or ()))
-        typer.echo(
-            printable(
-                f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"
-            )
-        )
-        return
+        line = f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"
+        return Result({"page": out}, line)
+    figures = read_forms(run, read or [], seed=seed)
     rows = []
-    for figure in read_forms(run, read or [], seed=seed):
+    for figure in figures:
         shares = (
             _interval(figure.share, 100),
             _interval(figure.agreement, 100),
@@ -68,10 +69,13 @@ def annotate(
         "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
     )
     sentences = "".join(f"\n{note}.\n" for note in notes)
-    show_markdown(f"### Human evaluation\n\n{aligned(head, rows)}\n{sentences}")
+    text = f"### Human evaluation\n\n{aligned(head, rows)}\n{sentences}"
+    return Result(figures, lambda: show_markdown(text))
 
 
 def _interval(estimate: Estimate | None, scale: float) -> str:
+    from selfrag.evaluation.intervals import NONE, bracketed
+
     if estimate is None or not estimate.defined:
         return NONE
     return bracketed(estimate, scale=scale)

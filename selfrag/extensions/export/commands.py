@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from selfrag.cli.options import DataFolder
-from selfrag.common.untrusted import printable
-from selfrag.evaluation.comparison import read_run, run_folders
-from selfrag.extensions.export.formats import read_source, write_inspect, write_lm_eval
+from selfrag.cli.results import Result
 
 
 def export(
@@ -35,13 +33,23 @@ def export(
     ] = None,
     data: DataFolder = None,
     seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
-) -> None:
+) -> Result:
     """Write finished runs in the format of another evaluation tool."""
+    from selfrag.evaluation.comparison import read_run, run_folders
+    from selfrag.extensions.export.formats import (
+        read_source,
+        write_inspect,
+        write_lm_eval,
+    )
+
+    files: list[str] = []
     for folder in run_folders(runs):
-        files = read_run(folder, only).files
-        sources = [read_source(folder, name, data, seed=seed) for name in files]
+        sources = [
+            read_source(folder, name, data, seed=seed)
+            for name in read_run(folder, only).files
+        ]
         if to == "lm-eval":
-            written = [write_lm_eval(sources, out)]
+            files.append(str(write_lm_eval(sources, out)))
         else:
-            written = [write_inspect(source, out) for source in sources]
-        typer.echo(printable("\n".join(map(str, written))))
+            files += [str(write_inspect(source, out)) for source in sources]
+    return Result(files, "\n".join(files))

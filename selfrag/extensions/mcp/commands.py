@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from selfrag.cli.engine_options import EngineChoice, quick_engine
+from selfrag.cli.fields import Fields, FieldValues
+from selfrag.cli.running import refuse_options
 from selfrag.common.errors import require
+from selfrag.serving.settings import ListenSettings
+
+
+@dataclass(frozen=True, slots=True)
+class McpListening(ListenSettings):
+    """Where `--http` listens, by default beside `selfrag serve`."""
+
+    port: int = 8001
 
 
 def mcp(
     *,
+    ctx: typer.Context,
     model: Annotated[
         str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub")
     ] = "demo",
@@ -31,24 +42,12 @@ def mcp(
             "--http", help="serve over HTTP at /mcp, in place of stdin and stdout"
         ),
     ] = False,
-    host: Annotated[
-        str, typer.Option(help="with --http: address to listen at")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="with --http: 0 takes a free one")
-    ] = 8001,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="with --http: file with the keys that clients may use, one a line"
+    listening: Annotated[
+        FieldValues,
+        Fields(
+            McpListening, "With --http", "host", "port", "api_key_file", "allow_host"
         ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="with --http: name under which a server without keys answers; repeatable"
-        ),
-    ] = None,
+    ],
 ) -> None:
     """Offer ask, search and judge to agents over the Model Context Protocol, with citations."""
     require("mcp", extra="mcp")
@@ -57,12 +56,15 @@ def mcp(
     from selfrag.serving.listening import access_of, address_of, listen
 
     if not http:
+        options_of_http = ("--host", "--port", "--api-key-file", "--allow-host")
+        refuse_options(ctx, options_of_http, "for --http, which is not given")
         with redirect_stdout(sys.stderr):  # the standard output carries the protocol
             rag = options.load(model, index, quick_engine(engine, model))
         serve_stdio(rag)
         return
-    access = access_of(api_key_file, host, allow_host or [])
-    with listen(host, port) as listener:
+    settings = McpListening(**listening)
+    access = access_of(settings)
+    with listen(settings) as listener:
         rag = options.load(model, index, quick_engine(engine, model))
-        typer.echo(f"serving MCP at {address_of(listener, host)}/mcp")
-        serve_http(rag, access, listener)
+        typer.echo(f"serving MCP at {address_of(listener, settings.host)}/mcp")
+        serve_http(rag, access, listener, settings)

@@ -12,8 +12,7 @@ from selfrag.extensions.mcp.tools import make_server
 from selfrag.serving.guard import Access, Guard, RequestLimits
 from selfrag.serving.listening import run_server
 from selfrag.serving.service import Answering, Service
-
-_CONNECTIONS, _DRAIN = 512, 30
+from selfrag.serving.settings import ListenSettings
 
 
 def serve_stdio(rag: Answering) -> None:
@@ -38,9 +37,11 @@ def http_app(rag: Answering, access: Access) -> ASGIApp:
     return Guard(app, access, RequestLimits(), counter)
 
 
-def serve_http(rag: Answering, access: Access, listener: socket.socket) -> None:
+def serve_http(
+    rag: Answering, access: Access, listener: socket.socket, settings: ListenSettings
+) -> None:
     """Serve over HTTP until a signal ends it."""
     try:
-        run_server(http_app(rag, access), listener, _CONNECTIONS, _DRAIN)
+        run_server(http_app(rag, access), listener, settings)
     finally:
         rag.close()

@@ -28,7 +28,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.serving.citations import Writer, url_of
 from selfrag.serving.guard import as_fault
-from selfrag.serving.requests import MOST, MOST_FOUND, Asked, Text
+from selfrag.serving.requests import MOST, MOST_FOUND, ServedQuestion, Text
 from selfrag.serving.service import Service
 
 INSTRUCTIONS = """\
@@ -156,7 +156,7 @@ class Tools:
         service = self._service
         decoding = service.rag.defaults
         decoding = replace(decoding, mode=mode, passages=passages or decoding.passages)
-        question_asked = Asked(
+        question_asked = ServedQuestion(
             replace_surrogates(question),
             decoding,
             None,

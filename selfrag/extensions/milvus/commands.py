@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from selfrag.extensions.milvus.collections import FORM
-from selfrag.extensions.milvus.remote import push_index
-from selfrag.loading import index_directory
+from selfrag.cli.results import Result
 
 
 def push(
     directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
-    address: Annotated[str, typer.Argument(help=f"The collection: {FORM}.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            help="The collection: milvus:FILE.db or milvus://HOST:PORT/NAME."
+        ),
+    ],
     kind: Annotated[
         str | None,
         typer.Option(
@@ -22,7 +25,12 @@ def push(
             show_default="as it is; auto for a new collection, flat in a file",
         ),
     ] = None,
-) -> None:
+) -> Result:
     """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
+    from selfrag.extensions.milvus.remote import push_index
+    from selfrag.loading import index_directory
+
     written, passages = push_index(index_directory(str(directory)), address, kind=kind)
-    typer.echo(f"{written} passages written; {address} holds {passages}")
+    value = {"passages_written": written, "passages": passages, "index": address}
+    line = f"{written} passages written; {address} holds {passages}"
+    return Result(value, line)

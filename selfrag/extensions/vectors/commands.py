@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.extensions.vectors.export import export_index
-from selfrag.loading import index_directory
+from selfrag.cli.results import Result
 
 
 def export(
@@ -17,7 +16,10 @@ def export(
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Also write the vectors, as a column.")
     ] = False,
-) -> None:
+) -> Result:
     """Write the passages of an index to a Parquet file, with their columns."""
+    from selfrag.extensions.vectors.export import export_index
+    from selfrag.loading import index_directory
+
     count = export_index(index_directory(str(directory)), out, vectors=vectors)
-    typer.echo(f"{count} passages in {out}")
+    return Result({"passages": count, "file": out}, f"{count} passages in {out}")

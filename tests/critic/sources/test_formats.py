@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from critic.formats import FORMATS, named
+from critic.formats import FORMATS, format_of
 from critic.mixture import MixtureReading, load
 from critic.pairs import Dropped, Pair, parse_pair
 from selfrag.common.errors import UserError
@@ -30,7 +30,7 @@ def test_every_format_has_a_sample_and_the_papers_counts_are_those_of_its_table(
     "one", EXPECTED, ids=lambda one: f"{one['format']}-{one['file']}"
 )
 def test_rows_become_pairs_that_the_rest_of_the_project_reads(one, tmp_path):
-    form = named(one["format"])
+    form = format_of(one["format"])
     found = list(load(SAMPLES / one["file"], form, MixtureReading(**one["reading"])))
     pairs = [pair for pair in found if isinstance(pair, Pair)]
     assert [pair.as_dict() for pair in pairs] == one["pairs"]
@@ -54,7 +54,7 @@ def test_a_conversation_may_be_named_like_a_piece_of_one():
         {"id": key, "conversations": turns}
         for key in ("abcde_7", "abcde_7_0", "abcde_7_4")
     ]
-    assert [isinstance(one, Pair) for one in load(rows, named("sharegpt"))] == [
+    assert [isinstance(one, Pair) for one in load(rows, format_of("sharegpt"))] == [
         True,
         True,
         False,
@@ -69,11 +69,11 @@ def test_open_assistant_messages_must_follow_their_prompt():
     with pytest.raises(
         UserError, match="row 4: a message of tree p-1 that does not follow its prompt"
     ):
-        list(load([*rows[6:], *rows[1:3]], named("oasst1_messages")))
+        list(load([*rows[6:], *rows[1:3]], format_of("oasst1_messages")))
 
 
 def test_defect_28_numbered_options_become_letters():
-    four, numbered, three, five = load(SAMPLES / "arc.jsonl", named("arc_easy"))
+    four, numbered, three, five = load(SAMPLES / "arc.jsonl", format_of("arc_easy"))
     assert four.instruction.startswith(
         "Given four answer candidates, A, B, C and D, choose the best answer choice."
     )
@@ -132,4 +132,4 @@ GOOD = {
 )
 def test_a_malformed_row_is_named(name, record, message):
     with pytest.raises(UserError, match=f"row 1: .*{message}"):
-        list(load([record], named(name)))
+        list(load([record], format_of(name)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from critic.cli.augment import read_part
 from critic.cli.main import main
-from critic.formats import named
+from critic.formats import format_of
 from critic.mixture import (
     MixturePart,
     MixtureReading,
@@ -69,8 +69,8 @@ def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tm
         for n in range(9)
     ]
     parts = [
-        MixturePart(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2),
-        MixturePart(named("open_instruct"), mine, 3),
+        MixturePart(format_of("stanford_alpaca"), SAMPLES / "alpaca.json", 2),
+        MixturePart(format_of("open_instruct"), mine, 3),
     ]
     first, second = (tmp_path / name for name in ("a.jsonl", "b.jsonl"))
     write_mixture(first, parts, seed=3)
@@ -87,7 +87,7 @@ def test_defect_31_counts_in_are_counts_out():
         for n in range(100)
     ]
     tally = MixtureTally("rows")
-    taken = list(pairs(MixturePart(named("flan_v2"), rows, 40), tally))
+    taken = list(pairs(MixturePart(format_of("flan_v2"), rows, 40), tally))
     assert len(taken) == tally.taken == 40
     assert tally.pairs + sum(tally.skipped.values()) == 100
     assert tally.skipped == {"no output": 15}
@@ -101,7 +101,7 @@ def test_a_bad_row_leaves_no_file_and_keeps_the_old_one(tmp_path):
     bad.write_text('{"inputs": "a", "targets": "b"}\n{"inputs": "a"}\n')
     out.write_text("old")
     with pytest.raises(UserError, match=r"bad\.jsonl:2: no 'targets'"):
-        write_mixture(out, [MixturePart(named("flan_v2"), bad)])
+        write_mixture(out, [MixturePart(format_of("flan_v2"), bad)])
     assert sorted(tmp_path.iterdir()) == [bad, out]
     assert out.read_text() == "old"
 
@@ -180,7 +180,7 @@ def test_a_file_gives_its_rows_in_order_with_their_places(name, tmp_path):
 def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_folder(
     tmp_path,
 ):
-    whole, form = datasets.Dataset.from_list(ROWS), named("stanford_alpaca")
+    whole, form = datasets.Dataset.from_list(ROWS), format_of("stanford_alpaca")
     expected = list(load(ROWS, form))
     write_jsonl(tmp_path / "train.jsonl", ROWS)
     for source in (
@@ -197,7 +197,7 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
     # lists of objects are turned inside out
     choices = {"text": ["stone", "cork"], "label": ["A", "B"]}
     row = {"id": "q", "question": "What floats?", "choices": choices, "answerKey": "B"}
-    (pair,) = load(datasets.Dataset.from_list([row]), named("arc_easy"))
+    (pair,) = load(datasets.Dataset.from_list([row]), format_of("arc_easy"))
     assert pair.instruction.endswith("What floats?\nA: stone\nB: cork")
     parts = datasets.DatasetDict(
         {"train": whole.select([0, 1]), "test": whole.select([2])}
@@ -251,7 +251,7 @@ def test_what_holds_no_rows_or_pairs_is_named():
         ("nowhere.jsonl", r"nowhere\.jsonl: cannot be read"),
     ):
         with pytest.raises(UserError, match=said):
-            list(load(rows, named("flan_v2")))
+            list(load(rows, format_of("flan_v2")))
 
 
 def test_filters_say_what_they_left_out():
@@ -262,7 +262,7 @@ def test_filters_say_what_they_left_out():
         {"inputs": " ", "targets": "yes"},
         {"inputs": "half \ud800 a character", "targets": "yes"},
     ]
-    found = list(load(rows, named("flan_v2"), MixtureReading(most_words=5)))
+    found = list(load(rows, format_of("flan_v2"), MixtureReading(most_words=5)))
     assert [outcome.reason for outcome in found if isinstance(outcome, Dropped)] == [
         "more than 5 words in the instruction",
         "more than 5 words in the output",
@@ -270,7 +270,7 @@ def test_filters_say_what_they_left_out():
         "text with half a character (a lone surrogate)",
     ]
     row = {"id": "7", "input": "who", "output": [{"answer": "me"}]}
-    first, second = load([row, row], named("kilt_nq"))
+    first, second = load([row, row], format_of("kilt_nq"))
     assert (first.id, second.reason) == ("nq-7", "an id that occurred before (nq-7)")
 
 
@@ -286,10 +286,10 @@ def test_other_languages_are_left_out_where_that_is_asked_for():
             "targets": "Es ist kalt, nass und windig dort.",
         },
     ]
-    english, german = load(rows, named("flan_v2"), MixtureReading(language="en"))
+    english, german = load(rows, format_of("flan_v2"), MixtureReading(language="en"))
     assert (english.output, german.reason) == (
         "It is cold, wet and windy.",
         "not in 'en'",
     )
     with pytest.raises(UserError, match="'English' is no code of a language"):
-        list(load(rows, named("flan_v2"), MixtureReading(language="English")))
+        list(load(rows, format_of("flan_v2"), MixtureReading(language="English")))

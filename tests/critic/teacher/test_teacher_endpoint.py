@@ -9,16 +9,10 @@ import pytest
 from teaching_server import packed, questions
 
 from critic.cases import GROUPS, Case
-from critic.teacher.endpoint import (
-    Api,
-    EndpointTeacher,
-    LabelConstraint,
-    TeacherConfig,
-    read,
-    read_label,
-)
+from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, read, read_label
 from critic.teacher.forms import OWN
-from critic.teacher.run import LabelOutcome, TeacherError
+from critic.teacher.run import LabelOutcome
+from critic.teacher.settings import Api, LabelConstraint, TeacherError
 from selfrag.engines.client import BadReplyError
 
 FAST = {"backoff": 0.01, "retries": 1, "read_timeout": 30.0}

@@ -15,23 +15,20 @@ from critic.cases import Case, LabelledCase
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.targets import parse_targets
-from critic.teacher.endpoint import (
-    EndpointTeacher,
-    LabelConstraint,
-    TeacherConfig,
-    by_bytes,
-    forecast,
-)
+from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, by_bytes, forecast
 from critic.teacher.forms import OWN
 from critic.teacher.run import (
     PATIENCE,
-    LabellingLimits,
     LabelOutcome,
-    Prices,
     ReplyJournal,
-    TeacherError,
     TeacherReply,
     label_questions,
+)
+from critic.teacher.settings import (
+    LabelConstraint,
+    LabellingLimits,
+    Prices,
+    TeacherError,
 )
 from retrieval.passage import Passage
 from selfrag.common.atomic import locked_directory
@@ -371,23 +368,20 @@ def test_a_dry_run_touches_nothing_and_counts_what_is_left(
         tmp_path / "out",
         ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run"),
     )
-    code, _, err = label(capsys, cases, server, out, *prices)
+    code, shown, _ = label(capsys, cases, server, out, *prices)
     assert code == 0
-    assert all(
-        said in err
-        for said in (
-            "12 questions to ask, about",
-            "at most 2,400 to receive",
-            "at least 2.0 min",
-        )
-    )
+    assert "12 questions" in shown
+    code, shown, _ = label(capsys, cases, server, out, *prices, "--json")
+    plan = json.loads(shown)
+    assert (plan["questions"], plan["least_minutes"]) == (12, 2.0)
+    assert plan["most_completion_tokens"] == 2_400
     assert (server.bodies, out.exists()) == ([], False)
     assert label(capsys, cases, server, out, "--constraint", "choice")[0] == 0
     (out / "report.md").unlink()
     write_jsonl(cases, [question.as_dict() for question in questions(15)])
     assert (
         "3 questions to ask"
-        in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[2]
+        in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[1]
     )
     assert not (out / "report.md").exists()
     server.bodies.clear()

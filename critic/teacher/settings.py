@@ -1,0 +1,140 @@
+"""The settings of a teacher behind an endpoint, and of a labelling run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
+
+from selfrag.common.checks import check_float, check_int
+from selfrag.common.errors import UserError
+from selfrag.engines.server_config import ServerConfig
+
+
+class TeacherError(UserError):
+    """A teacher cannot continue: the key is refused, the endpoint is not there, the quota is used up."""
+
+
+class LabelConstraint(StrEnum):
+    """How an answer is held to the label set."""
+
+    AUTO = (
+        "auto"  # the first of choice, schema and free that the endpoint takes and obeys
+    )
+    CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
+    SCHEMA = "schema"  # response_format json_schema with an enumeration
+    LOGPROBS = (
+        "logprobs"  # score a letter a label by the log-probabilities of the first token
+    )
+    FREE = "free"  # no constraint; the answer is parsed strictly
+
+
+class Api(StrEnum):
+    """Which route is used."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"  # for base models without a chat template
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherSettings(ServerConfig):
+    """How to reach an OpenAI-compatible endpoint, and how to ask.
+
+    Attributes:
+        model: name of the model at the endpoint.
+        api: route of the endpoint: chat, or completions for base models.
+        constraint: how replies are restricted to the labels; logprobs scores the labels.
+        temperature: sampling temperature; the paper's is 1, and 0 makes labels repeatable as far as the endpoint does.
+        max_tokens: most new tokens of a reply (the paper: 200).
+        seed: seed that is sent to the endpoint.
+        min_coverage: least total probability of the labels, with logprobs; below, an answer is set aside.
+        max_concurrency: most requests at once.
+        requests_per_minute: most requests started a minute.
+        read_timeout: seconds to wait for a reply.
+        retries: repetitions of a failed request.
+        backoff: seconds before the first repetition; doubled for each further one.
+        longest_wait: most seconds before a repetition; a longer Retry-After ends the run.
+    """
+
+    model: str
+    api: Api = Api.CHAT
+    constraint: LabelConstraint = LabelConstraint.AUTO
+    temperature: float = 0.0
+    max_tokens: int = 200
+    seed: int | None = None
+    min_coverage: float = 0.5
+    _: KW_ONLY
+    max_concurrency: int = 8
+    read_timeout: float = 120.0
+    retries: int = 5
+    backoff: float = 1.0
+    longest_wait: float = 300.0
+
+    def __post_init__(self) -> None:
+        ServerConfig.__post_init__(self)
+        if not self.model.strip():
+            raise TeacherError(
+                "the name of the model is empty; give the name that the endpoint knows"
+            )
+        check_int("max_tokens", self.max_tokens, 1, 1_000_000)
+        check_float("temperature", self.temperature, 0, 2)
+        check_float("min_coverage", self.min_coverage, 0, 1)
+
+    @property
+    def route(self) -> str:
+        """Return the address that requests go to."""
+        if self.api is Api.CHAT:
+            return f"{self.base}/chat/completions"
+        return f"{self.base}/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Price of a million tokens, in any currency.
+
+    Attributes:
+        prompt: price of a million prompt tokens.
+        completion: price of a million new tokens.
+    """
+
+    prompt: float
+    completion: float
+
+    def __post_init__(self) -> None:
+        check_float("price of a million prompt tokens", self.prompt)
+        check_float("price of a million completion tokens", self.completion)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Return what so many tokens cost."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class LabellingLimits:
+    """When a run stops asking.
+
+    Attributes:
+        targets: labelled rows to reach, by group or GROUP/LABEL; everything without any.
+        prices: of tokens, if they cost anything.
+        most_cost: most money to spend on all runs of the directory together: an estimate above it is refused, and
+            requests stop when it is reached.
+    """
+
+    targets: Mapping[str, int] = field(default_factory=dict)
+    prices: Prices | None = None
+    most_cost: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.most_cost is None:
+            return
+        if self.prices is None:
+            raise UserError(
+                "--max-cost needs prices; give --price-in and --price-out, per million tokens"
+            )
+        check_float("max-cost", self.most_cost, 0)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what the tokens of a run cost; None without prices."""
+        if self.prices is None:
+            return None
+        return self.prices.cost(prompt_tokens, completion_tokens)

@@ -1,0 +1,70 @@
+"""`selfrag chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+from rich.console import Console
+
+from selfrag.cli import options
+from selfrag.cli.ask import render
+from selfrag.cli.engine_options import EngineChoice, quick_engine
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import replace_surrogates
+from selfrag.render import spoken, terminal_text
+
+
+def chat(
+    *,
+    model: options.Model = "demo",
+    index: options.Index = None,
+    engine: EngineChoice,
+    flow: options.FlowOption = None,
+    policy: options.Policy = "paper",
+    when: options.When,
+    score: options.Score,
+    search: options.SearchOption,
+) -> None:
+    """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
+    decoding = options.decoding(policy, when | score | search)
+    judges = options.judge_names(model, decoding, flow)
+    console = Console()
+    said: list[Mapping[str, str]] = []
+    with options.load(model, index, quick_engine(engine, model), judges) as rag:
+        for line in _lines():
+            said.append({"role": "user", "content": line})
+            turns = rag.recent_turns(said, decoding)
+            if len(turns) < len(said):
+                note = (
+                    f"the model no longer sees the first {len(said) - len(turns)} turns"
+                )
+                console.print(terminal_text(note, "dim"))
+            try:
+                answer = rag.generate(turns, flow=flow, decoding=decoding)
+            except UserError as error:
+                # Such as a search that failed; the next line may do better.
+                console.print(terminal_text(f"no answer: {error}", "red"))
+                said.pop()
+                continue
+            console.print(render(answer))
+            content = answer.text.strip() or spoken(answer)
+            said.append({"role": "assistant", "content": content})
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of the standard input that are not blank; a terminal shows a prompt."""
+    prompt = ""
+    if sys.stdin.isatty():
+        prompt = "> "
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"the standard input is not {error.encoding.upper()}; convert it"
+            ) from error
+        if line.strip():
+            yield replace_surrogates(line)

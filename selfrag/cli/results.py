@@ -1,0 +1,82 @@
+"""What a command prints: one JSON object with `--json`, else text for people.
+
+A command that is annotated to return a `Result` has the option `--json`, and what it returns is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from selfrag.common.untrusted import printable, replace_surrogates
+
+_JSON = "selfrag.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a command.
+
+    Attributes:
+        value: what `--json` prints; records, paths and NumPy values are allowed in it.
+        shown: text for people, or a function that prints it.
+        code: exit code.
+    """
+
+    value: Any
+    shown: str | Callable[[], None] = ""
+    code: int = 0
+
+
+def set_json(ctx: typer.Context, as_json: bool) -> None:
+    """Remember for the command whether `--json` was given."""
+    ctx.meta[_JSON] = as_json
+
+
+def wants_json(ctx: typer.Context) -> bool:
+    """Return whether `--json` was given."""
+    return bool(ctx.meta.get(_JSON))
+
+
+def print_result(ctx: typer.Context, result: Result) -> None:
+    """Print a result as the command line asks for it."""
+    if wants_json(ctx):
+        sys.stdout.write(to_json(result.value) + "\n")
+    elif callable(result.shown):
+        result.shown()
+    elif result.shown:
+        sys.stdout.write(printable(result.shown) + "\n")
+
+
+def to_json(value: Any) -> str:
+    """Return JSON in one line, which every parser reads: halves of characters and numbers such as NaN are replaced."""
+    return replace_surrogates(
+        json.dumps(to_plain(value), ensure_ascii=False, allow_nan=False)
+    )
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON has it; a number that is not finite becomes null."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(part) for key, part in value.items()}
+    if isinstance(value, Sequence | Set):
+        return [to_plain(part) for part in value]
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+        return {name: to_plain(getattr(value, name)) for name in names}
+    if hasattr(value, "tolist"):  # NumPy
+        return to_plain(value.tolist())
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
