@@ -104,10 +104,10 @@ def _exchange(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
     roles = [role for role, _ in turns]
     if not roles:
         raise UnusableError("a conversation without turns")
-    if other := next(
+    if odd_role := next(
         (role for role in roles if role not in ("user", "assistant")), None
     ):
-        raise UnusableError(f"a conversation with a turn of {other}")
+        raise UnusableError(f"a conversation with a turn of {odd_role}")
     if roles[0] != "user":
         raise UnusableError("a conversation whose beginning is cut off")
     if roles == ["user"]:
@@ -383,11 +383,11 @@ def _multiple_choice(raw: RawRow, dataset: str) -> Pair:
     Options are lettered by position whatever they were called: some ARC questions call them 1 to 4.
     """
     nested = raw.record.get("question")
-    asked = PublicRow.of(
+    posed = PublicRow.of(
         "choices", nested if isinstance(nested, Mapping) else raw.record
     )
     row = PublicRow.of("choices", raw.record)
-    stem, options = asked["stem"], asked["options"]
+    stem, options = posed["stem"], posed["options"]
     labels, key = [option["label"] for option in options], row["key"]
     if not 2 <= len(labels) <= len(ascii_uppercase) or len(set(labels)) < len(labels):
         raise UserError(

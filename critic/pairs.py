@@ -21,6 +21,7 @@ from selfrag.common.jsonl import read_identified, read_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.public_fields import UnusableError
 from selfrag.common.public_rows import PublicRows, unbroken
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.common.validation import validate
 
 
@@ -235,11 +236,7 @@ def _checked(
         except UserError as error:
             if bad_rows == "stop":
                 raise
-            return Dropped(
-                f"{name}:{row}",
-                "bad row",
-                str(error).encode("utf-8", "replace").decode(),
-            )
+            return Dropped(f"{name}:{row}", "bad row", replace_surrogates(str(error)))
         seen.add(pair.id)
         return pair
 

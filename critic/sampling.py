@@ -127,7 +127,7 @@ class CaseSample:
 
     # in a seeded random order, so that a run that ends early has seen something of all
     questions: list[UnlabelledCase]
-    wanted: Mapping[str, int]  # group -> cases asked for
+    requested: Mapping[str, int]  # group -> cases asked for
     # rule -> pairs that offered no case, or one that had been drawn already
     left_out: Mapping[str, int]
 
@@ -136,7 +136,7 @@ class CaseSample:
         drawn = Counter(question.case.group for question in self.questions)
         return {
             group: count - drawn[group]
-            for group, count in self.wanted.items()
+            for group, count in self.requested.items()
             if drawn[group] < count
         }
 
@@ -149,7 +149,7 @@ class CaseSample:
 
 def draw(
     pairs: Sequence[Pair],
-    wanted: Mapping[str, int],
+    requested: Mapping[str, int],
     find: SentenceFinder,
     *,
     seed: int = 0,
@@ -157,7 +157,7 @@ def draw(
     passages: int = 5,
     rules: Sequence[SamplingRule] = RULES,
 ) -> CaseSample:
-    """Draw `wanted` cases of each group; `find` gives sentence spans, `passages` is how many a search brings.
+    """Draw `requested` cases of each group; `find` gives sentence spans, `passages` is how many a search brings.
 
     Without a retriever, rules that search are left out.
     """
@@ -167,7 +167,7 @@ def draw(
         )
     left_out: Counter[str] = Counter()
     drawn: list[UnlabelledCase] = []
-    for group, count in wanted.items():
+    for group, count in requested.items():
         usable = [
             rule
             for rule in rules
@@ -183,7 +183,7 @@ def draw(
         }
         drawn += _share(streams, count, left_out)
     random.Random(f"{seed}/order").shuffle(drawn)  # noqa: S311 - no secret
-    return CaseSample(drawn, dict(wanted), dict(left_out))
+    return CaseSample(drawn, dict(requested), dict(left_out))
 
 
 def _share(
@@ -262,7 +262,7 @@ def report(sample: CaseSample, examples: int = 2) -> str:
     short = sample.short()
     groups = [
         (group, count, count - short.get(group, 0))
-        for group, count in sample.wanted.items()
+        for group, count in sample.requested.items()
     ]
     sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)
     parts = [

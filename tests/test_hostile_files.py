@@ -198,7 +198,7 @@ def forms(values: Any) -> object:
     text = toml({"x": values}) if not isinstance(values, dict) else ""
     for key, value in dict(values if text == "" else {}).items():
         text += f"{json.dumps(key)} = {toml(value)}\n"
-    return TeacherForms.parse(text, "forms.toml", plain=False)
+    return TeacherForms.parse(text, "forms.toml", verbatim=False)
 
 
 def card_of(path: Path) -> object:

@@ -21,6 +21,7 @@ from critic.augment.algorithm import (
     PassageCandidate,
 )
 from critic.pairs import Dropped
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
 from selfrag.training.rows import (
@@ -66,9 +67,8 @@ def outcome(result: Augmented | Dropped, options: AugmentOptions) -> dict[str, A
             "sampled out",
             f"no retrieval, kept {options.balance.keep_unretrieved:g}",
         )
-    # it may be what is wrong with the pair
-    id_ = result.id.encode("utf-8", "replace").decode()
-    return {"dropped": {"id": id_, "reason": result.reason, "detail": result.detail}}
+    key = replace_surrogates(result.id)  # it may be what is wrong with the pair
+    return {"dropped": {"id": key, "reason": result.reason, "detail": result.detail}}
 
 
 def variants(augmented: Augmented, balance: Balance, seed: int) -> list[Variant]:

@@ -337,7 +337,7 @@ def _config(teacher: FieldValues, forms: TeacherForms) -> TeacherConfig:
         "temperature": forms.temperature or 0.0,
         **teacher,
     }
-    if forms.plain and settings.get("constraint", "auto") == "auto":
+    if forms.verbatim and settings.get("constraint", "auto") == "auto":
         settings["constraint"] = LabelConstraint.FREE  # a reply may explain its label
     return TeacherConfig(**settings, forms=forms)
 

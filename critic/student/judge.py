@@ -183,7 +183,7 @@ def distinguishing(options: Sequence[Ids]) -> tuple[Ids, ...]:
     for ids in options:
         length = 1
         while length < len(ids) and any(
-            other[:length] == ids[:length] for other in options if other != ids
+            option[:length] == ids[:length] for option in options if option != ids
         ):
             length += 1
         shortest.append(ids[:length])

@@ -126,7 +126,17 @@ class CriticPrompt:
 
 
 class CaseCodec(Protocol):
-    """What turns a case into ids: `PromptCodec`, or another way of asking."""
+    """What turns a case into ids: `PromptCodec`, or another way of asking.
+
+    Example:
+        >>> class Letters:
+        ...     eos_id, max_length = 0, 512
+        ...     def prompt(self, case):
+        ...         return CriticPrompt(tuple(map(ord, case.instruction)), ((89,), (78,)))
+        >>> codec: CaseCodec = Letters()
+        >>> codec.prompt(Case("IsRel", "Hi")).ids
+        (72, 105)
+    """
 
     @property
     def eos_id(self) -> int:

@@ -23,6 +23,7 @@ from critic.teacher.settings import (
     TeacherSettings,
 )
 from selfrag.common.errors import UserError
+from selfrag.common.untrusted import replace_surrogates, shorten
 from selfrag.engines.client import (
     REFUSED,
     Adherence,
@@ -50,7 +51,6 @@ _NEGATION = re.compile(
     r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 _DECIDING = (
     "model",
@@ -78,7 +78,7 @@ class TeacherConfig(TeacherSettings):
 
     def __post_init__(self) -> None:
         TeacherSettings.__post_init__(self)
-        if self.forms.plain and self.constraint is LabelConstraint.LOGPROBS:
+        if self.forms.verbatim and self.constraint is LabelConstraint.LOGPROBS:
             raise TeacherError(
                 "logprobs asks for letters, which prompts of a file do not offer; use free or choice"
             )
@@ -224,12 +224,8 @@ def read(
 
 
 def bounded(text: str) -> str:
-    """Text of others in a length that a journal can hold, without lone surrogates, which no file can."""
-    cut = text[:LONGEST_RAW]
-    more = ""
-    if len(cut) < len(text):
-        more = f"... ({len(text) - len(cut):,} more characters)"
-    return _SURROGATES.sub("\ufffd", cut) + more
+    """Return text of others in a length that a journal can hold, and as UTF-8 can hold it."""
+    return replace_surrogates(shorten(text, LONGEST_RAW))
 
 
 def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]:
@@ -499,14 +495,14 @@ class EndpointTeacher:
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = LabelOutcome.FAILED if sent.whole else LabelOutcome.ASIDE
-            named = ""
+            refused: str = ""
             if sent.status in REFUSED or not sent.whole:
-                named = constraint
+                refused = constraint
             return TeacherReply(
                 outcome,
                 raw=raw,
                 reason=sent.reason,
-                constraint=named,
+                constraint=refused,
                 requests=sent.requests,
             )
         if (

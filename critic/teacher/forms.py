@@ -106,11 +106,11 @@ class TeacherForms:
     """All forms of a teacher."""
 
     forms: Mapping[str, TeacherForm]  # by name
-    plain: bool = False  # task, demonstrations and item, without a word of ours; the reply may explain the label
+    verbatim: bool = False  # task, demonstrations and item, without a word of ours; the reply may explain the label
     temperature: float | None = None  # that the labels are to be sampled at
 
     @classmethod
-    def parse(cls, text: str, origin: str, *, plain: bool) -> TeacherForms:
+    def parse(cls, text: str, origin: str, *, verbatim: bool) -> TeacherForms:
         """Return the forms of a TOML text as `forms.toml`; a `UserError` names `origin` and what is wrong."""
         record = validate(
             FormsRecord, parse_toml(text, origin), origin, others="ignore"
@@ -126,15 +126,15 @@ class TeacherForms:
                 check_choice("name", name, GROUP_OF)
                 if name in forms:
                     raise UserError("it stands there twice")
-                forms[name] = _form(form_record, passages, plain=plain)
+                forms[name] = _form(form_record, passages, verbatim=verbatim)
             except UserError as error:
                 raise UserError(f"{origin}: form {name!r:.60}: {error}") from error
-        return cls(forms, plain, record.get("temperature"))
+        return cls(forms, verbatim, record.get("temperature"))
 
     @classmethod
     def read(cls, path: Path) -> TeacherForms:
         """Forms of a user, such as the tables of the paper: instructions and demonstrations as they are."""
-        return cls.parse(read_whole(path), str(path), plain=True)
+        return cls.parse(read_whole(path), str(path), verbatim=True)
 
     def of(self, case: Case) -> TeacherForm:
         """Return the form that asks for a judgment of this case; there must be one of that name."""
@@ -147,8 +147,8 @@ class TeacherForms:
         `letters` asks for a letter a label instead of the label, for scoring by the first token.
         """
         form = self.of(case)
-        item = [] if self.plain else ["# Item to judge"]
-        fields = _fields(form, case, plain=self.plain)
+        item = [] if self.verbatim else ["# Item to judge"]
+        fields = _fields(form, case, verbatim=self.verbatim)
         return "\n".join(
             [self._head(form, letters=letters), *item, *fields, form.question]
         )
@@ -169,7 +169,7 @@ class TeacherForms:
             label: surface for surface, label in answers(form, letters=letters).items()
         }
         lines = [form.task, ""]
-        if not self.plain:
+        if not self.verbatim:
             lines.append("Answer with exactly one of these, and write nothing else:")
             lines += [
                 f"- {surface} - {form.meanings[label]}"
@@ -182,15 +182,15 @@ class TeacherForms:
             ]
         pairs = zip(form.demonstrations, form.explanations, strict=True)
         for number, (shown, explanation) in enumerate(pairs, 1):
-            lines.append(SEPARATOR if self.plain else f"# Example {number}")
+            lines.append(SEPARATOR if self.verbatim else f"# Example {number}")
             lines += [
-                *_fields(form, shown.case, plain=self.plain),
+                *_fields(form, shown.case, verbatim=self.verbatim),
                 f"{form.question} {surfaces[shown.label]}",
             ]
             if explanation:
                 lines.append(explanation)
             lines.append("")
-        if self.plain:
+        if self.verbatim:
             lines.append(SEPARATOR)
         return "\n".join(lines)
 
@@ -214,7 +214,7 @@ def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:
 
 
 def _form(
-    record: FormRecord, passages: Mapping[str, Passage], *, plain: bool
+    record: FormRecord, passages: Mapping[str, Passage], *, verbatim: bool
 ) -> TeacherForm:
     name = record["name"]
     labels = GROUPS[GROUP_OF[name]]
@@ -234,7 +234,7 @@ def _form(
     has_continue = name not in ("retrieve/instruction", "retrieve/sentence")
     if has_continue and len(offered) < len(labels):
         raise UserError(f"it needs a label for each of {', '.join(labels.names)}")
-    if not plain and "" in meanings.values():
+    if not verbatim and "" in meanings.values():
         raise UserError("each label needs a meaning")
     # 2. The demonstrations.
     shown: list[LabelledCase] = []
@@ -267,8 +267,8 @@ def _form(
     )
 
 
-def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:
-    """Yield the fields of a case; later lines are indented, with `plain` only those that look like another field."""
+def _fields(form: TeacherForm, case: Case, *, verbatim: bool) -> Iterator[str]:
+    """Yield the fields of a case; later lines are indented, with `verbatim` only those that look like another field."""
     markers = (*(f"{name}:" for name in form.fields), form.question, SEPARATOR)
     texts = case.fields()
     for name in form.fields:
@@ -278,7 +278,7 @@ def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:
             continue
         lines = [f"{name}: {first}"]
         for line in later:
-            is_safe = plain and not line.startswith(markers)
+            is_safe = verbatim and not line.startswith(markers)
             lines.append(line if is_safe else f"{INDENT}{line}")
         yield "\n".join(lines)
 
@@ -286,6 +286,6 @@ def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:
 OWN = TeacherForms.parse(
     (files("critic.teacher") / "forms.toml").read_text(encoding="utf-8"),
     "forms.toml",
-    plain=False,
+    verbatim=False,
 )
 """The forms of this project."""

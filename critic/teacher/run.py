@@ -61,7 +61,20 @@ class TeacherReply:
 
 
 class Teacher(Protocol):
-    """Anything that labels cases."""
+    """Anything that labels cases.
+
+    Example:
+        >>> class Lenient:
+        ...     name = "lenient"
+        ...     def identity(self):
+        ...         return {"teacher": self.name}
+        ...     def label(self, cases):
+        ...         for position, case in enumerate(cases):
+        ...             yield position, TeacherReply(LabelOutcome.LABELLED, "Relevant")
+        >>> teacher: Teacher = Lenient()
+        >>> [reply.label for _, reply in teacher.label([Case("IsRel", "Who?")])]
+        ['Relevant']
+    """
 
     @property
     def name(self) -> str:

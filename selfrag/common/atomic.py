@@ -50,7 +50,9 @@ def writing(path: Path) -> Iterator[None]:
 def check_room(target: Path, needs: int = 1) -> None:
     """Refuse to begin what cannot fit: `needs` bytes where `target` will be, whose folder need not exist yet."""
     folder = next(
-        one for one in (target.absolute(), *target.absolute().parents) if one.exists()
+        place
+        for place in (target.absolute(), *target.absolute().parents)
+        if place.exists()
     )
     free = shutil.disk_usage(folder).free
     if free < needs:
@@ -166,12 +168,12 @@ def locked_directory(directory: Path) -> Iterator[Path]:
 
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    with held(directory, refuse):
+    with hold(directory, refuse):
         yield directory
 
 
 @contextmanager
-def held(directory: Path, busy: Callable[[], None]) -> Iterator[None]:
+def hold(directory: Path, busy: Callable[[], None]) -> Iterator[None]:
     """Hold a directory; where another process holds it, call `busy`, and wait if that returns.
 
     Where the system cannot tell (Windows, some network disks) nobody is held up.

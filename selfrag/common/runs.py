@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.atomic import held, writing
+from selfrag.common.atomic import hold, writing
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import json_line, write_jsonl
 
@@ -163,7 +163,7 @@ class RunLog:
                 self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644
             )
         self._open.callback(os.close, self._handle)
-        self._open.enter_context(held(self.path, self._busy))
+        self._open.enter_context(hold(self.path, self._busy))
 
     def _busy(self) -> None:
         raise UserError(f"another process is writing {self.path}; wait for it to end")

@@ -1,4 +1,12 @@
-"""Text that others wrote, made harmless for a terminal, a log, or a server that tokenises what it is sent."""
+"""Text that others wrote, made harmless: one function for each purpose, and no other module has one.
+
+- `unmarked`: for a server that tokenises what it is sent;
+- `printable`: for a line of a terminal or a log; `cut` for a text of any length;
+- `visible`, `inert`: for a page, where each hidden character is named; `inert` escapes HTML, too;
+- `replace_surrogates`: for a file in UTF-8.
+
+Markdown is escaped by `selfrag.render.tables.escape`, which begins with `printable`.
+"""
 
 from __future__ import annotations
 
@@ -95,11 +103,8 @@ MOST_VISIBLE = 6_000
 
 def visible(text: str, longest: int = MOST_VISIBLE) -> str:
     """Plain text, every character of which can be seen; cut if it is longer than `longest`."""
-    beginning = text[:longest].replace("\r\n", "\n")
-    shown = UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", beginning)
-    if len(text) <= longest:
-        return shown
-    return f"{shown} \u2026 ({len(text) - longest:,} more characters)"
+    shown = shorten(text, longest).replace("\r\n", "\n")
+    return UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", shown)
 
 
 def inert(text: str, longest: int = MOST_VISIBLE) -> str:
@@ -115,7 +120,11 @@ NAME = 200
 
 def cut(text: str, most: int = MOST_CUT) -> str:
     """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
-    left_out = len(text) - most
-    if left_out > 0:
-        text = f"{text[:most]} ... ({left_out:,} characters more)"
-    return printable(text)
+    return printable(shorten(text, most))
+
+
+def shorten(text: str, most: int) -> str:
+    """Return the beginning of a text, and how many characters are left out of one that is longer than `most`."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]} ... ({len(text) - most:,} more characters)"

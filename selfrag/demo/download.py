@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from retrieval.passage import Passage
-from selfrag.common.atomic import held, new_directory
+from selfrag.common.atomic import hold, new_directory
 from selfrag.common.errors import UserError
 from selfrag.common.finished import recover
 from selfrag.demo import (
@@ -76,7 +76,7 @@ def alone(folder: Path) -> Iterator[None]:
                 f"waiting for another process that prepares something in {folder}\n"
             )
 
-    with held(folder, wait):
+    with hold(folder, wait):
         yield
 
 

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 
 from retrieval.encoders import EncoderCard, check_vectors
 from selfrag.common.errors import EngineError, UserError
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.common.validation import validate
 from selfrag.engines.client import BadReplyError, Client, json_of
 from selfrag.engines.client_thread import ClientThread, run_together
@@ -108,7 +109,7 @@ class ServerEncoder:
     def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the embeddings of texts, from as many requests at once as the server may have."""
         clean = [
-            text.encode("utf-8", "replace").decode() or " " for text in texts
+            replace_surrogates(text) or " " for text in texts
         ]  # many servers refuse no text
         requests = []
         for start in range(0, len(clean), _TEXTS):

@@ -265,9 +265,9 @@ def test_long_titles_and_texts_are_cut_and_say_so() -> None:
     cited = Passage("i" * 1_000_000, "t" * 1_000_000, "h" * 1_000_000)
     shown = replace(answer, segments=(replace(answer.segments[0], citation=cited),))
     assert len(shown._repr_html_()) < 30_000
-    assert "... (980,000 characters more)" in shown._repr_html_()
+    assert "... (980,000 more characters)" in shown._repr_html_()
     assert len(str(shown)) < 1_000
-    assert "... (999,800 characters more)" in str(shown)
+    assert "... (999,800 more characters)" in str(shown)
 
 
 def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:

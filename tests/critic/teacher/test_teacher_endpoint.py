@@ -180,7 +180,7 @@ def message(**fields):
         ),
         (
             packed("x" * 9_000, chat=True),
-            "x" * 4_000 + "... (5,000 more characters)",
+            "x" * 4_000 + " ... (5,000 more characters)",
             "too long",
         ),
     ],

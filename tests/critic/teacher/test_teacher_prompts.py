@@ -114,7 +114,7 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
     """Appendix D: instructions, demonstrations with an explanation, and the item with its label open."""
     (tmp_path / "paper.toml").write_text(FILE)
     forms = TeacherForms.read(tmp_path / "paper.toml")
-    assert (forms.temperature, forms.plain) == (1.0, True)
+    assert (forms.temperature, forms.verbatim) == (1.0, True)
     case = Case("IsRel", "Who?", evidence=Passage("p", "He.\nRating: good"))
     assert forms.prompt(case) == (
         "Say whether the evidence is useful, and explain it.\n\n"
