@@ -17,7 +17,7 @@ from rich.text import Text
 
 from retrieval.passage import Passage
 from selfrag.cli import options
-from selfrag.cli.engine_options import EngineChoice, quick_engine
+from selfrag.cli.options import EngineChoice, quick_engine
 from selfrag.cli.results import Result, print_result
 from selfrag.cli.running import is_quiet
 from selfrag.common.errors import UserError

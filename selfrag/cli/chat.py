@@ -9,7 +9,7 @@ from rich.console import Console
 
 from selfrag.cli import options
 from selfrag.cli.ask import render
-from selfrag.cli.engine_options import EngineChoice, quick_engine
+from selfrag.cli.options import EngineChoice, quick_engine
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.render import spoken, terminal_text

@@ -12,7 +12,7 @@ from rich.rule import Rule
 
 from selfrag.cli import options
 from selfrag.cli.ask import render
-from selfrag.cli.engine_options import EngineChoice
+from selfrag.cli.options import EngineChoice
 from selfrag.cli.results import Result, wants_json
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.options import (
     ASKED,
     WHAT,
     DataFolder,
+    EngineChoice,
     Files,
     IndexName,
     Limit,
     RetryFailed,
+    engine_options,
     quiet,
     show_markdown,
 )

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.fields import FieldValues
-from selfrag.cli.options import quiet
+from selfrag.cli.options import EngineChoice, engine_options, quiet
 from selfrag.cli.results import Result
 from selfrag.cli.running import refuse_options
 from selfrag.common.checks import split_pair

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from selfrag.cli import options
-from selfrag.cli.engine_options import EngineChoice
 from selfrag.cli.fields import Fields, FieldValues
+from selfrag.cli.options import EngineChoice
 from selfrag.cli.running import refuse_options
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.options import (
     ASKED,
+    EngineChoice,
     Files,
     IndexName,
     Limit,
     Model,
     RetryFailed,
+    engine_options,
     quiet,
 )
 from selfrag.cli.results import Result

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from selfrag import engines
-from selfrag.cli import engine_options as engine_module
-from selfrag.cli.engine_options import EngineChoice, engine_options, quick_engine
+from selfrag.cli import options as engine_module
 from selfrag.cli.main import main
+from selfrag.cli.options import EngineChoice, engine_options, quick_engine
 from selfrag.cli.running import Commands, make_program, run
 from selfrag.cli.settings_file import SHARED
 

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.options import quiet, show_markdown
+from selfrag.cli.options import EngineChoice, engine_options, quiet, show_markdown
 from selfrag.cli.results import Result
 from selfrag.cli.running import Commands, refuse_options
 from selfrag.common.untrusted import printable

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.engine_options import EngineChoice, quick_engine
 from selfrag.cli.fields import Fields, FieldValues
+from selfrag.cli.options import EngineChoice, quick_engine
 from selfrag.cli.running import refuse_options
 from selfrag.common.errors import require
 from selfrag.serving.settings import ListenSettings
