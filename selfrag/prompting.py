@@ -47,22 +47,26 @@ class Layout:
 
     def render(self, instruction: str, input_text: str = "") -> str:
         """Return the prompt as text."""
-        middle = f"{self.input}{input_text}" if input_text else ""
-        return f"{self.before}{instruction}{middle}{self.after}"
+        if input_text:
+            instruction += self.input + input_text
+        return f"{self.before}{instruction}{self.after}"
 
     def turns(self, history: Sequence[Turn]) -> str:
-        """Earlier turns as text, ready to stand before the prompt: each user turn in its slot, each answer after it."""
+        """Return earlier turns as text before the prompt: each user turn in its slot, each answer after it."""
         following = [*(turn.role for turn in history[1:]), "user"]
         pieces = []
         for turn, after in zip(history, following, strict=False):
-            answered = turn.role == "user" and after == "assistant"
-            pieces.append(self.render(turn.text) if turn.role == "user" else turn.text)
-            pieces.append("" if answered else self.between)
+            is_question = turn.role == "user"
+            pieces.append(self.render(turn.text) if is_question else turn.text)
+            if not (is_question and after == "assistant"):
+                pieces.append(self.between)
         return "".join(pieces)
 
     def task(self, instruction: str, question: str) -> str:
         """Return a task instruction and its question joined as in the training data."""
-        return f"{instruction}{self.task_input}{question}" if instruction else question
+        if not instruction:
+            return question
+        return f"{instruction}{self.task_input}{question}"
 
 
 SELFRAG = Layout("selfrag")
@@ -164,14 +168,15 @@ class Prompting:
 
         `text_ids` are those that are no such tokens, where they are known.
         """
-        kept = tuple(self.vocabulary.text_ids(ids)) if text_ids is None else text_ids
-        if not kept:
+        if text_ids is None:
+            text_ids = tuple(self.vocabulary.text_ids(ids))
+        if not text_ids:
             return ""
         control, end = self.vocabulary.control, len(ids)
         while ids[end - 1] in control:
             end -= 1
-        if end - ids.index(kept[0]) == len(kept):
-            return self.codec.decode(kept)  # nothing stands between them
+        if end - ids.index(text_ids[0]) == len(text_ids):
+            return self.codec.decode(text_ids)  # nothing stands between them
         return decode_without(self.codec, ids, control)
 
 
@@ -208,7 +213,9 @@ class Chat:
                 codec.encode(words.after),
             )
             return cls((*codec.bos_ids, *before_ids), tuple(after_ids), words.name)
-        message = [{"role": "system", "content": system}] if system else []
+        message = []
+        if system:
+            message.append({"role": "system", "content": system})
         message.append({"role": "user", "content": _SLOT})
         from selfrag.chat_templates import (
             render_chat,

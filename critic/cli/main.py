@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from selfrag.cli.program import add_commands, selected_command
-from selfrag.cli.running import Commands, make_program, run
+from selfrag.cli.running import (
+    Commands,
+    add_commands,
+    make_program,
+    run,
+    selected_command,
+)
 
 COMMANDS = {
     "sample": "Draw cases for every reflection group from pairs, with a report of counts and examples beside them.",

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from selfrag.cli.program import add_commands, selected_command
-from selfrag.cli.running import Commands, make_program, run, with_entry_points
+from selfrag.cli.running import (
+    Commands,
+    add_commands,
+    make_program,
+    run,
+    selected_command,
+    with_entry_points,
+)
 
 COMMANDS = {
     "ask": "Answer a question, and print the cited passages, the model's judgments and the cost.",

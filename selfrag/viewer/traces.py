@@ -48,9 +48,9 @@ def traces_page(traces: Mapping[str, Trace]) -> str:
         "server": False,
         "traces": shown,
     }
-    title = (
-        "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer"
-    )
+    title = "selfrag: a recorded answer"
+    if len(shown) > 1:
+        title = "selfrag: recorded answers"
     return _page(title, data, connect="'none'")[0]
 
 

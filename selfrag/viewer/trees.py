@@ -87,6 +87,11 @@ def _corner(depth: int, row: float) -> tuple[float, float]:
     return GAP_Y + depth * (BOX[0] + GAP_X), GAP_Y + row * (BOX[1] + GAP_Y)
 
 
+_EDGE_WIDTH = {False: "1", True: "2.5"}
+_BOX_WIDTH = {False: "0.8", True: "2.5"}
+"""Widths of lines; those of the best path are thick."""
+
+
 def _edge(depth: int, start: float, end: float, *, thick: bool) -> str:
     x1, y1 = _corner(depth, start)
     x2, y2 = _corner(depth + 1, end)
@@ -94,7 +99,7 @@ def _edge(depth: int, start: float, end: float, *, thick: bool) -> str:
     return (
         f"<path d='M{x1 + BOX[0]:.0f} {y1 + middle:.0f} C{x1 + BOX[0] + GAP_X / 2:.0f} {y1 + middle:.0f},"
         f"{x2 - GAP_X / 2:.0f} {y2 + middle:.0f},{x2:.0f} {y2 + middle:.0f}' fill='none' stroke='#888' "
-        f"stroke-width='{2.5 if thick else 1}'/>"
+        f"stroke-width='{_EDGE_WIDTH[thick]}'/>"
     )
 
 
@@ -109,7 +114,7 @@ def _box(
         weight = 400
     return (
         f"<g id='{key}'><rect x='{x:.0f}' y='{y:.0f}' width='{BOX[0]}' height='{BOX[1]}' rx='5' fill='{fill}' "
-        f"stroke='#555' stroke-width='{2.5 if thick else 0.8}'/>{text}</g>"
+        f"stroke='#555' stroke-width='{_BOX_WIDTH[thick]}'/>{text}</g>"
     )
 
 
@@ -117,7 +122,9 @@ def _question(trace: Trace) -> list[str]:
     first = next(
         (decision for decision in trace.decisions if decision.after == ROOT), None
     )
-    why = visible(f"{first.action}: {first.reason}") if first else "not decided"
+    why = "not decided"
+    if first is not None:
+        why = visible(f"{first.action}: {first.reason}")
     return [
         *wrap(shorten(visible(trace.question), 130, placeholder=" .."), 48)[:4],
         why,
