@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from selfrag.reflection.requests import Generate, Generated, TokenIds
+from selfrag.reflection.requests import (
+    Failed,
+    Generate,
+    Generated,
+    Steps,
+    TokenIds,
+    ask,
+)
 
 Length: TypeAlias = Literal["none", "tokens", "characters"]
 """What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""
@@ -60,6 +68,35 @@ def option_logprobs(
         path = request.prompt_ids[len(prefix) :]
         rows[path] |= zip(request.watch_ids, result.watched[0].tolist(), strict=True)
     return [_logprob(rows, ids, enders) for ids in options]
+
+
+def score_options(
+    prefixes: Sequence[TokenIds],
+    options: Sequence[TokenIds],
+    enders: TokenIds,
+    most_watched: int,
+) -> Steps[list[list[float] | Failed]]:
+    """Return for each prefix the natural log-probability of each option after it, or why there is none."""
+    plans = []
+    batch: list[Generate] = []
+    for prefix in prefixes:
+        requests = option_requests(prefix, options, enders, most_watched=most_watched)
+        plans.append((prefix, requests))
+        batch += requests
+    remaining = iter((yield from ask(batch)))
+    rows: list[list[float] | Failed] = []
+    for prefix, requests in plans:
+        served, failures = [], []
+        for result in islice(remaining, len(requests)):
+            if isinstance(result, Failed):
+                failures.append(result)
+            else:
+                served.append(result)
+        if failures:
+            rows.append(failures[0])
+        else:
+            rows.append(option_logprobs(requests, served, prefix, options, enders))
+    return rows
 
 
 def normalised(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from retrieval.passage import Passage
@@ -337,33 +336,21 @@ class TokenWriter(SegmentWriter):
     ) -> Steps[dict[int, list[float]]]:
         """Return log p(option|context) by the number of the context, for each that could be served."""
         from selfrag.decoding.option_scoring import (
-            option_logprobs,
-            option_requests,
+            score_options,
         )  # most questions have no options
 
         enders = (self.vocabulary.eos_id, *sorted(self.vocabulary.ids.values()))
-        plans = {}
-        for number, context in enumerate(contexts):
-            if context.failure is None:
-                plans[number] = option_requests(
-                    context.prefix, options, enders, most_watched=most_watched
-                )
-        results = yield from ask(
-            [request for plan in plans.values() for request in plan]
-        )
-        remaining = iter(results)
+        ready = [
+            number for number, context in enumerate(contexts) if context.failure is None
+        ]
+        prefixes = [contexts[number].prefix for number in ready]
+        rows = yield from score_options(prefixes, options, enders, most_watched)
         logprobs: dict[int, list[float]] = {}
-        for number, plan in plans.items():
-            served = []
-            for result in islice(remaining, len(plan)):
-                if isinstance(result, Generated):
-                    served.append(result)
-                elif contexts[number].failure is None:
-                    contexts[number].failure = result
-            if contexts[number].failure is None:
-                logprobs[number] = option_logprobs(
-                    plan, served, contexts[number].prefix, options, enders
-                )
+        for number, row in zip(ready, rows, strict=True):
+            if isinstance(row, Failed):
+                contexts[number].failure = row
+            else:
+                logprobs[number] = row
         return logprobs
 
     def _judge_options(

@@ -18,6 +18,7 @@ from selfrag.decoding.option_scoring import (
     MOST_WATCHED,
     option_logprobs,
     option_requests,
+    score_options,
 )
 from selfrag.engines.base import Engine, EngineLimits, common_length
 from selfrag.judges.rendering import Renderer
@@ -39,7 +40,6 @@ from selfrag.reflection.requests import (
     RequestResult,
     Steps,
     TokenIds,
-    failure_of,
 )
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
@@ -265,34 +265,13 @@ class EngineExecutor(Executor):
         """
         encoded = [tuple(self.renderer.text.encode(option)) for option in options]
         enders = (self.renderer.end_id,)
-        plans: list[tuple[TokenIds, list[Generate]]] = []
+        prefixes = []
         for request in requests:
-            prefix = (
-                *self.renderer.prompt(request.prompt),
-                *self.renderer.text.encode(request.prefill),
-            )
-            plans.append(
-                (
-                    prefix,
-                    option_requests(
-                        prefix, encoded, enders, most_watched=self.limits.max_watch
-                    ),
-                )
-            )
-        results = yield [generate for _, generates in plans for generate in generates]
-        remaining = iter(results)
-        rows: list[list[float] | Failed] = []
-        for prefix, generates in plans:
-            of_request = list(islice(remaining, len(generates)))
-            served = [result for result in of_request if isinstance(result, Generated)]
-            if len(served) == len(of_request):
-                rows.append(option_logprobs(generates, served, prefix, encoded, enders))
-            else:
-                failed = next(
-                    result for result in of_request if not isinstance(result, Generated)
-                )
-                rows.append(Failed(failure_of(failed)))
-        return rows
+            prompt = self.renderer.prompt(request.prompt)
+            prefixes.append((*prompt, *self.renderer.text.encode(request.prefill)))
+        return (
+            yield from score_options(prefixes, encoded, enders, self.limits.max_watch)
+        )
 
     def close(self) -> None:
         """Free the engine."""

@@ -169,10 +169,10 @@ class Reflection:
 
     def lines(self) -> list[str]:
         """Return what a person wants to know, a line each."""
-        lines = [
-            f"{spread(finding.judgment)}: {' '.join(finding.site.text.split())}"
-            for finding in self.findings
-        ]
+        lines = []
+        for finding in self.findings:
+            text = " ".join(finding.site.text.split())
+            lines.append(f"{spread(finding.judgment)}: {text}")
         return [*lines, *(f"note: {note.message}" for note in self.diagnostics)]
 
     @property

@@ -103,21 +103,19 @@ class Weights:
         Raises:
             UserError: unknown group, doubled group or not a number.
         """
-        values: dict[str, float] = {}
-        for part in filter(None, (piece.strip() for piece in text.split(","))):
-            name, _, number = (piece.strip() for piece in part.partition("="))
-            if (name not in TOKEN_TERMS and not name.startswith("+")) or name in values:
+        terms: dict[str, float] = {}
+        judges: dict[str, float] = {}
+        for part in filter(None, map(str.strip, text.split(","))):
+            name, _, number = map(str.strip, part.partition("="))
+            is_judge = name.startswith("+")
+            weights = judges if is_judge else terms
+            term = name.removeprefix("+")
+            if term in weights or not (is_judge or term in TOKEN_TERMS):
                 raise UserError(
                     f"weight {part!r}: give each of {', '.join(TOKEN_TERMS)} and of +JUDGE at most once, as name=number"
                 )
-            values[name] = as_number(number, f"weight {part!r}")
-        judges = {
-            name[1:]: value for name, value in values.items() if name.startswith("+")
-        }
-        return cls(
-            **{name: value for name, value in values.items() if name in TOKEN_TERMS},
-            judges=judges,
-        )
+            weights[term] = as_number(number, f"weight {part!r}")
+        return cls(**terms, judges=judges)
 
     def of(self, term: str) -> float:
         """Return the weight of a critique role (`isrel`, `issup`, `isuse`), or of a judge (1 if none is given)."""
@@ -129,7 +127,7 @@ class Weights:
 
     def row(self, terms: Sequence[str]) -> tuple[float, ...]:
         """Return the weights of some terms, in their order."""
-        return tuple(self.of(term) for term in terms)
+        return tuple(map(self.of, terms))
 
     def as_dict(self) -> dict[str, float | dict[str, float]]:
         """Return plain values, ready for JSON; `judges` only where there is any."""
