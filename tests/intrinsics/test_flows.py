@@ -333,7 +333,8 @@ def test_any_chat_model_writes_and_is_checked() -> None:
 
 def test_citing_what_another_model_wrote() -> None:
     judge = judging(
-        lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9}, remainder=0.01
+        lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9},
+        remainder=0.01,
     )
     cite = Cite(CitationGeneration.on(judge))
     wrote = [
