@@ -177,7 +177,7 @@ class FileResult:
         str, ...
     ] = ()  # those of the metrics that a second model computed; their names say which
     # figures of all items together, such as MAUVE, with the number of items; None where undefined
-    whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
+    corpus_figures: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     # judged metric to the number of items without a verdict, where there are any
     undecided: dict[str, int] = field(default_factory=dict)
     # judged figure to a mark of who judged: what tells one judge from another of the same name
@@ -186,7 +186,7 @@ class FileResult:
     @property
     def figures(self) -> set[str]:
         """Return the names of all figures."""
-        return {*self.metrics, *self.whole}
+        return {*self.metrics, *self.corpus_figures}
 
     def only(self, kept: set[str]) -> FileResult:
         """Return the result without the figures that are not in `kept`."""
@@ -194,8 +194,12 @@ class FileResult:
             tuple(filter(kept.__contains__, names))
             for names in (self.metrics, self.judged)
         )
-        whole = {name: value for name, value in self.whole.items() if name in kept}
-        return replace(self, metrics=metrics, judged=judged, whole=whole)
+        corpus_figures = {
+            name: value for name, value in self.corpus_figures.items() if name in kept
+        }
+        return replace(
+            self, metrics=metrics, judged=judged, corpus_figures=corpus_figures
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +321,7 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
     scores = {
         name: tuple(_part(path, record, name) for record in records) for name in metrics
     }
-    whole: dict[str, tuple[float, int] | None] = {}
+    corpus_figures: dict[str, tuple[float, int] | None] = {}
     undecided: dict[str, int] = {}
     judges: dict[str, str] = {}
     for judged in read_judged(path.parent, path.name.removesuffix(".jsonl")):
@@ -327,14 +331,14 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
             judges[column] = judged.mark
             if judged.undecided.get(metric):
                 undecided[column] = judged.undecided[metric]
-        for metric, figure in judged.whole.items():
+        for metric, figure in judged.corpus_figures.items():
             column = judged.column(metric)
-            whole[column] = None
+            corpus_figures[column] = None
             if figure is not None:
-                whole[column] = (float(figure["value"]), int(figure["texts"]))
+                corpus_figures[column] = (float(figure["value"]), int(figure["texts"]))
             judges[column] = judged.mark
     if (computed := _computed_tokens(scores, result)) is not None:
-        whole[COMPUTED] = computed, len(ids)
+        corpus_figures[COMPUTED] = computed, len(ids)
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
     data = {
         key: value for key, value in settings.items() if key not in ("task", "system")
@@ -349,7 +353,7 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
         with_passages=int(settings["with_passages"]),
         data=data | {"kind": task["kind"]},
         judged=tuple(scores)[len(metrics) :],
-        whole=whole,
+        corpus_figures=corpus_figures,
         undecided=undecided,
         judges=judges,
     )
@@ -477,10 +481,12 @@ def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     for (system, metric), figure in zip(columns, draws, strict=True):
         figures[system][metric] = figure
     for run in runs:
-        for name, whole in run.files[file].whole.items():
+        for name, corpus_figures in run.files[file].corpus_figures.items():
             figures[run.name][name] = None
-            if whole is not None:  # one value for all items cannot be resampled
-                value, texts = whole
+            if (
+                corpus_figures is not None
+            ):  # one value for all items cannot be resampled
+                value, texts = corpus_figures
                 figures[run.name][name] = Draws(value, np.empty(0), texts, texts)
     return figures
 
@@ -490,7 +496,7 @@ def _table(
 ) -> ComparisonTable:
     results = {run.name: run.files[file] for run in runs}
     first = results[runs[0].name]
-    metrics = (*first.metrics, *first.whole)
+    metrics = (*first.metrics, *first.corpus_figures)
     items = len(first.ids)
     rows = tuple(
         _row(name, figures, metrics, against, r.seconds / items, r.failed)

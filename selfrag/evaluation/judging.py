@@ -115,7 +115,7 @@ class Judged:
         default_factory=dict
     )  # metric to the number of items that lack a verdict
     # figures of all items together, such as MAUVE; None if undefined
-    whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    corpus_figures: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @property
     def mark(self) -> str:
@@ -314,7 +314,7 @@ def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
     return Judged(
         features.name,
         features.identity(),
-        whole={"mauve": None if figure is None else asdict(figure)},
+        corpus_figures={"mauve": None if figure is None else asdict(figure)},
     )
 
 
@@ -407,7 +407,7 @@ def _merge_judges(results: Sequence[Judged]) -> list[Judged]:
             judged,
             parts={**before.parts, **judged.parts},
             undecided={**before.undecided, **judged.undecided},
-            whole={**before.whole, **judged.whole},
+            corpus_figures={**before.corpus_figures, **judged.corpus_figures},
         )
     return list(merged.values())
 
@@ -496,7 +496,7 @@ def write_judged(folder: Path, file: str, judged: Judged) -> None:
         "identity": dict(judged.identity),
         "records": sha256(folder / f"{file}.jsonl"),
         "undecided": dict(judged.undecided),
-        "whole": dict(judged.whole),
+        "whole": dict(judged.corpus_figures),
         "about": {
             "time": now,
             "commit": commit(),
@@ -518,10 +518,14 @@ def read_judged(folder: Path, file: str) -> list[Judged]:
             columns = {}
             for name, column in values["parts"].items():
                 columns[name] = {key: _part(value) for key, value in column.items()}
-            undecided, whole = dict(values["undecided"]), dict(values["whole"])
+            undecided, corpus_figures = dict(values["undecided"]), dict(values["whole"])
             judgments.append(
                 Judged(
-                    str(values["judge"]), values["identity"], columns, undecided, whole
+                    str(values["judge"]),
+                    values["identity"],
+                    columns,
+                    undecided,
+                    corpus_figures,
                 )
             )
             checksum = values["records"]

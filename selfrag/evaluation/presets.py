@@ -510,7 +510,9 @@ def in_full(preset: Preset) -> str:
 
 def documents(task: Task) -> int:
     """Return the number of passages that retrieval baselines read: that of a published task's protocol, else one."""
-    given = Given.marked(Path(), task.preset)
+    preset_file = Given.marked(Path(), task.preset)
     return (
-        1 if given.preset is None else given.preset.protocol(given.protocol).documents
+        1
+        if preset_file.preset is None
+        else preset_file.preset.protocol(preset_file.protocol).documents
     )

@@ -321,7 +321,7 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
             f"{path} has changed since {folder} was run on it; give the folder of the old file by --data"
         )
     settings = entry["settings"]
-    given = Given.marked(path, str(settings.get("task", {}).get("preset", "")))
+    preset_file = Given.marked(path, str(settings.get("task", {}).get("preset", "")))
     searched = "index" in settings or "retriever" in settings
-    items = read_task(given, searched=searched).items
+    items = read_task(preset_file, searched=searched).items
     return {item.id: item for item in items}

@@ -221,11 +221,11 @@ def run_all(
         UserError: a folder holds another run or is being written, the disk is full, or the engine died; what was
             recorded is kept.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         open_files: list[_Open] = []
         results: list[Counted] = [{} for _ in jobs]
         for number, job in enumerate(jobs):
-            held.enter_context(locked_directory(job.folder))
+            stack.enter_context(locked_directory(job.folder))
             directory = RunDirectory(
                 job.folder,
                 {**job.identity, "system": job.system.as_dict(), "traces": job.traces},
@@ -236,13 +236,13 @@ def run_all(
                     file.name
                 ] = {}  # in the order of the files, whichever is finished first
                 open_files.append(_Open(job, file, directory, results[number]))
-                held.callback(open_files[-1].close)
-        done = sum([one.start() for one in open_files])
-        waiting = [one for one in open_files if one.pending]
-        total = done + sum(len(one.pending) for one in waiting)
-        progress = held.enter_context(Progress(label, "item", total, done))
+                stack.callback(open_files[-1].close)
+        done = sum([file.start() for file in open_files])
+        waiting = [file for file in open_files if file.pending]
+        total = done + sum(len(file.pending) for file in waiting)
+        progress = stack.enter_context(Progress(label, "item", total, done))
         for number, finished in (
-            execute([one.work for one in waiting]) if waiting else ()
+            execute([file.work for file in waiting]) if waiting else ()
         ):
             waiting[number].record(finished)
             progress.advance()

@@ -77,25 +77,34 @@ def read_task(
     """
     if limit is not None:
         check_int("limit", limit)
-    given = source if isinstance(source, Given) else Given(source)
-    if given.preset is None:
+    preset_file = source if isinstance(source, Given) else Given(source)
+    if preset_file.preset is None:
         check = _Check(searched)
         numbers = count(1)
         items = read_items(
-            given.path, lambda row: check(item_of(full_record(row, next(numbers))))
+            preset_file.path,
+            lambda row: check(item_of(full_record(row, next(numbers)))),
         )
         task = check.task
     else:
         items = _read_published(
-            given.path, given.preset, given.protocol, searched=searched
+            preset_file.path,
+            preset_file.preset,
+            preset_file.protocol,
+            searched=searched,
         )
-        task = given.preset.task(given.protocol)
+        task = preset_file.preset.task(preset_file.protocol)
     rows = len(items)
     if limit is not None and limit < rows:
         chosen = sorted(random.Random(seed).sample(range(rows), limit))  # noqa: S311 - no cryptography
         items = [items[i] for i in chosen]
     return TaskFile(
-        given.name, given.path, sha256(given.path), task, tuple(items), rows
+        preset_file.name,
+        preset_file.path,
+        sha256(preset_file.path),
+        task,
+        tuple(items),
+        rows,
     )
 
 

@@ -211,8 +211,10 @@ def test_two_judges_of_one_name_are_not_compared(runs: list[Path], ask: Any) -> 
 def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
     for folder, value in zip(runs, (0.9, 0.4), strict=True):
         whole = {"mauve": {"value": value, "low": value, "high": value, "texts": 4}}
-        write_judged(folder, "places", Judged("gpt2", {}, whole=whole))
-        write_judged(folder, "places", Judged("other", {}, whole={"mauve": None}))
+        write_judged(folder, "places", Judged("gpt2", {}, corpus_figures=whole))
+        write_judged(
+            folder, "places", Judged("other", {}, corpus_figures={"mauve": None})
+        )
     found = compare(read_runs(runs), against="wrong")
     first, second = found.tables[0].rows
     figure, difference = (
@@ -546,8 +548,10 @@ def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
         Record(Item(f"q{at}", "", True, references=("a", "b")), Output("a"), {})
         for at in range(20)
     ]
-    assert (judge_likeness(records, Drawn()).whole["mauve"] or {})["texts"] == 20
-    assert judge_likeness(records[:19], Drawn()).whole == {"mauve": None}
+    assert (judge_likeness(records, Drawn()).corpus_figures["mauve"] or {})[
+        "texts"
+    ] == 20
+    assert judge_likeness(records[:19], Drawn()).corpus_figures == {"mauve": None}
     with pytest.raises(UserError, match="2 human texts for 1"):
         mauve(["a", "b"], ["a"], Drawn())
     monkeypatch.setitem(sys.modules, "mauve", None)

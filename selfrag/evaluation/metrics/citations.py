@@ -441,17 +441,20 @@ def claim_recall(
     Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
     pair is asked once, all in one call. None without claims, or with a missing verdict.
     """
-    asked = list(zip(map(evaluated, texts), claims, strict=True))
+    statements_of_texts = list(zip(map(evaluated, texts), claims, strict=True))
     pairs = list(
         dict.fromkeys(
-            (text, claim) for text, statements in asked for claim in statements if text
+            (text, claim)
+            for text, statements in statements_of_texts
+            for claim in statements
+            if text
         )
     )
     verdicts: dict[EntailmentPair, bool | None] = {}
     if pairs:
         verdicts.update(zip(pairs, entails(pairs), strict=True))
     shares: list[float | None] = []
-    for text, statements in asked:
+    for text, statements in statements_of_texts:
         known = [verdicts.get((text, claim), False) for claim in statements]
         share_entailed = None
         if known and None not in known:
