@@ -372,7 +372,7 @@ policies = st.builds(
 @given(
     seed=st.integers(0, 10**6),
     recorded=policies,
-    wanted=st.lists(policies, min_size=1, max_size=6),
+    settings=st.lists(policies, min_size=1, max_size=6),
     data=st.data(),
 )
 def test_whatever_is_called_exact_is_what_a_decode_gives(
