@@ -150,8 +150,12 @@ class LabelCodec(_SlotCodec):
         if self.last_turn_only:
             state = replace(state, messages=state.messages[-1:])
         site = self.place(state)
-        task = self.task if isinstance(self.task, str) else self.task(state)
-        sources = source_sites(state, self.find) if self.documents else None
+        task = self.task
+        if not isinstance(task, str):
+            task = task(state)
+        sources = None
+        if self.documents:
+            sources = source_sites(state, self.find)
         slot = Slot(self.labels.tokens, site, self.prefill)
         return _request(
             state,
@@ -239,10 +243,10 @@ class WritingCodec(Teachable):
             judged_site(self.scope, request.state),
             self.quiet,
         )
-        line = None if text is None else one_line(text)
-        return Reflection(
-            request.state, (finding,), line, completion.text, tuple(output.diagnostics)
-        )
+        if text is not None:
+            text = one_line(text)
+        notes = tuple(output.diagnostics)
+        return Reflection(request.state, (finding,), text, completion.text, notes)
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return the JSON object."""
@@ -307,7 +311,9 @@ class CitationCodec(_SlotCodec):
         return tuple(targets)
 
     def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
-        return None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
+        if scores is None:
+            return None
+        return min(logsumexp(scores[1:]), 0.0), scores[0]
 
     def _cited(
         self,

@@ -31,14 +31,14 @@ class TextPieces(TextCodec):
         """Return the ids of a text; half characters become U+FFFD."""
         ids: list[int] = []
         for piece in _PIECE.findall(replace_surrogates(text)):
-            held = _MARK
+            packed = _MARK
             for character in piece:
                 added = character.encode()
-                if len(held) + len(added) > _BYTES + 1:
-                    ids.append(int.from_bytes(held))
-                    held = _MARK
-                held += added
-            ids.append(int.from_bytes(held))
+                if len(packed) + len(added) > _BYTES + 1:
+                    ids.append(int.from_bytes(packed))
+                    packed = _MARK
+                packed += added
+            ids.append(int.from_bytes(packed))
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
