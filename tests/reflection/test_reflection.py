@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.common.errors import UserError, VocabularyError
+from selfrag.reflection import intrinsic_labels
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import (
     CRITIQUES,
@@ -335,3 +336,17 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
 def test_what_is_no_weight_is_refused(given, message) -> None:
     with pytest.raises(UserError, match=message):
         Weights(**given)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, value in vars(intrinsic_labels).items()
+        if isinstance(value, LabelSet)
+    ],
+)
+def test_scores_of_intrinsic_labels_lie_between_0_and_1(name) -> None:
+    scores = [label.value for label in getattr(intrinsic_labels, name).labels]
+    assert min(scores) >= 0
+    assert 0.9 < max(scores) <= 1
