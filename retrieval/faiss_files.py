@@ -197,10 +197,13 @@ def _check_part(part: Any, expected: Any, rows: int) -> None:
     if not (isinstance(part, type(expected)) or isinstance(expected, type(part))):
         raise _DamagedError(f"it holds a {type(part).__name__} in place of a {name}")
     for field in _FIELDS:
-        wanted = getattr(expected, field, None)
-        value = getattr(part, field, wanted)
-        if isinstance(wanted, bool | int | float | str) and value != wanted:
-            raise _DamagedError(f"{name}.{field} is {value}, not {wanted}")
+        expected_value = getattr(expected, field, None)
+        value = getattr(part, field, expected_value)
+        if (
+            isinstance(expected_value, bool | int | float | str)
+            and value != expected_value
+        ):
+            raise _DamagedError(f"{name}.{field} is {value}, not {expected_value}")
     if isinstance(part, faiss.Index):
         _check_filled(part, name, rows)
     if name.endswith("InvertedLists"):

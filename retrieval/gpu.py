@@ -78,21 +78,21 @@ class GpuCandidates:
         """
         if not self._usable:
             return None
-        wanted = k
+        count = k
         if allowed is not None:
-            wanted = math.ceil(
+            count = math.ceil(
                 _SPARE * k * len(allowed) / max(1, int(np.count_nonzero(allowed)))
             )
-        if wanted > _MOST:
+        if count > _MOST:
             return None
-        rows = self._search(queries, wanted)
+        rows = self._search(queries, count)
         if rows is None or allowed is None:
             return rows
         rows[(rows >= 0) & ~allowed[rows]] = -1
         enough = (np.count_nonzero(rows >= 0, axis=1) >= k).all()
         return rows if enough else None
 
-    def _search(self, queries: NDArray[np.float32], wanted: int) -> Any:
+    def _search(self, queries: NDArray[np.float32], count: int) -> Any:
         with self._lock:
             if not self._usable:  # another thread has found that out meanwhile
                 return None
@@ -103,7 +103,7 @@ class GpuCandidates:
                         self._usable = False
                         return None
                     self._index = self._fill(resources)
-                return self._index.search(queries, wanted)[1]
+                return self._index.search(queries, count)[1]
             except RuntimeError:  # not enough memory, or no such kind of index
                 self._index, self._usable = None, False
                 return None

@@ -212,7 +212,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in (
         "selfrag",
         "numpy",
@@ -223,10 +223,10 @@ def _versions() -> dict[str, str]:
         "tantivy",
     ):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 _READ_THROUGH = (

@@ -44,7 +44,7 @@ class SourceList:
     files: list[SourceFile] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
     links: list[str] = field(default_factory=list)  # symbolic links inside folders
-    other: int = 0  # files inside folders that no reader knows
+    unknown: int = 0  # files inside folders that no reader knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _add_folder(
                 _suffix(child.name) not in TABLES
                 and document_format(_suffix(child.name)) is None
             ):
-                listed.other += 1
+                listed.unknown += 1
             else:
                 _add_inside(folder, root, inside, listed, skip_unreadable)
         waiting += reversed(folders)

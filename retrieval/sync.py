@@ -244,7 +244,7 @@ def _build(
     skip_unreadable: bool,
     progress: bool | None,
 ) -> SyncReport:
-    report = SyncReport(links=listed.links, other_files=listed.other)
+    report = SyncReport(links=listed.links, other_files=listed.unknown)
     options: dict[str, Any] = {"progress": progress, "skip_unreadable": skip_unreadable}
     build_index(
         files,
@@ -271,7 +271,7 @@ def _change(
     progress: bool | None,
 ) -> SyncReport:
     """Bring the listed files into an index, and take out the files that are not listed if the call `removes`."""
-    report = SyncReport(links=listed.links, other_files=listed.other)
+    report = SyncReport(links=listed.links, other_files=listed.unknown)
     report.read.unreadable += listed.unreadable
     with changing(target) as (_, manifest, building):
         records = file_records(target, manifest)

@@ -73,9 +73,9 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
             raise UserError(
                 f"{path}: its fields are separated by tabs; name it .tsv, or save it with commas"
             )
-        found = ", ".join(column[:40] for column in columns[:20]) or "none"
+        shown = ", ".join(column[:40] for column in columns[:20]) or "none"
         raise UserError(
-            f"{path}: the header must name the columns id and text (title is optional); found: {found}"
+            f"{path}: the header must name the columns id and text (title is optional); found: {shown}"
         )
     repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
     if repeated:

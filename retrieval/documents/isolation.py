@@ -44,13 +44,13 @@ def is_isolated(kind: str) -> bool:
 
 def limits_of(path: Path, kind: str) -> ChildLimits:
     """Return the limits for a file of an isolated format by its size."""
-    found = document_format(kind)
-    if found is None or found.limits is None:
+    reading = document_format(kind)
+    if reading is None or reading.limits is None:
         raise ValueError(f"files of kind {kind} are not read by a child process")
     size = path.stat().st_size
     if path.suffix == ".gz":
         size *= _GZIP_RATIO
-    seconds, memory, reply = found.limits
+    seconds, memory, reply = reading.limits
     return ChildLimits(
         seconds=10 + seconds * size // MEBIBYTE,
         memory=400 * MEBIBYTE + memory * size,

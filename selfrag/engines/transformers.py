@@ -75,7 +75,7 @@ class TransformersEngine(BaseEngine):
         if config.deterministic:
             config = replace(config, prefix_cache_mib=0)
         if config.deterministic or model.alone:
-            config = replace(config, max_batch=1)
+            config = replace(config, max_batch=1, speculate=0)
         self._config = config
         self.limits = EngineLimits(
             model.max_model_len,
@@ -175,9 +175,8 @@ class TransformersEngine(BaseEngine):
         done: list[TicketResult] = []
         for adapter, rows in wave.items():
             if adapter not in self._batches:
-                max_tokens = self._config.max_prefill_tokens
                 self._batches[adapter] = RunningBatch(
-                    self._live_model, adapter, self._prefixes, max_tokens
+                    self._live_model, adapter, self._prefixes, self._config
                 )
             done += self._batches[adapter].start(rows)
         return done
@@ -320,6 +319,27 @@ MIN_SHARED = 16
 """Fewest tokens for which prompts get a pass of their own for what they share."""
 
 
+MOST_CHECKED = 64
+"""Most tokens of a pass that checks drafts: beyond some tens, a pass of more tokens takes longer in proportion."""
+LOOKED_UP = (3, 2)
+"""Lengths of the endings that are looked for."""
+
+
+def look_up(ids: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` ids that followed where the last ids stood before: at the longest and last such place."""
+    sequence = np.asarray(ids)
+    for length in LOOKED_UP:
+        if len(sequence) <= length:
+            continue
+        windows = np.lib.stride_tricks.sliding_window_view(sequence[:-1], length)
+        places = np.flatnonzero((windows == sequence[-length:]).all(axis=1))
+        if len(places):
+            start = int(places[-1]) + length
+            following: list[int] = sequence[start : start + most].tolist()
+            return following
+    return []
+
+
 @dataclass(slots=True)
 class RunningRequest:
     """One request while it runs: a row of a batch."""
@@ -392,12 +412,12 @@ class RunningBatch:
         model: LoadedModel,
         adapter: str | None,
         prefixes: PrefixCache,
-        max_prefill_tokens: int,
+        config: TransformersConfig,
     ) -> None:
         self._model = model
         self._adapter = adapter
         self._prefixes = prefixes
-        self._max_prefill_tokens = max_prefill_tokens
+        self._config = config
         self.rows: list[RunningRequest] = []
         self._cache = KVCache()
 
@@ -478,18 +498,25 @@ class RunningBatch:
         return computed
 
     def advance(self) -> list[TicketResult]:
-        """Generate one more token for every row, and return what finished."""
+        """Generate one more token for every row, or as many as its draft has right, and return what finished."""
         if not self.rows:
             return []
-        positions = torch.tensor(self._cache.lengths).unsqueeze(1)  # [rows, 1]
-        cache = self._cache.extend()
-        columns = self._cache.used
-        mask = torch.arange(columns) >= columns - torch.tensor(
-            self._cache.lengths
-        ).unsqueeze(1)  # [rows, columns]
-        ids = torch.tensor([[row.ids[-1]] for row in self.rows])
-        logits = self._run(ids, mask, positions, cache, self._adapter)
-        results = self._choose(self.rows, logits)
+        drafts = self._drafts()
+        width = 1 + max(map(len, drafts))
+        before = torch.tensor(self._cache.lengths).unsqueeze(1)  # [rows, 1]
+        positions = before + torch.arange(width)  # [rows, width]
+        cache = self._cache.extend(width)
+        columns = torch.arange(self._cache.used)
+        ids = torch.zeros_like(positions)
+        counts = torch.empty_like(before)  # of new tokens
+        for index, (row, draft) in enumerate(zip(self.rows, drafts, strict=True)):
+            counts[index] = 1 + len(draft)
+            ids[index, : counts[index]] = torch.tensor([row.ids[-1], *draft])
+        start = self._cache.used - width
+        mask = (columns >= start - before) & (columns < start + counts)
+        positions = positions.clamp(max=self._model.max_model_len - 1)  # of padding
+        logits = self._run(ids, mask, positions, cache, self._adapter, width)
+        results = self._accept(drafts, logits)
         done: list[TicketResult] = []
         for index in reversed(range(len(results))):
             result = results[index]
@@ -497,6 +524,47 @@ class RunningBatch:
                 done.append((self.rows[index].ticket, result))
                 self._remove(index, result)
         return done[::-1]
+
+    def _drafts(self) -> list[list[int]]:
+        """Return for each row the ids that its next pass checks, none where its text does not repeat itself."""
+        # Many rows at once use the processor well without drafts.
+        most = min(self._config.speculate, MOST_CHECKED // len(self.rows) - 1)
+        drafts = []
+        for row in self.rows:
+            request = row.request
+            room = min(
+                request.max_tokens - len(row.ids),
+                self._model.max_model_len - len(request.prompt_ids) - len(row.ids),
+            )
+            is_free = request.allowed_ids is None and row.matcher is None
+            length = min(most, room - 1) if is_free else 0
+            drafts.append(
+                look_up((*request.prompt_ids, *row.ids), length) if length > 0 else []
+            )
+        return drafts
+
+    def _accept(
+        self, drafts: Sequence[Sequence[int]], logits: Tensor
+    ) -> list[Generated | Failed | None]:
+        """Append to every row the tokens of logits [rows, width, vocabulary], up to its first one beside the draft."""
+        results: list[Generated | Failed | None] = [None] * len(self.rows)
+        kept = [0] * len(self.rows)
+        going = list(range(len(self.rows)))  # rows whose tokens are those of the draft
+        for column in range(logits.shape[1]):
+            rows = [self.rows[index] for index in going]
+            chosen = self._choose(rows, logits[going, column])
+            right = []
+            for index, result in zip(going, chosen, strict=True):
+                results[index] = result
+                kept[index] += 1
+                expected = drafts[index][column : column + 1]
+                if result is None and expected == self.rows[index].ids[-1:]:
+                    right.append(index)
+            going = right
+            if not going:
+                break
+        self._cache.keep(kept)
+        return results
 
     def abort(self, tickets: frozenset[Ticket]) -> None:
         """Drop rows. Of one that was reported the prompt is kept: it may be asked for again."""
@@ -525,6 +593,7 @@ class RunningBatch:
         positions: Tensor,
         cache: object,
         adapter: str | None,
+        count: int = 1,
     ) -> Tensor:
         device = self._model.device
         return self._model.last_logits(
@@ -533,6 +602,7 @@ class RunningBatch:
             positions.to(device),
             cache,
             adapter,
+            count,
         )
 
     # Starting: what is shared first, then the rest of each prompt.
@@ -584,7 +654,10 @@ class RunningBatch:
         """Yield groups of similar size, each within the token budget once padded."""
         chunk: list[_PendingPrompt] = []
         for prompt in sorted(pending, key=lambda prompt: prompt.size):
-            if chunk and prompt.size * (len(chunk) + 1) > self._max_prefill_tokens:
+            if (
+                chunk
+                and prompt.size * (len(chunk) + 1) > self._config.max_prefill_tokens
+            ):
                 yield chunk
                 chunk = []
             chunk.append(prompt)
@@ -609,7 +682,7 @@ class RunningBatch:
             )
             mask[row, width - prompt.start : width] = 1
             mask[row, width + new - prompt.size :] = 1
-        logits = self._run(ids, mask, positions, cache, scope.adapter)
+        logits = self._run(ids, mask, positions, cache, scope.adapter)[:, -1]
         prefilled = []
         for row, prompt in enumerate(chunk):
             pieces: tuple[CachedPrefix, ...] = (

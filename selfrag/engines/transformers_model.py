@@ -42,6 +42,9 @@ class TransformersConfig:
     prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts; 0 shares only among waiting requests
     # name to directory of LoRA adapters, plain or activated, that requests may ask for
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    # tokens of a draft, looked up in the prompt, that a pass checks at once; 0 generates one token a pass. Candidates
+    # copy from their passage, so long answers take half the time. See docs/results/speed.md.
+    speculate: int = 0
     # let Python code that a checkpoint brings run, with all your rights. Read it first.
     trust_remote_code: bool = False
     # the same request gives the same bytes, whatever ran before or beside it: each is computed alone, without prefixes
@@ -55,6 +58,7 @@ class TransformersConfig:
             check_int("max_model_len", self.max_model_len, 2)
         check_int("max_prefill_tokens", self.max_prefill_tokens)
         check_int("prefix_cache_mib", self.prefix_cache_mib, 0)
+        check_int("speculate", self.speculate, 0)
 
 
 ARCHITECTURES = "selfrag.architectures"
@@ -97,8 +101,11 @@ class LoadedModel:
         positions: Tensor,
         cache: Any,
         adapter: str | None,
+        count: int = 1,
     ) -> Tensor:
-        """Return the logits after the last column, float32 [rows, vocabulary]; `cache` grows by the columns of `ids`.
+        """Return the logits after the last columns, float32 [rows, count, vocabulary].
+
+        `cache` grows by the columns of `ids`.
 
         Args:
             ids: [rows, new columns].
@@ -106,23 +113,25 @@ class LoadedModel:
             positions: [rows, new columns], place of each token in its sequence.
             cache: keys and values of the columns before.
             adapter: name of the adapter to run with, None for the bare model.
+            count: how many of the new columns, from the last one back.
         """
         self._switch(adapter)
+        new = ids.shape[1]
         try:
             output = self.module(
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=True,
-                # By its number: for a slice of columns, torch copies the output layer once for each row.
-                logits_to_keep=torch.tensor([ids.shape[1] - 1], device=ids.device),
+                # By their numbers: for a slice of columns, torch copies the output layer once for each row.
+                logits_to_keep=torch.arange(new - count, new, device=ids.device),
                 **{self._cache_name: cache},
             )
         except Exception as error:
             raise EngineError(
-                f"the model failed on {ids.shape[0]} x {ids.shape[1]} tokens: {reason(error)}"
+                f"the model failed on {ids.shape[0]} x {new} tokens: {reason(error)}"
             ) from error
-        logits: Tensor = output.logits[:, -1].float()
+        logits: Tensor = output.logits[:, -count:].float()
         return logits
 
     def matcher(self, request: Generate) -> Matcher | None:
@@ -411,7 +420,7 @@ def row_of(layers: Sequence[Any], row: int, start: int, end: int) -> CachedPrefi
 
 
 class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values with spare rows and columns. A pass through the model fills the newest column."""
+    """One layer's keys and values with spare rows and columns. A pass through the model fills the newest columns."""
 
     def __init__(self, cache: KVCache, keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -427,12 +436,13 @@ class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
     ) -> tuple[Tensor, Tensor]:
         rows = len(self.cache)
         end = self.cache.used
-        self.keys[:rows, :, end - 1 : end] = key_states
-        self.values[:rows, :, end - 1 : end] = value_states
+        start = self.get_seq_length()
+        self.keys[:rows, :, start:end] = key_states
+        self.values[:rows, :, start:end] = value_states
         return self.keys[:rows, :, :end], self.values[:rows, :, :end]
 
     def get_seq_length(self) -> int:
-        return self.cache.used - 1
+        return self.cache.used - self.cache.new
 
 
 class KVCache:
@@ -441,6 +451,7 @@ class KVCache:
     def __init__(self) -> None:
         self.lengths: list[int] = []
         self.used = 0  # columns in use; row i fills the last `lengths[i]` of them
+        self.new = 1  # the last columns, which the running pass fills
         self._layers: list[_KVCacheLayer] = []
 
     def __len__(self) -> int:
@@ -467,13 +478,31 @@ class KVCache:
                     begin = end
             self.lengths.append(length)
 
-    def extend(self) -> Any:
-        """Make room for one more token a row and return the cache to run the model with; call it once a step."""
-        if self._layers[0].keys.shape[2] == self.used:
-            self._rebuild(self._layers[0].keys.shape[0], max(self.lengths))
-        self.used += 1
-        self.lengths = [length + 1 for length in self.lengths]
+    def extend(self, new: int = 1) -> Any:
+        """Make room for `new` more tokens a row and return the cache to run the model with; call it once a step."""
+        if self._layers[0].keys.shape[2] < self.used + new:
+            self._rebuild(self._layers[0].keys.shape[0], max(self.lengths), new)
+        self.new = new
+        self.used += new
+        self.lengths = [length + new for length in self.lengths]
         return Cache(layers=list(self._layers))
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Keep the first of the newest columns of each row, at least one of them, and forget the others."""
+        most = max(kept)
+        self.used -= self.new - most
+        for row, count in enumerate(kept):
+            self.lengths[row] -= self.new - count
+            if count == most:
+                continue
+            end = self.used
+            start = end - self.lengths[row]
+            shift = most - count
+            for layer in self._layers:
+                for values in (layer.keys[row], layer.values[row]):
+                    values[:, start:end] = values[
+                        :, start - shift : end - shift
+                    ].clone()
 
     def row(self, row: int) -> CachedPrefix:
         """Return one row as a view, valid until the cache changes."""
@@ -506,16 +535,15 @@ class KVCache:
                 max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths)
             )
 
-    def _rebuild(self, rows: int, used: int) -> None:
+    def _rebuild(self, rows: int, used: int, new_columns: int = 0) -> None:
         """Move to new buffers of `used` columns plus spare ones; columns that no row needs are dropped."""
         live = len(self)
         keep = max(self.lengths)
+        columns = max(SPARE_COLUMNS, new_columns)
         for layer in self._layers:
             for name in ("keys", "values"):
                 old = getattr(layer, name)
-                new = old.new_zeros(
-                    (rows, old.shape[1], used + SPARE_COLUMNS, old.shape[3])
-                )
+                new = old.new_zeros((rows, old.shape[1], used + columns, old.shape[3]))
                 new[:live, :, used - keep : used] = old[
                     :live, :, self.used - keep : self.used
                 ]

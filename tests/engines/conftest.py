@@ -32,10 +32,10 @@ def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     inner = LoadedModel.last_logits
 
     def counted(
-        self: Any, ids: Any, mask: Any, positions: Any, cache: Any, adapter: Any
+        self: Any, ids: Any, mask: Any, positions: Any, cache: Any, *rest: Any
     ) -> Any:
-        passes.append((adapter, int(mask[:, -ids.shape[1] :].sum())))
-        return inner(self, ids, mask, positions, cache, adapter)
+        passes.append((rest[0], int(mask[:, -ids.shape[1] :].sum())))
+        return inner(self, ids, mask, positions, cache, *rest)
 
     monkeypatch.setattr(LoadedModel, "last_logits", counted)
     return lambda **options: (

@@ -21,6 +21,7 @@ from selfrag.engines.transformers import (
     PrefixCache,
     TransformersConfig,
     TransformersEngine,
+    look_up,
     shared_prefixes,
 )
 from selfrag.engines.transformers_model import LoadedModel
@@ -88,9 +89,15 @@ def reference(checkpoint):
     return Reference(checkpoint)
 
 
-@pytest.fixture(scope="module")
-def engine(checkpoint):
-    engine = load(checkpoint, max_model_len=CONTEXT, max_batch=4, max_prefill_tokens=40)
+@pytest.fixture(scope="module", params=[0, 3])
+def engine(checkpoint, request):
+    engine = load(
+        checkpoint,
+        max_model_len=CONTEXT,
+        max_batch=4,
+        max_prefill_tokens=40,
+        speculate=request.param,
+    )
     yield engine
     engine.close()
 
@@ -135,6 +142,41 @@ def test_long_answers_outgrow_their_buffers_up_to_the_end_of_the_context(
     assert [one.finish for one in found[-2:]] == [Finish.CONTEXT, Finish.BUDGET]
 
 
+def test_drafts_are_what_followed_the_longest_ending_at_its_last_place():
+    assert look_up((1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3), 4) == [4, 9, 2, 3]
+    assert look_up((8, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3), 2) == [5, 1]
+    assert look_up((1, 1, 1, 1), 4) == [1]
+    for ids in ((), (1,), (1, 2, 3, 4), (1, 2, 1)):
+        assert look_up(ids, 4) == []
+
+
+def test_right_drafts_save_passes_and_wrong_ones_change_nothing(counting, monkeypatch):
+    requests = [
+        Generate((9, 10 + i) * (4 + i), 60 - 25 * i, watch_ids=(3,)) for i in range(3)
+    ]
+    plain, passes = counting()
+    expected = serve(plain, requests)
+    alone = len(passes)
+    texts = [
+        (*request.prompt_ids, *result.token_ids)
+        for request, result in zip(requests, expected, strict=True)
+    ]
+
+    def draft(ids, most):
+        text = next(text for text in texts if text[: len(ids)] == ids)
+        following = list(text[len(ids) : len(ids) + most])
+        if len(ids) % 3 == 0:
+            following[-1] += 1  # wrong at its end, or from its start
+        return following
+
+    monkeypatch.setattr("selfrag.engines.transformers.look_up", draft)
+    drafting, passes = counting(speculate=4)
+    passes.clear()
+    for drafted, result in zip(serve(drafting, requests), expected, strict=True):
+        assert_same(drafted, result)
+    assert len(passes) < alone / 2
+
+
 def test_the_cache_goes_by_the_name_that_the_model_takes():
     """`past_key_values` is `cache` in newer versions of transformers, which warn of the old name."""
 
@@ -145,7 +187,8 @@ def test_the_cache_goes_by_the_name_that_the_model_takes():
 
     model = LoadedModel(Newer(), torch.device("cpu"), 8, 4, frozenset())
     ids = torch.ones(1, 2, dtype=torch.int64)
-    assert model.last_logits(ids, ids, ids, "kept", None).shape == (1, 4)
+    assert model.last_logits(ids, ids, ids, "kept", None).shape == (1, 1, 4)
+    assert model.last_logits(ids, ids, ids, "kept", None, 2).shape == (1, 2, 4)
 
 
 # What is not computed twice.
@@ -337,6 +380,7 @@ LEAST = (
     ("max_model_len", 2),
     ("max_prefill_tokens", 1),
     ("prefix_cache_mib", 0),
+    ("speculate", 0),
 )
 
 
