@@ -33,13 +33,13 @@ def test_build_then_search(files, tiny_bert):
         r"1\. \[-?\d+\.\d{3}\] \S+  \w+\n   \w.*\n2\.",
         said("search", "index", "honey", "-k", 2),
     )
-    found = json.loads(said("search", "index", "caf\udce9", "-k", 3, "--json"))
-    assert (found["query"], len(found["passages"])) == ("caf\ufffd", 3)
+    reply = json.loads(said("search", "index", "caf\udce9", "-k", 3, "--json"))
+    assert (reply["query"], len(reply["passages"])) == ("caf\ufffd", 3)
     assert all(
         {"id", "title", "text", "score"} <= set(passage)
-        for passage in found["passages"]
+        for passage in reply["passages"]
     )
-    assert all(len(passage["text"].split()) <= 50 for passage in found["passages"])
+    assert all(len(passage["text"].split()) <= 50 for passage in reply["passages"])
     only = json.loads(said("search", "index", "honey", "--where", "year>=1", "--json"))
     assert [passage["id"] for passage in only["passages"]] == ["bee"]
     assert json.loads(said("info", "index", "--json"))["language"] == "english"
@@ -73,8 +73,8 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(
     shown = said("search", "index", "red")
     assert shown.count("\n") == 2
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
-    (found,) = json.loads(said("search", "index", "red", "--json"))["passages"]
-    assert found["title"] == hostile["title"]
+    (passage,) = json.loads(said("search", "index", "red", "--json"))["passages"]
+    assert passage["title"] == hostile["title"]
     Path("bad.csv").write_text("\x1b[31mid,\x1b]0;x\x07\n1,2\n")
     assert main(["index", "build", "bad.csv", "-o", "other"]) == 2
     out, err = capsys.readouterr()

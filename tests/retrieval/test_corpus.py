@@ -241,7 +241,7 @@ def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_ch
             name: value for name, value in passage.metadata.items() if name != "file"
         }
 
-    def found(*conditions):
+    def hits(*conditions):
         every = [
             {
                 passage.id: columns(passage)
@@ -255,16 +255,16 @@ def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_ch
         assert every[0] == every[1] == every[2]
         return every[0]
 
-    assert set(found()) == {"a", "b", "c", "d"}
-    assert found("year>=2020", "lang=en") == {
+    assert set(hits()) == {"a", "b", "c", "d"}
+    assert hits("year>=2020", "lang=en") == {
         "c": {"year": 2021, "lang": "en", "mixed": "3"}
     }
-    assert found("year>3000") == {}
+    assert hits("year>3000") == {}
     add_files(index, [jsonl(tmp_path / "more.jsonl", [new])], encoder=encoder)
     remove_passages(index, ["b"])
     for _ in range(2):
-        assert set(found("lang=en")) == {"a", "c"}
-        assert found("year>=2025") == {"e": {"year": 2030.5, "page": 7}}
+        assert set(hits("lang=en")) == {"a", "c"}
+        assert hits("year>=2025") == {"e": {"year": 2030.5, "page": 7}}
         compact_index(index)
     retriever = open_index(index, encoder)
     narrow = retriever.where("year>=2020").where("lang=en")

@@ -22,10 +22,10 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(
 ) -> None:
     content, said = DAMAGED[name]
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=said) as found:
+    with pytest.raises(UserError, match=said) as error:
         list(read_files([tmp_path / name]))
-    assert str(found.value).startswith(str(tmp_path / name))
-    assert "\n" not in str(found.value)
+    assert str(error.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(error.value)
 
 
 MARKDOWN = """Before any heading.

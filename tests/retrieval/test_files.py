@@ -460,13 +460,13 @@ def test_d20_a_long_row_becomes_passages_that_know_their_row(tmp_path: Path) -> 
     ]
     file = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, rows)))
     report = ReadReport()
-    found = list(read_files([file], Splitting(words=100, overlap=0), report=report))
-    assert [row.passage.id for row in found] == [
+    rows = list(read_files([file], Splitting(words=100, overlap=0), report=report))
+    assert [row.passage.id for row in rows] == [
         "short",
         *(f"long-{n}" for n in range(1, 8)),
     ]
-    assert " ".join(row.passage.text for row in found[1:]) == long.strip()
-    assert found[1].metadata == {"year": 1, "row_id": "long"}
+    assert " ".join(row.passage.text for row in rows[1:]) == long.strip()
+    assert rows[1].metadata == {"year": 1, "row_id": "long"}
     assert (report.passages, report.cut_rows) == (8, 1)
 
 

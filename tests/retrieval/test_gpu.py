@@ -123,10 +123,10 @@ def test_a_real_gpu_equals_the_cpu(tmp_path):
     card = build_compressed(
         halves, "IVF32,Flat", tmp_path / "dense.faiss", progress=False
     )
-    found = CompressedIndex.open(tmp_path / "dense.faiss", halves, card).search(
+    results = CompressedIndex.open(tmp_path / "dense.faiss", halves, card).search(
         QUERIES, 10
     )
     same = np.mean(
-        [np.isin(*rows).mean() for rows in zip(exact.rows, found.rows, strict=True)]
+        [np.isin(*rows).mean() for rows in zip(exact.rows, results.rows, strict=True)]
     )
     assert same >= card.recall_low - 0.05

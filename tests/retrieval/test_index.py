@@ -27,7 +27,7 @@ def names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def found(index, encoder, query="honey", k=9):
+def hits(index, encoder, query="honey", k=9):
     return [passage.id for passage in open_index(index, encoder)([query], k)[0]]
 
 
@@ -170,10 +170,10 @@ def test_two_builders_of_one_index_do_not_meet(tmp_path, animals, encoder):
 
 def test_an_index_that_a_killed_build_had_set_aside_opens(tmp_path, animals, encoder):
     """As after a kill between the two renames with which another index was to take its place."""
-    found = index_passages(animals, tmp_path / "index", encoder=encoder)(["honey"], 2)
+    hits = index_passages(animals, tmp_path / "index", encoder=encoder)(["honey"], 2)
     (tmp_path / "index").rename(tmp_path / ".index.0123abcd.old")
     (tmp_path / "index.building").mkdir()
-    assert open_index(tmp_path / "index", encoder)(["honey"], 2) == found
+    assert open_index(tmp_path / "index", encoder)(["honey"], 2) == hits
     assert names(tmp_path) == ["index", "index.building"]
 
 
@@ -208,7 +208,7 @@ def test_files_that_did_not_change_are_not_read_again(
 
 
 def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
-    before = found(index, encoder, "fox honey")
+    before = hits(index, encoder, "fox honey")
     encoder.texts.clear()
     assert (
         add_passages(index, [FOX, Passage("elk", "An elk eats moss.")], encoder=encoder)
@@ -218,7 +218,7 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
         "Fox A fox steals honey from the hive.",
         "An elk eats moss.",
     ]
-    after = found(index, encoder, "fox honey")
+    after = hits(index, encoder, "fox honey")
     assert after[0] == "fox"
     assert [one for one in after if one not in ("fox", "elk")] == before
     assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
@@ -229,26 +229,26 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
         add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
     remove_passages(index, ["bee"])
     add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
-    assert "bee" in found(index, encoder, "bee")
+    assert "bee" in hits(index, encoder, "bee")
 
 
 def test_a_removed_passage_is_never_found(index, encoder, animals):
     assert remove_passages(index, ["bee", "ant"]) == 2
-    assert set(found(index, encoder)) == {"cat", "dog", "owl"}
+    assert set(hits(index, encoder)) == {"cat", "dog", "owl"}
     with pytest.raises(
         UserError, match=r"no passage 'bee' in index .*; nothing was removed"
     ):
         remove_passages(index, ["cat", "bee"])
     assert remove_passages(index, ["owl"]) == 1
-    assert set(found(index, encoder)) == {"cat", "dog"}
+    assert set(hits(index, encoder)) == {"cat", "dog"}
     compact_index(index)
-    assert set(found(index, encoder)) == {"cat", "dog"}
+    assert set(hits(index, encoder)) == {"cat", "dog"}
     assert remove_passages(index, ["cat", "dog"]) == 2
-    assert found(index, encoder) == []
+    assert hits(index, encoder) == []
     with pytest.raises(UserError, match="an empty corpus cannot be searched"):
         compact_index(index)
     add_passages(index, animals, encoder=encoder)
-    assert len(found(index, encoder)) == 5
+    assert len(hits(index, encoder)) == 5
 
 
 def test_compaction_gives_the_index_that_a_new_build_gives(
@@ -298,7 +298,7 @@ def test_a_reader_that_opens_while_the_index_changes_opens_again(
         raise UserError("a file is missing")
 
     monkeypatch.setattr("retrieval.index._opened", changed)
-    assert "bee" not in found(index, encoder)
+    assert "bee" not in hits(index, encoder)
 
 
 def test_an_interrupted_addition_continues(index, make_encoder, monkeypatch):
@@ -337,7 +337,7 @@ def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, a
     (index / "manifest.json").write_text(
         json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"})
     )
-    assert found(index, encoder)[0] == "bee"
+    assert hits(index, encoder)[0] == "bee"
     encoder.texts.clear()
     index_passages(animals, index, encoder=encoder)
     assert encoder.texts == []  # it is not built again
@@ -345,7 +345,7 @@ def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, a
     remove_passages(index, ["bee"])
     encoder.texts.clear()
     compact_index(index)
-    assert found(index, encoder)[0] == "fox"
+    assert hits(index, encoder)[0] == "fox"
     assert verify_index(index).checksums
 
 

@@ -149,11 +149,11 @@ def test_changes_that_are_killed_end_in_the_same_index(tmp_path):
     needed, kills = time.monotonic() - start, 0
     while not run("index", chance.uniform(0.15, 0.9) * needed if kills < 3 else 300):
         kills += 1
-    whole, found = (
+    whole, killed = (
         json.loads((tmp_path / name / "manifest.json").read_text())
         for name in ("whole", "index")
     )
-    assert found["checksums"] == whole["checksums"]
+    assert killed["checksums"] == whole["checksums"]
     encoded = [
         sum(map(int, (tmp_path / f"{name}.log").read_text().split()))
         for name in ("whole", "index")

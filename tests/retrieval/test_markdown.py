@@ -51,11 +51,11 @@ def test_tables_are_spans_of_the_text(
 ) -> None:
     document = parse_markdown(text, "doc")
     assert document.text == text
-    found = []
+    written = []
     for table in document.tables:
         header = table.header and text[slice(*table.header)]
-        found.append((header, [text[slice(*row)] for row in table.rows]))
-    assert found == tables
+        written.append((header, [text[slice(*row)] for row in table.rows]))
+    assert written == tables
 
 
 def test_audit_d5_a_long_table_is_cut_between_rows_below_its_header(

@@ -37,9 +37,9 @@ from retrieval.words import LANGUAGES, WordIndex
 
 @pytest.fixture
 def retriever(tmp_path, animals, encoder):
-    found = index_passages(animals, tmp_path / "index", encoder=encoder)
+    hits = index_passages(animals, tmp_path / "index", encoder=encoder)
     encoder.texts.clear()
-    return found
+    return hits
 
 
 def test_the_passage_that_shares_the_words_comes_first_and_a_batch_equals_its_queries_alone(
@@ -53,11 +53,11 @@ def test_the_passage_that_shares_the_words_comes_first_and_a_batch_equals_its_qu
         "nothing known",
         "",
     ] * 20
-    found = retriever(queries, 3)
-    assert [next(p.id for p in passages) for passages in found[:2]] == ["bee", "dog"]
-    assert all(passages[0].score >= passages[1].score for passages in found)
-    assert found[0][0].with_score(None) == animals[3]
-    assert found == [retriever([query], 3)[0] for query in queries]
+    hits = retriever(queries, 3)
+    assert [next(p.id for p in passages) for passages in hits[:2]] == ["bee", "dog"]
+    assert all(passages[0].score >= passages[1].score for passages in hits)
+    assert hits[0][0].with_score(None) == animals[3]
+    assert hits == [retriever([query], 3)[0] for query in queries]
 
 
 @pytest.mark.parametrize("k", [1, 5, 10**30])
@@ -65,8 +65,8 @@ def test_official_38_a_search_of_many_queries_is_one_call_and_equal_ones_are_enc
     retriever, encoder, k
 ):
     encoder.calls = 0
-    found = retriever(["honey", "dog", "honey"] * 20, k)
-    assert [len(passages) for passages in found] == [
+    hits = retriever(["honey", "dog", "honey"] * 20, k)
+    assert [len(passages) for passages in hits] == [
         min(k, 5)
     ] * 60  # k is an upper bound
     assert (encoder.texts, encoder.calls) == (["honey", "dog"], 1)
@@ -97,11 +97,11 @@ def test_d19_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
         for n in range(40)
     ]
     retriever = index_passages([*copies, *animals], tmp_path / "i", encoder=encoder)
-    found = retriever(["Bee Bees make honey from the nectar of flowers.", "dog"], 5)
-    assert next(p.id for p in found[0]) == "copy0"
+    hits = retriever(["Bee Bees make honey from the nectar of flowers.", "dog"], 5)
+    assert next(p.id for p in hits[0]) == "copy0"
     assert all(
         len({" ".join(p.text.split()) for p in passages}) == len(passages) == 5
-        for passages in found
+        for passages in hits
     )
 
 
@@ -120,14 +120,14 @@ def test_sixteen_threads_open_and_search_at_once(tmp_path, tiny_bert, animals):
 
     with ThreadPoolExecutor(16) as pool:
         for number, (first, second) in enumerate(pool.map(search, range(64))):
-            for found, alone in (
+            for hits, alone in (
                 (first, expected[number]),
                 (second, expected[-1 - number]),
             ):
-                assert [passage.id for passage in found] == [
+                assert [passage.id for passage in hits] == [
                     passage.id for passage in alone
                 ]
-                assert [p.score for p in found] == pytest.approx(
+                assert [p.score for p in hits] == pytest.approx(
                     [p.score for p in alone], abs=1e-4
                 )
 
@@ -179,10 +179,10 @@ class Approximate:
 
     def search(self, queries, k, allowed=None):
         self.asked.append(k)
-        found = np.full((len(queries), k), -1, np.int64)
-        found[:, : len(self.rows)] = self.rows[:k]
+        hits = np.full((len(queries), k), -1, np.int64)
+        hits[:, : len(self.rows)] = self.rows[:k]
         return VectorHits(
-            np.linspace(1, 0, k, dtype=np.float32)[None].repeat(len(queries), 0), found
+            np.linspace(1, 0, k, dtype=np.float32)[None].repeat(len(queries), 0), hits
         )
 
 
@@ -210,7 +210,7 @@ def by_words(index, query, k=9):
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "hits"),
     [
         ("barking", {"dog"}),
         ("the owl and the bee", {"owl", "bee"}),
@@ -221,8 +221,8 @@ def by_words(index, query, k=9):
         *((query, set()) for query in ("a AND (", "row:0", "\\", "\ud800")),
     ],
 )
-def test_stems_and_titles_are_found_and_no_encoder_is_needed(index, query, found):
-    assert set(by_words(index, query)) == found
+def test_stems_and_titles_are_found_and_no_encoder_is_needed(index, query, hits):
+    assert set(by_words(index, query)) == hits
 
 
 def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
@@ -239,9 +239,9 @@ def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
         open_index(index, encoder, mode="both")
     with pytest.raises(UserError, match="language='klingon'"):
         compact_index(index, language="klingon")
-    found = open_index(index, encoder)(["honey from flowers", "nothing known"], 5)
-    assert [len(passages) for passages in found] == [5, 5]
-    assert (found[0][0].id, found[0][0].score) == ("bee", 1.0)
+    hits = open_index(index, encoder)(["honey from flowers", "nothing known"], 5)
+    assert [len(passages) for passages in hits] == [5, 5]
+    assert (hits[0][0].id, hits[0][0].score) == ("bee", 1.0)
 
 
 def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder):
@@ -271,12 +271,12 @@ def test_a_filter_of_words_is_exact(tmp_path, share, monkeypatch):
     add_words(tmp_path / "w", passages, 0, "english")
     words = WordIndex(tmp_path / "w", "english")
     allowed = np.random.default_rng(0).random(2000) < share
-    every, found = (
+    every, hits = (
         words.search("honey bees", 2000),
         words.search("honey bees", 10, allowed),
     )
     expected = [row for row in every.rows[0].tolist() if allowed[row]][:10]
-    assert found.rows[0].tolist() == expected
+    assert hits.rows[0].tolist() == expected
 
 
 def test_every_language_has_its_stems(tmp_path):
@@ -311,9 +311,9 @@ FIRST, SECOND = [(3, 9.0), (1, 5.0), (2, 1.0)], [(2, 4.0), (3, 2.0)]
     ],
 )
 def test_fusion_of_two_rankings(fusion, first, second, fused):
-    found = fusion(first, second, 3)
-    assert [key for key, _ in found] == [key for key, _ in fused]
-    assert [score for _, score in found] == pytest.approx([score for _, score in fused])
+    hits = fusion(first, second, 3)
+    assert [key for key, _ in hits] == [key for key, _ in fused]
+    assert [score for _, score in hits] == pytest.approx([score for _, score in fused])
 
 
 A, B, C = (
@@ -412,7 +412,7 @@ def searched(queries: Sequence[str], k: int) -> list[list[Passage]]:
 def by_name(
     queries: Sequence[str], passages: Sequence[Sequence[Passage]]
 ) -> list[list[float]]:
-    return [[SCORES[passage.id] for passage in found] for found in passages]
+    return [[SCORES[passage.id] for passage in hits] for hits in passages]
 
 
 @pytest.mark.parametrize(
@@ -429,20 +429,20 @@ def by_name(
 def test_scores_and_ranks_are_mixed(
     k: int, depth: int, weight: float, order: str, best: float
 ) -> None:
-    found = RerankedRetriever(searched, by_name, depth=depth, weight=weight)(
+    hits = RerankedRetriever(searched, by_name, depth=depth, weight=weight)(
         ["q", ""], k
     )
-    assert ["".join(passage.id for passage in one) for one in found] == [order, ""]
-    assert found[0][0].score == pytest.approx(best)
-    assert [passage.score for passage in found[0]] == sorted(
-        (p.score or 0 for p in found[0]), reverse=True
+    assert ["".join(passage.id for passage in one) for one in hits] == [order, ""]
+    assert hits[0][0].score == pytest.approx(best)
+    assert [passage.score for passage in hits[0]] == sorted(
+        (p.score or 0 for p in hits[0]), reverse=True
     )
 
 
 def test_equal_scores_keep_their_order_and_nothing_found_asks_nobody() -> None:
     def same(queries: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Any:
         assert any(passages)
-        return [np.zeros(len(found), np.float32) for found in passages]
+        return [np.zeros(len(hits), np.float32) for hits in passages]
 
     reranked = RerankedRetriever(ABCD, same, weight=1.0)
     assert [passage.id for passage in reranked(["q"], 3)[0]] == ["a", "b", "c"]

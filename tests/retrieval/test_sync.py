@@ -262,12 +262,12 @@ def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
         new = {f"{path.stem}-1": path.read_text() for path in docs.iterdir()}
         while not run_sync(index, docs, chance.uniform(0, needed)):
             kills += 1
-            found = held(index)
-            assert found in (old, new)
+            state = held(index)
+            assert state in (old, new)
             verify_index(index)
             assert {
                 hit.id for hit in open_index(index, mode="words")(["round"], 999)[0]
-            } <= set(found)
+            } <= set(state)
         assert held(index) == new
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
 

@@ -145,11 +145,11 @@ def built(request, vectors, tmp_path_factory):
     return CompressedIndex.open(file, flat, card), card
 
 
-def recall(found, exact):
+def recall(results, exact):
     return np.mean(
         [
             len(set(a.tolist()) & set(b.tolist())) / len(b)
-            for a, b in zip(found.rows, exact.rows, strict=True)
+            for a, b in zip(results.rows, exact.rows, strict=True)
         ]
     )
 
@@ -157,14 +157,14 @@ def recall(found, exact):
 def test_the_stated_recall_is_reached_on_other_queries(built, vectors, queries):
     index, card = built
     exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10)
-    found = index.search(queries, 10)
+    results = index.search(queries, 10)
     assert card.recall_low >= 0.9
-    assert recall(found, exact) >= card.recall_low - 0.03
-    same = found.rows[:, 0] == exact.rows[:, 0]
+    assert recall(results, exact) >= card.recall_low - 0.03
+    same = results.rows[:, 0] == exact.rows[:, 0]
     np.testing.assert_array_equal(
-        found.scores[same, 0], exact.scores[same, 0]
+        results.scores[same, 0], exact.scores[same, 0]
     )  # rescored exactly
-    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert (np.diff(results.scores, axis=1) <= 0).all()
 
 
 @pytest.mark.parametrize("share", [0.5, 0.05, 0.005, 0.0])
@@ -174,11 +174,11 @@ def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(
     index, _ = built
     allowed = np.random.default_rng(2).random(len(vectors)) < share
     exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10, allowed)
-    found = index.search(queries, 10, allowed)
-    assert found.rows.shape == exact.rows.shape
-    assert allowed[found.rows[found.rows >= 0]].all()
+    results = index.search(queries, 10, allowed)
+    assert results.rows.shape == exact.rows.shape
+    assert allowed[results.rows[results.rows >= 0]].all()
     if share:
-        assert recall(found, exact) >= 0.9
+        assert recall(results, exact) >= 0.9
 
 
 class Numbered:
@@ -236,9 +236,9 @@ def test_int8_is_a_quarter_of_the_disk_and_finds_the_same(tmp_path, vectors):
         change(
             index, storage="int8"
         )  # the second changes nothing, the last writes the int8 vectors again
-        found = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
-        assert [p.id for p in found] == [p.id for p in exact]
-        assert [p.score for p in found] == pytest.approx(
+        results = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
+        assert [p.id for p in results] == [p.id for p in exact]
+        assert [p.score for p in results] == pytest.approx(
             [p.score for p in exact], abs=0.005
         )
         rows = np.load(index / "vectors.npy")
@@ -259,5 +259,5 @@ def test_a_kind_that_cannot_be_is_one_line(tmp_path, vectors, kind):
 
 
 def test_auto_goes_by_size():
-    found = [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)]
-    assert found == ["", "RaBitQfs", "RR8,IVF1024,RaBitQfs"]
+    results = [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)]
+    assert results == ["", "RaBitQfs", "RR8,IVF1024,RaBitQfs"]

@@ -292,8 +292,8 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
     (tmp_path / "i" / "manifest.json").write_text(json.dumps(values))
     words = open_index(tmp_path / "i", mode="words")
     assert [
-        [passage.id for passage in found]
-        for found in words(["tea", "Málaga", "malaga"], 5)
+        [passage.id for passage in hits]
+        for hits in words(["tea", "Málaga", "malaga"], 5)
     ] == [
         ["tea"],
         ["tea"],
@@ -311,8 +311,8 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
         in info
     )
     compact_index(tmp_path / "i")
-    found = open_index(tmp_path / "i", mode="words")(["绿茶", "malaga"], 5)
-    assert [len(passages) for passages in found] == [1, 2]
+    hits = open_index(tmp_path / "i", mode="words")(["绿茶", "malaga"], 5)
+    assert [len(passages) for passages in hits] == [1, 2]
 
 
 def test_a_search_that_finds_nothing_says_why(index):
