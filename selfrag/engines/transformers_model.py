@@ -43,7 +43,7 @@ class TransformersConfig:
     # name to directory of LoRA adapters, plain or activated, that requests may ask for
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
     # tokens of a draft, looked up in the prompt, that a pass checks at once; 0 generates one token a pass. Candidates
-    # copy from their passage, so long answers take half the time. See docs/results/speed.md.
+    # copy from their passage, so long answers are faster. See docs/results/speed.md.
     speculate: int = 0
     # let Python code that a checkpoint brings run, with all your rights. Read it first.
     trust_remote_code: bool = False
