@@ -19,7 +19,7 @@ from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixt
 from critic.pairs import open_dataset
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import refuse_options
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
@@ -57,7 +57,7 @@ def pairs(
     language: Annotated[
         str | None, typer.Option(help="Language to keep, such as 'en'.")
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
     mixture = [
         read_part(part, split=split, paper_counts=paper_counts) for part in parts
@@ -67,7 +67,9 @@ def pairs(
     lines = list(map(_line, mixture, tallies))
     pairs = sum(tally.taken for tally in tallies)
     lines.append(f"{pairs} pairs in {out}")
-    return Result({"pairs": pairs, "file": out, "sources": tallies}, "\n".join(lines))
+    return CommandResult(
+        {"pairs": pairs, "file": out, "sources": tallies}, "\n".join(lines)
+    )
 
 
 def read_part(
@@ -213,7 +215,7 @@ def augment(
             "--dry-run", help="Check the input and print the estimate; write nothing."
         ),
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     quiet()
     chosen: dict[str, Any] = {**judging, **choosing}
@@ -247,7 +249,7 @@ def augment(
 
         critic_folder(critic)  # refuses one that is not there
         counts = count_source(source, options, sentence_finder(options.sentences))
-        return Result(counts, str(counts))
+        return CommandResult(counts, str(counts))
     from critic.baselines import fingerprint, open_critic
     from selfrag.common.provenance import sha256
     from selfrag.loading import load_index
@@ -279,7 +281,7 @@ def augment(
             source, out, execute, options, inputs=inputs, shard=shard
         )
     value = {"folder": out, "counts": manifest["counts"]}
-    return Result(value, _summary(manifest, out))
+    return CommandResult(value, _summary(manifest, out))
 
 
 def _nothing() -> Any:
@@ -329,7 +331,7 @@ def inspect(
         list[Path] | None,
         typer.Option("--provenance", "-p", help="Provenance file of the rows (JSONL)."),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
     beside = [
@@ -346,4 +348,4 @@ def inspect(
     if inspection.recorded:
         line += f", {len(inspection.provenance)} with provenance"
     value = {"page": out, "statistics": inspection.statistics}
-    return Result(value, f"{line} in {out}")
+    return CommandResult(value, f"{line} in {out}")

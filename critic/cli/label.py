@@ -17,7 +17,7 @@ from critic.teacher.settings import (
     TeacherSettings,
 )
 from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import refuse_options
 from selfrag.common.errors import UserError
 
@@ -65,7 +65,7 @@ def sample(
     sentences: Annotated[
         str, typer.Option(help="'rules', or the name of an installed spaCy model.")
     ] = "rules",
-) -> Result:
+) -> CommandResult:
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
@@ -126,7 +126,7 @@ def sample(
         report_name = f"{out.name}.report.md"
         typer.echo(f"{len(drawn.questions):,} cases in {out}, report in {report_name}")
 
-    return Result(value, show)
+    return CommandResult(value, show)
 
 
 def _read(files: list[Path]) -> list[Pair]:
@@ -256,7 +256,7 @@ def label(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the estimate and stop.")
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
     from critic.case_files import read_questions
     from critic.judging import Critic
@@ -277,16 +277,16 @@ def label(
         labeller = JudgeTeacher(Critic({}).replaced(map(open_judge, judge)), name)
     else:
         labeller = EndpointTeacher(_config(teacher, _forms(prompts, pending)), name)
-    plans: list[Result] = []
+    plans: list[CommandResult] = []
 
     def before(questions: list[UnlabelledCase]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
         line = f"{len(questions):,} questions to look up; nothing to pay"
-        plan = Result({"questions": len(questions)}, line)
+        plan = CommandResult({"questions": len(questions)}, line)
         most = 0.0
         if isinstance(labeller, EndpointTeacher):
             expected = forecast(questions, labeller.config, limits.prices)
-            plan = Result(expected, str(expected))
+            plan = CommandResult(expected, str(expected))
             most = expected.most_cost or 0.0
         if dry_run:
             plans.append(plan)
@@ -342,7 +342,7 @@ def _config(teacher: FieldValues, forms: TeacherForms) -> TeacherConfig:
     return TeacherConfig(**settings, forms=forms)
 
 
-def _result(outcomes: Outcomes, out: Path) -> Result:
+def _result(outcomes: Outcomes, out: Path) -> CommandResult:
     """Return what came of a run; its exit code says whether questions are left without an answer."""
     from rich.console import Console
 
@@ -364,7 +364,7 @@ def _result(outcomes: Outcomes, out: Path) -> Result:
             typer.echo(line, err=True)
 
     value = {"file": labelled, "counts": outcomes.counts(), "labels": rows}
-    return Result(value, show, INCOMPLETE if outcomes.failed else 0)
+    return CommandResult(value, show, INCOMPLETE if outcomes.failed else 0)
 
 
 def agree(
@@ -379,7 +379,7 @@ def agree(
         typer.Option("--out", "-o", help="Write all figures to this JSON file."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
-) -> Result:
+) -> CommandResult:
     """Compare teachers on the cases that they share by id: agreement, Cohen's kappa and confusion by group."""
     from rich.console import Console
 
@@ -412,7 +412,7 @@ def agree(
                 console.print(_confusion(pair))
         typer.echo("paper: agreement of GPT-4 with the authors, 20 cases a group")
 
-    return Result(value, show)
+    return CommandResult(value, show)
 
 
 def _interval(estimate: Estimate | None) -> str:
@@ -475,7 +475,7 @@ def split(
     ] = 0.1,
     test: Annotated[float, typer.Option(help="Share of the rows for the test.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
-) -> Result:
+) -> CommandResult:
     """Split labelled rows into training, development and test rows; rows of one instruction stay together."""
     from rich.console import Console
 
@@ -514,4 +514,6 @@ def split(
     numbers = [[count[group] for count in counts.values()] for group in GROUPS]
     table = [(group, *row) for group, row in zip(GROUPS, numbers, strict=True)]
     shown = terminal("Rows", ("group", *parts), table)
-    return Result({"folder": out, "rows": counts}, lambda: Console().print(shown))
+    return CommandResult(
+        {"folder": out, "rows": counts}, lambda: Console().print(shown)
+    )

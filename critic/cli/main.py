@@ -29,9 +29,15 @@ COMMANDS = {
 }
 """Commands in the order of `--help`, with their lines there."""
 PLACES = {
-    **{name: f"label:{name}" for name in ("sample", "label", "agree", "split")},
-    **{name: f"train:{name}" for name in ("train", "adopt")},
-    **{name: f"augment:{name}" for name in ("augment", "pairs", "inspect")},
+    "sample": "label:sample",
+    "label": "label:label",
+    "agree": "label:agree",
+    "split": "label:split",
+    "train": "train:train",
+    "adopt": "train:adopt",
+    "augment": "augment:augment",
+    "pairs": "augment:pairs",
+    "inspect": "augment:inspect",
     "eval": "train:evaluate",
 }
 """Module below `critic.cli` and attribute of each."""

@@ -14,7 +14,7 @@ from critic.cases import GROUPS
 from critic.student.settings import CRITIC, CriticConfig, Judging
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet, show_markdown
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import given_options
 from selfrag.cli.train import (
     PrintConfig,
@@ -88,7 +88,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the estimate and stop.")
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
     quiet()
     from critic.student.encoder_decoder import (
@@ -128,14 +128,14 @@ def train(
             raise UserError("--dry-run estimates causal models only; leave it out")
         folder = train_encoder_decoder(rows, directory, out, config)
         line = f"{folder}: trained; to see how good it is: critic eval ROWS --critic {folder}"
-        return Result({"model": folder}, line)
+        return CommandResult({"model": folder}, line)
     if dry_run:
         facts, estimate = planned(rows, directory, config, scale, processes or 1)
         return estimate_result(facts, _rows(facts), estimate, config.training.epochs)
     launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)
     if model is None:  # another process of the run reports
-        return Result(None)
+        return CommandResult(None)
     note = f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}"
     return trained_result(model, out / "run", [note])
 
@@ -197,7 +197,7 @@ def evaluate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
-) -> Result:
+) -> CommandResult:
     """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures."""
     quiet()
     from critic.evaluation import EvaluationSubjects, report, run_evaluation
@@ -208,7 +208,7 @@ def evaluate(
     )
     text = report(evaluations, next(iter(evaluations))) + "\n"
     figures = {name: figures.as_dict() for name, figures in evaluations.items()}
-    return Result(figures, lambda: show_markdown(text))
+    return CommandResult(figures, lambda: show_markdown(text))
 
 
 def adopt(
@@ -218,7 +218,7 @@ def adopt(
     critic: Annotated[
         Path, typer.Argument(help="Folder of the published critic's checkpoint.")
     ],
-) -> Result:
+) -> CommandResult:
     """Write the critic.json of the published critic, with the instructions of its training rows."""
     from critic.student.card import adopt as write
 
@@ -226,4 +226,4 @@ def adopt(
     line = (
         f"{card}: a critic; to see how good it is: critic eval ROWS --critic {critic}"
     )
-    return Result({"card": card}, line)
+    return CommandResult({"card": card}, line)

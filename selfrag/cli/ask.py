@@ -18,7 +18,7 @@ from rich.text import Text
 from retrieval.passage import Passage
 from selfrag.cli import options
 from selfrag.cli.options import EngineChoice, quick_engine
-from selfrag.cli.results import Result, print_result
+from selfrag.cli.results import CommandResult, print_result
 from selfrag.cli.running import is_quiet
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
@@ -53,7 +53,7 @@ def ask(
             help="write the trace, everything that was considered, to this JSON file"
         ),
     ] = None,
-    model: options.Model = "demo",
+    model: options.ModelSettings = "demo",
     index: options.Index = None,
     engine: EngineChoice,
     load_judge: options.LoadJudge = None,
@@ -61,7 +61,7 @@ def ask(
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
-) -> Result | None:
+) -> CommandResult | None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
     question_or_turns, evidence = _read_question(question, conversation)
     if trace is not None:
@@ -133,14 +133,14 @@ def _read_stdin() -> str:
         ) from error
 
 
-def answer_result(answer: Answer, *, quiet: bool = False) -> Result:
+def answer_result(answer: Answer, *, quiet: bool = False) -> CommandResult:
     """Return an answer as a command prints it; `quiet` shows its text alone."""
 
     def show() -> None:
         text = terminal_text(spoken(answer)) if quiet else render(answer)
         Console().print(text)
 
-    return Result(answer.as_dict(), show)
+    return CommandResult(answer.as_dict(), show)
 
 
 def render(answer: Answer) -> RenderableType:

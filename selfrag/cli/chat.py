@@ -17,7 +17,7 @@ from selfrag.render import spoken, terminal_text
 
 def chat(
     *,
-    model: options.Model = "demo",
+    model: options.ModelSettings = "demo",
     index: options.Index = None,
     engine: EngineChoice,
     flow: options.FlowOption = None,

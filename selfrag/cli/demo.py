@@ -13,7 +13,7 @@ from rich.rule import Rule
 from selfrag.cli import options
 from selfrag.cli.ask import render
 from selfrag.cli.options import EngineChoice
-from selfrag.cli.results import Result, wants_json
+from selfrag.cli.results import CommandResult, wants_json
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.render import terminal_text
@@ -35,10 +35,10 @@ def demo(
     *,
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
-    model: options.Model = "demo",
+    model: options.ModelSettings = "demo",
     index: options.Index = None,
     engine: EngineChoice,
-) -> Result:
+) -> CommandResult:
     """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
     from selfrag.common.atomic import write_text
     from selfrag.demo.download import timed
@@ -65,7 +65,7 @@ def demo(
                 write_text(file, replace_surrogates(answer.trace.to_json()))
                 console.print(terminal_text(f"trace: {file}\n", "dim"))
                 answers.append({"answer": answer.as_dict(), "trace": file})
-    return Result(
+    return CommandResult(
         answers,
         'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor',
     )

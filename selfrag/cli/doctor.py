@@ -32,7 +32,7 @@ from selfrag.cli.memory import (
     read_gpus,
 )
 from selfrag.cli.options import quiet
-from selfrag.cli.results import Result, wants_json
+from selfrag.cli.results import CommandResult, wants_json
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, installing
 from selfrag.common.pretrained import fast_format
@@ -72,7 +72,7 @@ def doctor(
             help="demo, demo-base, a checkpoint's folder, or a name on the hub"
         ),
     ] = "demo",
-) -> Result:
+) -> CommandResult:
     """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
     quiet()
     sections = {
@@ -87,7 +87,7 @@ def doctor(
         if not wants_json(ctx):
             _show(title, report[title])
     statuses = {finding.status for findings in report.values() for finding in findings}
-    return Result(report, code=int("broken" in statuses))
+    return CommandResult(report, code=int("broken" in statuses))
 
 
 _MARKS = {

@@ -24,7 +24,7 @@ from selfrag.cli.options import (
     quiet,
     show_markdown,
 )
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Commands, refuse_options, with_entry_points
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
@@ -102,7 +102,7 @@ def run(
     ] = None,
     workers: Annotated[int, WHERE(min=1, help="number of Ray actors")] = 1,
     gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
-) -> Result:
+) -> CommandResult:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
     from selfrag.evaluation.systems import decoding_settings, known_systems
 
@@ -172,7 +172,7 @@ def comparison_result(
     against: str | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
-) -> Result:
+) -> CommandResult:
     """Return the comparison of runs, as commands on runs print it at their end; `notes` are for the error stream."""
     from rich.console import Console
 
@@ -186,7 +186,7 @@ def comparison_result(
         for note in notes:
             typer.echo(printable(note), err=True)
 
-    return Result({"runs": runs, "notes": notes, "comparison": comparison}, show)
+    return CommandResult({"runs": runs, "notes": notes, "comparison": comparison}, show)
 
 
 @app.command()
@@ -195,7 +195,7 @@ def tasks(
         str | None,
         typer.Argument(help="show this task in full: wordings, budgets, settings"),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """List the published tasks and what their files look like, or show one task in full."""
     from rich.console import Console
 
@@ -203,7 +203,7 @@ def tasks(
 
     if name is None:
         listed = [dict(zip(COLUMNS, row, strict=True)) for row in rows()]
-        return Result(listed, lambda: Console().print(overview()))
+        return CommandResult(listed, lambda: Console().print(overview()))
     task = preset(name)
     value = {
         "task": task.name,
@@ -214,18 +214,18 @@ def tasks(
         "published": task.published,
         "protocols": task.protocols,
     }
-    return Result(value, in_full(task))
+    return CommandResult(value, in_full(task))
 
 
 @app.command()
-def systems() -> Result:
+def systems() -> CommandResult:
     """List the systems of `selfrag eval run --system`."""
     from selfrag.evaluation.systems import known_systems
 
     return _names(("system", "what it is"), known_systems().items())
 
 
-def _names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Result:
+def _names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> CommandResult:
     """Return what can be named, a row each; names are never broken, so that they can be copied."""
     from rich.console import Console
     from rich.table import Table
@@ -238,7 +238,7 @@ def _names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Result:
     for row in rows:
         listed.append(dict(zip(header, row, strict=True)))
         table.add_row(*(Text(printable(cell)) for cell in row))
-    return Result(listed, lambda: Console().print(table))
+    return CommandResult(listed, lambda: Console().print(table))
 
 
 @app.command()
@@ -271,7 +271,7 @@ def report(
     seed: Annotated[
         int, typer.Option(help="seed of the intervals and of the sample of items")
     ] = 0,
-) -> Result:
+) -> CommandResult:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
     from rich.console import Console
 
@@ -293,7 +293,9 @@ def report(
         for file in written:
             typer.echo(printable(f"written: {file}"))
 
-    return Result({"comparison": report_of_runs.comparison, "files": written}, show)
+    return CommandResult(
+        {"comparison": report_of_runs.comparison, "files": written}, show
+    )
 
 
 @app.command()
@@ -342,7 +344,7 @@ def judge(
     against: Annotated[
         str | None, typer.Option(help="run to compare the others with")
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.judging import families, judge_run
@@ -379,7 +381,7 @@ def facts(
         typer.Option(help="read its decisions from here: .._factscore_output.json"),
     ] = None,
     data: DataFolder = None,
-) -> Result:
+) -> CommandResult:
     """Write the input of the official FactScore tool for a run, or read its decisions."""
     from selfrag.evaluation.judging import official_input, official_output
 
@@ -391,7 +393,7 @@ def facts(
     if write is not None:
         lines = official_input(run, file, load, write)
         line = f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name .."
-        return Result({"answers": lines, "file": write}, line)
+        return CommandResult({"answers": lines, "file": write}, line)
     if read is not None:
         official_output(run, file, load, read)
     return comparison_result([run], [file])
@@ -483,7 +485,7 @@ def _items_loader(
 
 
 @app.command()
-def metrics() -> Result:
+def metrics() -> CommandResult:
     """List the metrics, those that need a second model, and the source of each."""
     from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
 
@@ -524,7 +526,7 @@ def calibration(
             help="checkpoint or adapter that is to bring the result; repeatable"
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams."""
     quiet()
     from selfrag.api import SelfRAG
@@ -551,7 +553,7 @@ def calibration(
         for file in stored:
             typer.echo(printable(f"stored: {file}"))
 
-    return Result({"groups": scalings, "stored": stored}, show)
+    return CommandResult({"groups": scalings, "stored": stored}, show)
 
 
 data_app = Commands(
@@ -562,7 +564,7 @@ data_app = Commands(
 
 
 @data_app.command("list")
-def list_sets() -> Result:
+def list_sets() -> CommandResult:
     """List the files that can be made, their licences, and where the originals are."""
     from selfrag.evaluation.public_data import public_sets
 
@@ -571,7 +573,7 @@ def list_sets() -> Result:
     for name, public in sets.items():
         lines.append(f"{name:16} {public.about} ({public.licence})")
         lines += [f"{'':16} {original.url}" for original in public.originals]
-    return Result(sets, "\n".join(lines))
+    return CommandResult(sets, "\n".join(lines))
 
 
 @data_app.command("make")
@@ -587,9 +589,9 @@ def make_sets(
             "--from", help="folder with the originals; else they are downloaded"
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Make files in our schema, equal byte for byte to those that were measured."""
     from selfrag.evaluation.public_data import make
 
     files = [str(make(name, out, originals)) for name in names]
-    return Result(files, "\n".join(files))
+    return CommandResult(files, "\n".join(files))

@@ -35,7 +35,7 @@ from retrieval.sync import (
 from retrieval.words import ANALYZER
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.lazy_encoder import LazyEncoder
-from selfrag.cli.results import Result, print_result
+from selfrag.cli.results import CommandResult, print_result
 from selfrag.cli.running import (
     UNREADABLE,
     Commands,
@@ -189,7 +189,7 @@ def build(
     workers: Annotated[int, typer.Option(min=1, help="Number of Ray actors.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor.")] = 0,
     skip_unreadable: SkipOption = False,
-) -> Result:
+) -> CommandResult:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again.
 
     With --skip-unreadable the exit code is 3 if a file was left out.
@@ -235,7 +235,7 @@ def build(
     return _written(built, report, line)
 
 
-def _written(value: Mapping[str, Any], report: ReadReport, line: str) -> Result:
+def _written(value: Mapping[str, Any], report: ReadReport, line: str) -> CommandResult:
     """Return the result of a command that reads files; what was read is noted on the error stream."""
 
     def show() -> None:
@@ -246,7 +246,7 @@ def _written(value: Mapping[str, Any], report: ReadReport, line: str) -> Result:
                 typer.echo(printable(note), err=True)
         typer.echo(line)
 
-    return Result(value, show, _exit_code(report))
+    return CommandResult(value, show, _exit_code(report))
 
 
 def _exit_code(report: ReadReport) -> int:
@@ -287,7 +287,7 @@ def add(
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
-) -> Result:
+) -> CommandResult:
     """Add files to an index. A file that is in it and has changed is replaced.
 
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
@@ -334,7 +334,7 @@ def sync(
         bool,
         typer.Option("--watch", help="Stay, and do it again whenever a file changes."),
     ] = False,
-) -> Result | None:
+) -> CommandResult | None:
     """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
 
     An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
@@ -372,7 +372,7 @@ def sync(
 _LISTED = 20  # files of a kind that a sync names on the terminal
 
 
-def _synced(report: SyncReport) -> Result:
+def _synced(report: SyncReport) -> CommandResult:
     counts = f"{len(report.added)} files added, {len(report.changed)} changed, {len(report.removed)} removed"
     lines = [f"{counts}, {report.unchanged} unchanged"]
     listed = {
@@ -394,7 +394,7 @@ def _synced(report: SyncReport) -> Result:
     )
     if report.compacted:
         lines.append("compacted: the index is one segment without removed passages")
-    return Result(report.as_dict(), "\n".join(lines), _exit_code(report.read))
+    return CommandResult(report.as_dict(), "\n".join(lines), _exit_code(report.read))
 
 
 @app.command()
@@ -409,7 +409,7 @@ def remove(
             help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Remove passages from an index by id, or by the file that they came from."""
     if not ids and not file:
         raise UserError("nothing to remove; give ids of passages, or --file PATH")
@@ -427,7 +427,7 @@ def remove(
     else:
         removed = remove_passages(directory, ids or [])
     line = f"{removed} passages removed from {directory}"
-    return Result({"passages_removed": removed}, line)
+    return CommandResult({"passages_removed": removed}, line)
 
 
 @app.command()
@@ -436,7 +436,7 @@ def compact(
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
-) -> Result:
+) -> CommandResult:
     """Make an index one segment without the removed passages, or change how it is searched. Nothing is encoded."""
     compact_index(directory, kind=kind, storage=storage, language=language)
     return info(directory)
@@ -449,7 +449,7 @@ def info(
         bool,
         typer.Option("--verify", help="Read all files and compare their checksums."),
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Show what an index holds, how it is searched, and the recall that was measured."""
     remote = remote_indexes(directory)
     if remote is not None:
@@ -462,7 +462,7 @@ def info(
         manifest = verify_index(path) if verify else load_manifest(path)
         values, rows = manifest.as_dict(), _index_info(path, manifest)
     lines = [f"{name:<11} {printable(value)}" for name, value in rows.items()]
-    return Result(values, "\n".join(lines))
+    return CommandResult(values, "\n".join(lines))
 
 
 def _encoder_line(encoder: EncoderCard) -> str:
@@ -530,7 +530,7 @@ def search(
             help="Condition on the columns of the passages, such as year>=2020; may be repeated."
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
@@ -548,7 +548,7 @@ def search(
         "passages": [passage.as_dict() for passage in passages],
     }
     lines = [_line(rank, passage) for rank, passage in enumerate(passages, start=1)]
-    return Result(value, "\n".join(lines))
+    return CommandResult(value, "\n".join(lines))
 
 
 def _line(rank: int, passage: Passage) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from selfrag.cli.fields import FieldValues
 from selfrag.cli.options import EngineChoice, engine_options, quiet
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import refuse_options
 from selfrag.common.checks import split_pair
 from selfrag.common.errors import UserError
@@ -79,7 +79,7 @@ def judge(
             help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here"
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more."""
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import codec_of, find
@@ -120,7 +120,7 @@ def judge(
     arguments = _arguments(argument or ())
     if kind is None:
         reflection = _reflection(name, model, engine, turns, evidence, arguments)
-        return Result(reflection.as_dict(), "\n".join(reflection.lines()))
+        return CommandResult(reflection.as_dict(), "\n".join(reflection.lines()))
     state = kind.state(turns, evidence, **arguments)
     adapters: dict[str, str] | None = None
     if adapter is not None:
@@ -132,7 +132,7 @@ def judge(
             raise UserError(f"{kind.name}: no result: {note.message}")
     lines = [*result.lines(), f"by {result.judge}"]
     lines += [f"note: {note.message}" for note in result.diagnostics]
-    return Result(result.as_dict(), "\n".join(lines))
+    return CommandResult(result.as_dict(), "\n".join(lines))
 
 
 _JUDGED = (
@@ -154,7 +154,7 @@ _JUDGES = (
 )
 
 
-def _list_judges(name: str | None) -> Result:
+def _list_judges(name: str | None) -> CommandResult:
     """Return what there is, or the published adapters."""
     from selfrag.common.plugins import names
     from selfrag.intrinsics.catalog import catalog, dialects
@@ -164,7 +164,7 @@ def _list_judges(name: str | None) -> Result:
 
     if name == PUBLISHED:
         published = list(listed())
-        return Result(published, "\n".join(published))
+        return CommandResult(published, "\n".join(published))
     intrinsics = {intrinsic.name: intrinsic.summary for intrinsic in catalog()}
     judges = [*JUDGES, *MODEL_JUDGES, *KINDS, *names(GROUP)]
     lines = [f"{intrinsic:28} {summary}" for intrinsic, summary in intrinsics.items()]
@@ -172,7 +172,7 @@ def _list_judges(name: str | None) -> Result:
     lines.append(f"dialects: {', '.join(dialects())}")
     lines.append(f"published adapters: selfrag judge {PUBLISHED}")
     value = {"intrinsics": intrinsics, "judges": judges, "dialects": dialects()}
-    return Result(value, "\n".join(lines))
+    return CommandResult(value, "\n".join(lines))
 
 
 def _reflection(

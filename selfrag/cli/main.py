@@ -34,13 +34,19 @@ COMMANDS = {
 }
 """Commands and groups of commands in the order of `--help`, with their lines there."""
 PLACES = {
-    **{
-        name: f"selfrag.cli.{name}:{name}"
-        for name in ("ask", "chat", "demo", "serve", "show", "doctor", "judge")
-    },
-    **{name: f"selfrag.cli.{name}:app" for name in ("index", "train", "eval")},
+    "ask": "selfrag.cli.ask:ask",
+    "chat": "selfrag.cli.chat:chat",
+    "demo": "selfrag.cli.demo:demo",
+    "serve": "selfrag.cli.serve:serve",
+    "show": "selfrag.cli.show:show",
+    "doctor": "selfrag.cli.doctor:doctor",
+    "judge": "selfrag.cli.judge:judge",
+    "index": "selfrag.cli.index:app",
+    "train": "selfrag.cli.train:app",
+    "eval": "selfrag.cli.eval:app",
     "data": "selfrag.cli.eval:data_app",
-    **{name: f"selfrag.experiments.commands:{name}" for name in ("sweep", "ablate")},
+    "sweep": "selfrag.experiments.commands:sweep",
+    "ablate": "selfrag.experiments.commands:ablate",
     "interpret": "selfrag.experiments.self_interpretation.commands:app",
 }
 """Module and attribute of each."""

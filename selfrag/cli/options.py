@@ -54,7 +54,7 @@ DataFolder = Annotated[
         help="folder of the data files, if they have moved",
     ),
 ]
-Model = Annotated[
+ModelSettings = Annotated[
     str,
     WHAT(
         help="demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server"

@@ -1,6 +1,6 @@
 """What a command prints: one JSON object with `--json`, else text for people.
 
-A command that is annotated to return a `Result` has the option `--json`, and what it returns is printed.
+A command that is annotated to return a `CommandResult` has the option `--json`, and what it returns is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _JSON = "selfrag.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     """The result of a command.
 
     Attributes:
@@ -45,7 +45,7 @@ def wants_json(ctx: typer.Context) -> bool:
     return bool(ctx.meta.get(_JSON))
 
 
-def print_result(ctx: typer.Context, result: Result) -> None:
+def print_result(ctx: typer.Context, result: CommandResult) -> None:
     """Print a result as the command line asks for it."""
     if wants_json(ctx):
         sys.stdout.write(to_json(result.value) + "\n")

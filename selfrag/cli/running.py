@@ -27,7 +27,7 @@ from typer.core import TyperGroup
 from typer.models import CommandFunctionType, OptionInfo
 
 from selfrag.cli.fields import with_field_options
-from selfrag.cli.results import Result, print_result, set_json
+from selfrag.cli.results import CommandResult, print_result, set_json
 from selfrag.common.checks import check_choice, check_url
 from selfrag.common.checks import check_int as whole_number
 from selfrag.common.errors import UserError, missing_extra
@@ -321,7 +321,7 @@ class Commands(typer.Typer):
 
         def decorate(function: CommandFunctionType) -> CommandFunctionType:
             signature = inspect.signature(function, eval_str=True)
-            has_result = Result in (
+            has_result = CommandResult in (
                 signature.return_annotation,
                 *get_args(signature.return_annotation),
             )

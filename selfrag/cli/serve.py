@@ -37,7 +37,7 @@ Listening = Annotated[
         *("host", "port", "api_key_file", "allow_host", "connections", "drain"),
     ),
 ]
-Serving = Annotated[
+ServeSettings = Annotated[
     FieldValues,
     Fields(
         ServiceSettings,
@@ -49,7 +49,7 @@ Serving = Annotated[
     ),
     Fields(ServiceSettings, "How it cites", "style=--citation-style", "events"),
 ]
-Cluster = Annotated[
+ClusterSettings = Annotated[
     FieldValues,
     Fields(
         Replicas,
@@ -65,7 +65,7 @@ SERVER = partial(typer.Option, rich_help_panel="The server")
 def serve(
     *,
     ctx: typer.Context,
-    model: options.Model = "demo",
+    model: options.ModelSettings = "demo",
     index: options.Index = None,
     watch: Annotated[
         list[Path] | None,
@@ -87,12 +87,12 @@ def serve(
     score: options.Score,
     search: options.SearchOption,
     listening: Listening,
-    serving: Serving,
+    serving: ServeSettings,
     keep: Annotated[
         Path | None,
         SERVER(help="SQLite file for answers and traces; in memory by default"),
     ] = None,
-    cluster: Cluster,
+    cluster: ClusterSettings,
 ) -> None:
     """Serve a model over the OpenAI API, with citations, and a page at /.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_whole
 
@@ -21,7 +21,7 @@ def show(
         Path | None,
         typer.Option("--out", "-o", help="HTML file; by default beside the trace"),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
     from selfrag.common.atomic import write_text
     from selfrag.decoding.trace import Trace
@@ -38,4 +38,4 @@ def show(
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     write_text(page, traces_page({"": trace}))
-    return Result({"page": page}, f"{page}: open it in a browser")
+    return CommandResult({"page": page}, f"{page}: open it in a browser")

@@ -12,7 +12,7 @@ import typer
 
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import (
     Commands,
     given_options,
@@ -172,7 +172,7 @@ def adapter(
     leave_long: LeaveLong = False,
     print_config: PrintConfig = False,
     dry_run: Dry = False,
-) -> Result:
+) -> CommandResult:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run."""
     if Path(what).is_file() or "." in what or "/" in what:
         purpose = f"for an intrinsic, and {what} is a file of rows"
@@ -220,29 +220,29 @@ def adapter(
     return trained_result(run(job), job.run_dir)
 
 
-def plan_result(recipe: Recipe) -> Result:
+def plan_result(recipe: Recipe) -> CommandResult:
     """Return the settings of a recipe, as `--print-config` prints them."""
     tables = {name: recipe.table(name) for name in recipe.tables}
     value = {"recipe": recipe.name, "tables": tables, "sources": recipe.sources}
-    return Result(value, recipe.text())
+    return CommandResult(value, recipe.text())
 
 
 def estimate_result(
     facts: Mapping[str, Any], lines: Sequence[str], estimate: RunEstimate, epochs: int
-) -> Result:
+) -> CommandResult:
     """Return what `--dry-run` prints: the rows, and what the run takes."""
     text = "\n".join([*lines, *estimate.lines(epochs)])
-    return Result({"rows": facts, "estimate": estimate}, text)
+    return CommandResult({"rows": facts, "estimate": estimate}, text)
 
 
 def trained_result(
     product: Path, run_dir: Path, notes: Sequence[str] = (), **values: Any
-) -> Result:
+) -> CommandResult:
     """Return what a finished run made; `values` are further values of the JSON, `notes` further lines."""
     card, plot = product / "README.md", run_dir / "loss.png"
     line = f"{product}: trained; loss plot {plot}, model card {card}"
     made = {"model": product, "card": card, "run": run_dir, **values}
-    return Result(made, "\n".join([line, *notes]))
+    return CommandResult(made, "\n".join([line, *notes]))
 
 
 @app.command()
@@ -260,7 +260,7 @@ def generator(
     leave_long: LeaveLong = False,
     print_config: PrintConfig = False,
     dry_run: Dry = False,
-) -> Result:
+) -> CommandResult:
     """Train all weights of a generator, by default as the paper did. The same command continues a run."""
     return _train("full", rows, base, out, start, learning, ctx)
 
@@ -268,14 +268,14 @@ def generator(
 @app.command()
 def merge(
     adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = "auto"
-) -> Result:
+) -> CommandResult:
     """Put a trained adapter into its base: a checkpoint that every engine loads."""
     quiet()
     from selfrag.loading import resolve_base
     from selfrag.training import export
 
     made = export.merge(resolve_base(base), adapter, out, dtype=dtype)
-    return Result(
+    return CommandResult(
         {"model": made}, f"{made}: a checkpoint; try selfrag ask --model {out}"
     )
 
@@ -289,7 +289,7 @@ def track(
     follow: Annotated[
         bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases."""
     from selfrag.training import reports
 
@@ -299,7 +299,7 @@ def track(
             # Said at once: with --follow the command stays.
             typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}", err=True)
         last = reports.track(run_dir, send, follow=follow)
-    return Result({"steps": last}, f"{last} steps sent")
+    return CommandResult({"steps": last}, f"{last} steps sent")
 
 
 def _moved(name: str, place: str) -> None:
@@ -328,7 +328,7 @@ def _train(
     start: Path | None,
     learning: FieldValues,
     ctx: typer.Context,
-) -> Result:
+) -> CommandResult:
     """Train on rows with reflection tokens."""
     quiet()
     options = given_options(ctx)
@@ -368,7 +368,7 @@ def _train(
     launch(recipe, "selfrag", ["train", kind, str(rows)], options)
     product = run(job)
     if product is None:  # another process of the run reports
-        return Result(None)
+        return CommandResult(None)
     return _report(job, product)
 
 
@@ -404,7 +404,7 @@ def launch(
     atexit.register(leave_processes)
 
 
-def _dry_run(job: TrainingJob, processes: int) -> Result:
+def _dry_run(job: TrainingJob, processes: int) -> CommandResult:
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
@@ -427,7 +427,7 @@ def counted_lines(counts: Mapping[str, int], before: str = "") -> list[str]:
     return [f"            {count:>7} {before}{name}" for name, count in counts.items()]
 
 
-def _report(job: TrainingJob, product: Path) -> Result:
+def _report(job: TrainingJob, product: Path) -> CommandResult:
     from selfrag.training.records import read_log
     from selfrag.training.reports import last_figures
 
@@ -447,7 +447,7 @@ def _report(job: TrainingJob, product: Path) -> Result:
     return trained_result(product, job.run_dir, notes, groups=groups)
 
 
-def _intrinsic_estimate(job: Any) -> Result:
+def _intrinsic_estimate(job: Any) -> CommandResult:
     from selfrag.judges.rendering import Renderer
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate

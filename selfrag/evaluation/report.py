@@ -395,28 +395,26 @@ def render(report: Report, viewer: str = "") -> str:
             "notes": table.notes,
         }
         shown.append({**values, "picture": _picture(table), "spoken": spoken(table)})
-    kinds = [case.kinds for file in report.files for case in file.cases]
+    counts = dict.fromkeys(KINDS, 0)
+    for file in report.files:
+        for case in file.cases:
+            for kind in case.kinds:
+                counts[kind] += 1
+    runs = {name: run_origin(manifest) for name, manifest in manifests.items()}
+    origins = {name: file_origin(entry) for name, entry in files.items()}
+    shown_manifests = {}
+    for name, values in manifests.items():
+        shown_manifests[name] = json.dumps(values, ensure_ascii=False, indent=1)
     body = parts().page(
         about=about(comparison),
         tables=shown,
         runs=[
-            _origins(
-                "Runs",
-                "system",
-                {name: run_origin(manifest) for name, manifest in manifests.items()},
-            ),
-            _origins(
-                "Files",
-                "file",
-                {name: file_origin(entry) for name, entry in files.items()},
-            ),
+            _origins("Runs", "system", runs),
+            _origins("Files", "file", origins),
         ],
-        manifests={
-            name: json.dumps(values, ensure_ascii=False, indent=1)
-            for name, values in manifests.items()
-        },
+        manifests=shown_manifests,
         files=report.files,
-        counts={kind: sum(kind in of_case for of_case in kinds) for kind in KINDS},
+        counts=counts,
         seed=report.seed,
         viewer=viewer,
     )

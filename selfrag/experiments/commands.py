@@ -19,7 +19,7 @@ from selfrag.cli.options import (
     engine_options,
     quiet,
 )
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
 
@@ -74,7 +74,7 @@ def sweep(
         ),
     ] = None,
     retry_failed: RetryFailed = False,
-) -> Result:
+) -> CommandResult:
     """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.goals import Goal
@@ -155,7 +155,7 @@ def ablate(
     limit: Limit = None,
     seed: Seed = 0,
     retry_failed: RetryFailed = False,
-) -> Result:
+) -> CommandResult:
     """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.sweeps import based
@@ -211,7 +211,7 @@ def ablate(
     return _result(brief(ablated.comparison), lines, written)
 
 
-def _result(comparison: Any, lines: list[str], files: list[Path]) -> Result:
+def _result(comparison: Any, lines: list[str], files: list[Path]) -> CommandResult:
     """Return tables and sentences, and the files of a study, which are noted on the error stream."""
     from rich.console import Console
 
@@ -226,4 +226,4 @@ def _result(comparison: Any, lines: list[str], files: list[Path]) -> Result:
         typer.echo(printable(f"written: {', '.join(map(str, files))}"), err=True)
 
     value = {"comparison": comparison, "notes": lines, "files": files}
-    return Result(value, show)
+    return CommandResult(value, show)

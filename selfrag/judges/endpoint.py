@@ -235,12 +235,15 @@ class _EndpointClient(Client):
                 scores.append(slot_logprobs(slot, result))
             else:
                 scores.append(None)
+        prompt_tokens = sum(result.prompt_tokens for result in served)
+        cached_tokens = sum(result.cached_tokens for result in served)
+        generated_tokens = sum(result.generated_tokens for result in served)
         return replace(
             written,
             scores=tuple(scores),
-            prompt_tokens=sum(result.prompt_tokens for result in served),
-            cached_tokens=sum(result.cached_tokens for result in served),
-            generated_tokens=sum(result.generated_tokens for result in served),
+            prompt_tokens=prompt_tokens,
+            cached_tokens=cached_tokens,
+            generated_tokens=generated_tokens,
         )
 
     async def find_continuation(self) -> Completion | Failed:

@@ -14,7 +14,7 @@ from selfrag.common.reading import parse_json, read_json
 from selfrag.common.validation import validate
 
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
-Figure: TypeAlias = Annotated[float, Field(allow_inf_nan=True)]
+CardFigure: TypeAlias = Annotated[float, Field(allow_inf_nan=True)]
 """A measured number; of a model that learns nothing it may be none."""
 
 
@@ -22,14 +22,14 @@ class GroupRecord(TypedDict):
     """Figures of one group of target positions."""
 
     n: Annotated[int, Field(gt=0, lt=2**63)]
-    loss: Figure
-    accuracy: Figure
+    loss: CardFigure
+    accuracy: CardFigure
 
 
 class LossRecord(TypedDict):
     """Figures of a look at rows."""
 
-    loss: Figure
+    loss: CardFigure
     groups: dict[str, GroupRecord]
 
 
@@ -39,8 +39,8 @@ class StepRecord(LossRecord):
     step: Count
     tokens: Count
     seconds: Annotated[float, Field(ge=0)]
-    norm: NotRequired[Figure | None]
-    rate: NotRequired[Figure]
+    norm: NotRequired[CardFigure | None]
+    rate: NotRequired[CardFigure]
     validation: NotRequired[LossRecord]
 
 

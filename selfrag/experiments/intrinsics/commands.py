@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from selfrag.cli.options import quiet, show_markdown
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 
 
 def rows(
@@ -43,7 +43,7 @@ def rows(
             help="leave out rows of answerability whose label this chat model, MODEL@URL, does not give"
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
     from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
     from selfrag.experiments.intrinsics.subjects import prompted
@@ -55,7 +55,7 @@ def rows(
     )
     parsed = list(map(parse, sources))
     lines = list(write_rows(parsed, out, part, label))
-    return Result({"folder": out, "notes": lines}, "\n".join(lines))
+    return CommandResult({"folder": out, "notes": lines}, "\n".join(lines))
 
 
 def intrinsics(
@@ -156,7 +156,7 @@ def intrinsics(
             "--out", "-o", help="folder of the report, figures, items and diagram"
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, MeasurementSettings, evaluate
@@ -186,4 +186,4 @@ def intrinsics(
         for table in tables:
             show_markdown(f"{markdown(table)}\n")
 
-    return Result(tables, show)
+    return CommandResult(tables, show)

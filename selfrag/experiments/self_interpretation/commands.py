@@ -10,7 +10,7 @@ import typer
 
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import EngineChoice, engine_options, quiet, show_markdown
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Commands, refuse_options
 from selfrag.common.untrusted import printable
 from selfrag.experiments.self_interpretation.settings import (
@@ -34,7 +34,7 @@ ModelOption = Annotated[
     ),
 ]
 Endpoint = Annotated[FieldValues, Fields(ReplySettings, "What answers", "endpoint")]
-Replies = Annotated[
+RepliesSettings = Annotated[
     FieldValues,
     Fields(ReplySettings, "What answers", "endpoint", "layout", "max_tokens"),
 ]
@@ -89,7 +89,7 @@ def run(
     out: OutFolder,
     model: ModelOption = "demo",
     engine: EngineChoice,
-    replies: Replies,
+    replies: RepliesSettings,
     axes: Axes,
     drawing: Drawing,
     examples: Examples,
@@ -97,7 +97,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="say what will be asked, and stop")
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Answer with citations over a grid of prompts, and show the tables."""
     quiet()
     from selfrag.evaluation.presets import Given
@@ -122,7 +122,7 @@ def run(
     if dry_run:
         line = planned(generator, questions, cells)
         value = {"plan": line, "cells": cells, "questions": len(questions.items)}
-        return Result(value, line)
+        return CommandResult(value, line)
     return _result(
         out, run_grid(generator, questions, cells, out, retry_failed=retry_failed)
     )
@@ -137,7 +137,7 @@ def faithfulness(
     replies: Endpoint,
     cell: Cells = None,
     retry_failed: Retry = False,
-) -> Result:
+) -> CommandResult:
     """Put the replies of a run to the test: without what they cite, and in another order."""
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_tests
@@ -156,7 +156,7 @@ def agree(
     model: ModelOption = "demo",
     engine: EngineChoice,
     cell: Cells = None,
-) -> Result:
+) -> CommandResult:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
     quiet()
     from selfrag.experiments.self_interpretation.agreement import run_judges
@@ -175,7 +175,7 @@ def table(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="a Markdown file")
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Print the paper's three tables with the published figures, and every test that was run."""
     from selfrag.experiments.self_interpretation.report import page, tables
     from selfrag.experiments.self_interpretation.run import read_grid
@@ -187,10 +187,10 @@ def table(
 
         write_text(out, text)
     value = tables(grid_run, answers=answers)
-    return Result(value, lambda: show_markdown(text))
+    return CommandResult(value, lambda: show_markdown(text))
 
 
-def _result(run: Path, results: Mapping[str, Mapping[str, Any]]) -> Result:
+def _result(run: Path, results: Mapping[str, Mapping[str, Any]]) -> CommandResult:
     from selfrag.evaluation.records import failures
 
     reason = failures(run, results)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfrag.cli.options import show_markdown
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 
@@ -38,7 +38,7 @@ def annotate(
         list[Path] | None,
         typer.Option(help="file that the form saved; repeatable, one a person"),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
     from selfrag.common.atomic import write_text
     from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
@@ -51,7 +51,7 @@ def annotate(
     if out is not None:
         write_text(out, form(run, sample, seed=seed, only=only or ()))
         line = f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"
-        return Result({"page": out}, line)
+        return CommandResult({"page": out}, line)
     figures = read_forms(run, read or [], seed=seed)
     rows = []
     for figure in figures:
@@ -70,7 +70,7 @@ def annotate(
     )
     sentences = "".join(f"\n{note}.\n" for note in notes)
     text = f"### Human evaluation\n\n{aligned(head, rows)}\n{sentences}"
-    return Result(figures, lambda: show_markdown(text))
+    return CommandResult(figures, lambda: show_markdown(text))
 
 
 def _interval(estimate: Estimate | None, scale: float) -> str:

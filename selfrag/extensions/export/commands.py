@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from selfrag.cli.options import DataFolder
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 
 
 def export(
@@ -33,7 +33,7 @@ def export(
     ] = None,
     data: DataFolder = None,
     seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
-) -> Result:
+) -> CommandResult:
     """Write finished runs in the format of another evaluation tool."""
     from selfrag.evaluation.comparison import read_run, run_folders
     from selfrag.extensions.export.formats import (
@@ -52,4 +52,4 @@ def export(
             files.append(str(write_lm_eval(sources, out)))
         else:
             files += [str(write_inspect(source, out)) for source in sources]
-    return Result(files, "\n".join(files))
+    return CommandResult(files, "\n".join(files))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 
 
 def push(
@@ -25,7 +25,7 @@ def push(
             show_default="as it is; auto for a new collection, flat in a file",
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
     from selfrag.extensions.milvus.remote import push_index
     from selfrag.loading import index_directory
@@ -33,4 +33,4 @@ def push(
     written, passages = push_index(index_directory(str(directory)), address, kind=kind)
     value = {"passages_written": written, "passages": passages, "index": address}
     line = f"{written} passages written; {address} holds {passages}"
-    return Result(value, line)
+    return CommandResult(value, line)

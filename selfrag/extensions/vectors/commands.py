@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.results import Result
+from selfrag.cli.results import CommandResult
 
 
 def export(
@@ -16,10 +16,10 @@ def export(
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Also write the vectors, as a column.")
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Write the passages of an index to a Parquet file, with their columns."""
     from selfrag.extensions.vectors.export import export_index
     from selfrag.loading import index_directory
 
     count = export_index(index_directory(str(directory)), out, vectors=vectors)
-    return Result({"passages": count, "file": out}, f"{count} passages in {out}")
+    return CommandResult({"passages": count, "file": out}, f"{count} passages in {out}")
