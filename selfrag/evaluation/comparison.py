@@ -69,7 +69,9 @@ class Draws:
 
 def estimate_of(draws: Draws | None) -> Estimate | None:
     """Return a figure with its interval; None where it is undefined."""
-    return None if draws is None else draws.estimate
+    if draws is None:
+        return None
+    return draws.estimate
 
 
 def paired_difference(draws: Draws | None, reference: Draws | None) -> Estimate | None:
@@ -98,14 +100,15 @@ def bootstrap(
         ValueError: figures of different numbers of items.
     """
     items = len(figures[0]) if figures else 0
-    if any(len(parts) != items for parts in figures):
+    if len(set(map(len, figures))) > 1:
         raise ValueError("figures of different numbers of items")
     if not items:
         return [None] * len(figures)
     numbers = np.array(
         [[part or (0.0, 0.0) for part in parts] for parts in figures]
     )  # [figures, items, 2]
-    top, bottom = (np.ascontiguousarray(numbers[:, :, side]).T for side in (0, 1))
+    top = np.ascontiguousarray(numbers[:, :, 0]).T
+    bottom = np.ascontiguousarray(numbers[:, :, 1]).T
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     blocks = [
         _resample(top, bottom, rng, min(BLOCK, ROUNDS - done))
@@ -190,10 +193,8 @@ class FileResult:
 
     def only(self, kept: set[str]) -> FileResult:
         """Return the result without the figures that are not in `kept`."""
-        metrics, judged = (
-            tuple(filter(kept.__contains__, names))
-            for names in (self.metrics, self.judged)
-        )
+        metrics = tuple(filter(kept.__contains__, self.metrics))
+        judged = tuple(filter(kept.__contains__, self.judged))
         corpus_figures = {
             name: value for name, value in self.corpus_figures.items() if name in kept
         }
@@ -340,9 +341,9 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
     if (computed := _computed_tokens(scores, result)) is not None:
         corpus_figures[COMPUTED] = computed, len(ids)
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
-    data = {
-        key: value for key, value in settings.items() if key not in ("task", "system")
-    }
+    data = {**settings, "kind": task["kind"]}
+    for name in ("task", "system"):
+        data.pop(name, None)
     return FileResult(
         kind=task["kind"],
         metrics=tuple(scores),
@@ -351,7 +352,7 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
         seconds=float(result["seconds"]),
         failed=int(result["failed"]),
         with_passages=int(settings["with_passages"]),
-        data=data | {"kind": task["kind"]},
+        data=data,
         judged=tuple(scores)[len(metrics) :],
         corpus_figures=corpus_figures,
         undecided=undecided,
@@ -463,20 +464,21 @@ def compare(
         )
     drawn = {file: _draw(runs, file, seed) for file in runs[0].files}
     tables = tuple(_table(runs, file, draws, against) for file, draws in drawn.items())
-    averaged = _average(runs, drawn, against) if len(tables) > 1 else None
+    averaged = None
+    if len(tables) > 1:
+        averaged = _average(runs, drawn, against)
     return Comparison(against, tables, averaged, seed)
 
 
 def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
-    columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
-    parts = [
-        run.files[file].scores[metric]
-        for run in runs
-        for metric in run.files[file].metrics
-    ]
-    draws = bootstrap(
-        parts, name=file, seed=seed, bounds=[bounds_of(metric) for _, metric in columns]
-    )
+    columns, parts, bounds = [], [], []
+    for run in runs:
+        result = run.files[file]
+        for metric in result.metrics:
+            columns.append((run.name, metric))
+            parts.append(result.scores[metric])
+            bounds.append(bounds_of(metric))
+    draws = bootstrap(parts, name=file, seed=seed, bounds=bounds)
     figures: FileDraws = {run.name: {} for run in runs}
     for (system, metric), figure in zip(columns, draws, strict=True):
         figures[system][metric] = figure
@@ -576,13 +578,10 @@ def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
         if result.failed:
             notes.append(f"{name}: {result.failed} items failed and count as wrong")
     for name, result in results.items():
-        missing = [
-            (metric, result.undecided[metric])
-            for metric in result.judged
-            if metric in result.undecided
-        ]
-        notes += [
-            f"{name}: {count} items have no {metric}, as a verdict is missing"
-            for metric, count in missing
-        ]
+        for metric in result.judged:
+            count = result.undecided.get(metric)
+            if count is not None:
+                notes.append(
+                    f"{name}: {count} items have no {metric}, as a verdict is missing"
+                )
     return notes

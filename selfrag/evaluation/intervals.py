@@ -50,8 +50,10 @@ class Estimate:
     def __str__(self) -> str:
         if not self.defined:
             return f"{NONE} n={self.n}"
-        ends = f" [{self.low:.3f}, {self.high:.3f}]" if self.low == self.low else ""
-        return f"{self.value:.3f}{ends} n={self.n}"
+        text = f"{self.value:.3f}"
+        if self.low == self.low:
+            text += f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{text} n={self.n}"
 
 
 def json_values(figures: Any) -> Any:
@@ -61,11 +63,16 @@ def json_values(figures: Any) -> Any:
             field.name: getattr(figures, field.name) for field in fields(figures)
         }
     if isinstance(figures, Mapping):
-        return {
-            name: value.as_dict() if hasattr(value, "as_dict") else json_values(value)
-            for name, value in figures.items()
-        }
-    return None if figures != figures else figures
+        values = {}
+        for name, value in figures.items():
+            if hasattr(value, "as_dict"):
+                values[name] = value.as_dict()
+            else:
+                values[name] = json_values(value)
+        return values
+    if figures != figures:
+        return None
+    return figures
 
 
 def bracketed(estimate: Estimate, *, scale: float = 100) -> str:
@@ -98,7 +105,9 @@ DIFFERENCE: Bounds = (-1.0, 1.0)
 def effective_items(weights: FloatArray) -> float:
     """Return Kish's effective number of items, (sum of weights)^2 / sum of squared weights; 0.0 without weight."""
     squared = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / squared if squared > 0 else 0.0
+    if squared > 0:
+        return float(weights.sum()) ** 2 / squared
+    return 0.0
 
 
 def bootstrap(
@@ -149,9 +158,9 @@ def interval(
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(known, [tail, 100 - tail])
     if high - low < EQUAL:
-        low, high = agreeing_interval(
-            value, items if effective is None else effective, bounds
-        )
+        if effective is None:
+            effective = items
+        low, high = agreeing_interval(value, effective, bounds)
     return Estimate(value, float(low), float(high), items)
 
 
@@ -200,8 +209,8 @@ def pooled_auc(
     Whole items are resampled, because their passages belong together.
     """
     matrix = win_matrix(positives, negatives)
-    right = np.array([len(scores) for scores in positives], dtype=np.float64)
-    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
+    right = np.array(list(map(len, positives)), dtype=np.float64)
+    wrong = np.array(list(map(len, negatives)), dtype=np.float64)
 
     def statistic(counts: FloatArray) -> FloatArray:
         won = ((counts @ matrix) * counts).sum(axis=1)
@@ -222,7 +231,7 @@ def win_matrix(
     With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
     `c W c / ((c . n_positives) (c . n_negatives))`.
     """
-    sizes = [len(scores) for scores in positives]
+    sizes = list(map(len, positives))
     flat = np.asarray(
         [score for scores in positives for score in scores], dtype=np.float64
     )
@@ -274,7 +283,9 @@ def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Est
     both, first, second = counts.sum(axis=0)[[3, 2, 1]] / max(1.0, counts.sum())
     yes_first, yes_second = both + first, both + second
     expected = yes_first * (1 - yes_second) + yes_second * (1 - yes_first)
-    bounds = (1 - 1 / expected, 1.0) if expected > 0 else None
+    bounds = None
+    if expected > 0:
+        bounds = (1 - 1 / expected, 1.0)
     return bootstrap(
         len(counts),
         statistic,

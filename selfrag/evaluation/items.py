@@ -93,7 +93,8 @@ def read_items(
         parsed = [_row(path, number, record, parse, "line") for number, record in rows]
     elif _WHOLE.match(next(read_lines(path), "")):
         records = parse_json(read_whole(path), str(path), nan=True, mended=True)
-        records = records.get("data") if isinstance(records, dict) else records
+        if isinstance(records, dict):
+            records = records.get("data")
         if not isinstance(records, list):
             raise UserError(f"{path}: no array of rows, and none under 'data'")
         parsed = [
@@ -276,7 +277,7 @@ def _answer_sets(answers: list[Any]) -> tuple[tuple[str, ...], ...]:
             raise UserError(
                 "'answers' must be a list of texts, or of lists of at least one text each"
             )
-    return tuple(tuple(forms) for forms in answers)
+    return tuple(map(tuple, answers))
 
 
 def _texts(record: ItemRecord) -> tuple[str, ...]:
@@ -400,9 +401,7 @@ def choices(item: Item) -> Choices:
     options, label = item.options, item.label
     if label is None or len(options) < 2:
         raise UserError("a multiple-choice item needs a label and at least two options")
-    if len(set(options)) != len(options) or not all(
-        option.strip() for option in options
-    ):
+    if len(set(options)) != len(options) or not all(map(str.strip, options)):
         raise UserError("two options are equal, or one is blank")
     surfaces = _surfaces(label, options)
     if len(surfaces) < len(options):
@@ -416,7 +415,9 @@ def choices(item: Item) -> Choices:
 
 def _surfaces(label: str, options: tuple[str, ...]) -> tuple[str, ...]:
     if label in options:
-        return tuple(map(str.strip, options)) if label == label.strip() else options
+        if label != label.strip():
+            return options
+        return tuple(map(str.strip, options))
     if label.isdecimal():
         return tuple(map(str, range(1, len(options) + 1)))
     return tuple(string.ascii_uppercase[: len(options)])

@@ -63,7 +63,10 @@ def passages_of(record: PublicRecord, *, needed: bool) -> tuple[Passage, ...]:
 
 def _first_key(record: PublicRecord, keys: Sequence[str]) -> str:
     """Return the first of some keys that has a value; empty if none has."""
-    return next((key for key in keys if record.get(key) is not None), "")
+    for key in keys:
+        if record.get(key) is not None:
+            return key
+    return ""
 
 
 QUESTION = ("question", "question_text", "claim", "query")
@@ -86,7 +89,9 @@ class Schema:
             fitting = [
                 schema.name for schema in SCHEMAS.values() if schema.fits(record)
             ]
-            looks = f"; it looks like one of {' or '.join(fitting)}" if fitting else ""
+            looks = ""
+            if fitting:
+                looks = f"; it looks like one of {' or '.join(fitting)}"
             raise UserError(f"no row of {self.name}, which has {self.fields}{looks}")
         return self.read(record)
 
@@ -174,7 +179,9 @@ def _item(
     record: PublicRecord, query: str, *, free: bool = False, **fields: Any
 ) -> Item:
     key = _first_key(record, IDS)
-    name = identifier(record, key) if key else ""  # files of claims have none
+    name = ""  # files of claims have none
+    if key:
+        name = identifier(record, key)
     return Item(
         name, query, needs_retrieval=None if free else True, query=query, **fields
     )
@@ -215,7 +222,9 @@ class QuestionWording:
     @property
     def lead(self) -> str:
         """Return what stands before the question."""
-        return f"{self.instruction}{self.join}" if self.instruction else ""
+        if not self.instruction:
+            return ""
+        return f"{self.instruction}{self.join}"
 
     def worded(self, item: Item) -> Item:
         """Return the item, asked in these words, with lettered options if it has any that are not their own names."""
@@ -425,7 +434,9 @@ class Given:
     @property
     def name(self) -> str:
         """Return what a run and a table call it: the task, or the file's name without its endings."""
-        return self.preset.name if self.preset else _stem(self.path.name)
+        if self.preset:
+            return self.preset.name
+        return _stem(self.path.name)
 
 
 def _stem(name: str) -> str:
@@ -511,8 +522,6 @@ def in_full(preset: Preset) -> str:
 def documents(task: Task) -> int:
     """Return the number of passages that retrieval baselines read: that of a published task's protocol, else one."""
     preset_file = Given.marked(Path(), task.preset)
-    return (
-        1
-        if preset_file.preset is None
-        else preset_file.preset.protocol(preset_file.protocol).documents
-    )
+    if preset_file.preset is None:
+        return 1
+    return preset_file.preset.protocol(preset_file.protocol).documents

@@ -51,9 +51,10 @@ class RunDirectory:
         self._path = folder / MANIFEST
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self._values = (
-            read_manifest(folder) if self._path.exists() else _fresh(identity)
-        )
+        if self._path.exists():
+            self._values = read_manifest(folder)
+        else:
+            self._values = _fresh(identity)
         check_same_run(folder, self._values["identity"], identity)
 
     def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
@@ -271,11 +272,9 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
         item_id(record)
         if not isinstance(record.get("scores"), dict):
             raise UserError(NO_RECORD)
-        return (
-            record
-            if keys is None
-            else {key: record[key] for key in keys if key in record}
-        )
+        if keys is None:
+            return record
+        return {key: record[key] for key in keys if key in record}
 
     return list(read_jsonl(path, parse))
 
@@ -311,7 +310,8 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     """
     entry = file_entry(read_manifest(folder), folder, name)
     path = user_path(str(entry.get("path", "")))
-    path = path if data is None else data / path.name
+    if data is not None:
+        path = data / path.name
     if not path.is_file():
         raise UserError(
             f"{path}: the data of {folder} is not there; say where it is now with --data FOLDER"

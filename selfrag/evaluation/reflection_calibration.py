@@ -124,18 +124,17 @@ def _judged_places(row: TrainingRow) -> Iterator[tuple[str, JudgeInput, int]]:
         elif part.token in _LABELS:
             labels, label = _LABELS[part.token]
             judged = segment if labels == ISSUP else before + segment
-            turns = (
-                (question, Message("assistant", judged))
-                if judged.strip()
-                else (question,)
-            )
+            is_blank = not judged.strip()
+            turns = [question]
+            if not is_blank:
+                turns.append(Message("assistant", judged))
             name = judge_name(labels.role)
             if labels == RETRIEVE:
-                name = judge_name("retrieve_later") if judged.strip() else name
+                if not is_blank:
+                    name = judge_name("retrieve_later")
                 before, segment = before + segment, ""
-            is_blank = labels in (ISSUP, ISUSE) and not judged.strip()
-            if not is_blank:
-                yield name, JudgeInput(turns, passages), label
+            if not is_blank or labels not in (ISSUP, ISUSE):
+                yield name, JudgeInput(tuple(turns), passages), label
 
 
 _LABELS = {
@@ -181,10 +180,8 @@ def _due(
 def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
     """Fit the scaling of one group that makes the right labels most likely; biases carry their frequency in rows."""
     optimize = require("scipy.optimize", extra="eval")
-    logs, right = (
-        _logs([place.judgment for place in observed]),
-        np.array([place.right for place in observed]),
-    )
+    logs = _logs([place.judgment for place in observed])
+    right = np.array([place.right for place in observed])
     bounds = [(-4, 4)]  # of log T, and of the biases of all labels but the first
     if biased:
         bounds += [(-20, 20)] * (logs.shape[1] - 1)
@@ -200,7 +197,10 @@ def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
     x = optimize.minimize(
         cost, np.zeros(len(bounds)), method="L-BFGS-B", bounds=bounds
     ).x
-    return Scaling(math.exp(x[0]), (0.0, *map(float, x[1:])) if biased else ())
+    biases: tuple[float, ...] = ()
+    if biased:
+        biases = (0.0, *map(float, x[1:]))
+    return Scaling(math.exp(x[0]), biases)
 
 
 def _logs(judgments: Sequence[Judgment]) -> FloatArray:

@@ -88,7 +88,9 @@ class SystemOutcome:
     def share(self) -> float | None:
         """Return the headline figure of this item alone; None where it says nothing, or is a count."""
         head, part = next(iter(self.scores.items()), ("", None))
-        return None if is_count(head) else ratio([part])
+        if is_count(head):
+            return None
+        return ratio([part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ class ItemCase:
     @property
     def passages(self) -> tuple[Passage, ...]:
         """Return the passages of the item and of all traces, each id once."""
-        sources = [self.item.passages] if self.item is not None else []
+        sources = []
+        if self.item is not None:
+            sources.append(self.item.passages)
         for outcome in self.outcomes:
             if outcome.trace is not None:
                 sources += [decision.passages for decision in outcome.trace.decisions]
@@ -124,16 +128,16 @@ class ItemCase:
     @property
     def kinds(self) -> set[str]:
         """Return which of `KINDS` it is of."""
-        shares = {
-            outcome.share for outcome in self.outcomes if outcome.share is not None
-        }
-        kinds = {"all"}
+        kinds, shares = {"all"}, set()
+        for outcome in self.outcomes:
+            if outcome.error is not None:
+                kinds.add("failed")
+            if outcome.share is not None:
+                shares.add(outcome.share)
         if len(shares) > 1:
             kinds.add("differ")
         if shares:
             kinds.add("wrong" if min(shares) < 1 else "right")
-        if any(outcome.error is not None for outcome in self.outcomes):
-            kinds.add("failed")
         return kinds
 
     def citing(self, passage: str) -> list[str]:
@@ -190,13 +194,11 @@ def _read_case_file(
     except (UserError, OSError, KeyError) as error:
         note = f"{error}; questions come from traces"
     outcomes = [_outcomes(run, name, chosen) for run in runs]
-    by_item = {
-        key: tuple(of_run[key] for of_run in outcomes) for key in ids if key in chosen
-    }
-    cases = tuple(
-        ItemCase(key, items.get(key), of_runs) for key, of_runs in by_item.items()
-    )
-    return CaseFile(name, cases, len(ids), note)
+    cases = []
+    for key in filter(chosen.__contains__, ids):
+        of_runs = tuple(of_run[key] for of_run in outcomes)
+        cases.append(ItemCase(key, items.get(key), of_runs))
+    return CaseFile(name, tuple(cases), len(ids), note)
 
 
 def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, SystemOutcome]:
@@ -227,9 +229,9 @@ def _outcome(
         except UserError as error:
             damage = str(error)
     output, failure = Output.from_record(record) or Output(""), record.get("error")
-    return SystemOutcome(
-        system, output, None if failure is None else str(failure), scores, trace, damage
-    )
+    if failure is not None:
+        failure = str(failure)
+    return SystemOutcome(system, output, failure, scores, trace, damage)
 
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -359,14 +361,10 @@ def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
     if item.references and not item.answer_sets:
         known.append(("gold: ", item.references[:20], " or ", 1000))
     if item.answerable is not None:
-        known.append(
-            (
-                "answerable" if item.answerable else "not answerable from its passages",
-                (),
-                "",
-                0,
-            )
-        )
+        text = "not answerable from its passages"
+        if item.answerable:
+            text = "answerable"
+        known.append((text, (), "", 0))
     return known
 
 
@@ -375,9 +373,10 @@ def _figures(outcome: SystemOutcome) -> list[tuple[str, str]]:
     for name, part in outcome.scores.items():
         if name not in outcome.output.usage:
             value = ratio([part])
-            figures.append(
-                (name.replace("_", " "), "-" if value is None else f"{value:.3g}")
-            )
+            text = "-"
+            if value is not None:
+                text = f"{value:.3g}"
+            figures.append((name.replace("_", " "), text))
     return figures
 
 
@@ -403,8 +402,8 @@ def render(report: Report, viewer: str = "") -> str:
     runs = {name: run_origin(manifest) for name, manifest in manifests.items()}
     origins = {name: file_origin(entry) for name, entry in files.items()}
     shown_manifests = {}
-    for name, values in manifests.items():
-        shown_manifests[name] = json.dumps(values, ensure_ascii=False, indent=1)
+    for name, manifest in manifests.items():
+        shown_manifests[name] = json.dumps(manifest, ensure_ascii=False, indent=1)
     body = parts().page(
         about=about(comparison),
         tables=shown,
@@ -649,17 +648,21 @@ def _name(text: str, longest: int = 32) -> str:
 
 def _tokens(row: ComparisonRow) -> float | None:
     prompt, generated = map(row.figures.get, TOKENS)
-    return (
-        None if prompt is None or generated is None else prompt.value + generated.value
-    )
+    if prompt is None or generated is None:
+        return None
+    return prompt.value + generated.value
 
 
 def _percent(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else 100 * estimate.value
+    if estimate is None:
+        return None
+    return 100 * estimate.value
 
 
 def _label(head: str) -> str:
-    return _name(head) if is_count(head) else f"{_name(head)}, %"
+    if is_count(head):
+        return _name(head)
+    return f"{_name(head)}, %"
 
 
 def _ends(estimate: Estimate, head: str) -> tuple[float, float, float]:

@@ -630,7 +630,9 @@ def engine_kind(engine: str | None) -> str:
 
     if engine is None:
         return choose_engine()[0]
-    return "http" if is_remote(engine) else engine
+    if is_remote(engine):
+        return "http"
+    return engine
 
 
 def index_fingerprint(index: str) -> str:

@@ -67,7 +67,9 @@ def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
     (result,) = yield from ask([Generate(prompt.ids, max_tokens)])
     if isinstance(result, Failed):
         raise DecodingError(f"no answer could be generated: {result.reason}")
-    ids = result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids
+    ids = result.token_ids
+    if result.finish is Finish.EOS:
+        ids = ids[:-1]
     node = _node(prompt, 0, codec.decode(ids), ids)
     node.finish, node.likelihood = (
         str(result.finish),

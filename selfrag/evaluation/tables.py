@@ -171,7 +171,8 @@ def _piece(table: RichTable, columns: Sequence[Column]) -> RichTable:
     piece.columns = [
         replace(column, _index=index) for index, column in enumerate(columns)
     ]
-    piece.title = table.title if columns[0] is table.columns[0] else None
+    if columns[0] is not table.columns[0]:
+        piece.title = None
     return piece
 
 
@@ -205,7 +206,9 @@ def grid(
     head = table.metrics[0]
     paired: list[str] = []  # metrics that have a column of differences
     if reference is not None:
-        paired = [head] if narrow else [head, "citation_precision"]
+        paired.append(head)
+        if not narrow:
+            paired.append("citation_precision")
     timed = not narrow and any(row.seconds is not None for row in table.rows)
     columns: list[list[str]] = [["system", *(row.system for row in table.rows)]]
     for metric in table.metrics:
@@ -264,11 +267,15 @@ def _heading(metric: str) -> str:
 
 
 def _interval(estimate: Estimate | None, metric: str) -> str:
-    return NONE if estimate is None else bracketed(estimate, scale=scale_of(metric))
+    if estimate is None:
+        return NONE
+    return bracketed(estimate, scale=scale_of(metric))
 
 
 def _value(estimate: Estimate | None, metric: str) -> str:
-    return NONE if estimate is None else f"{scale_of(metric) * estimate.value:.1f}"
+    if estimate is None:
+        return NONE
+    return f"{scale_of(metric) * estimate.value:.1f}"
 
 
 def _difference(estimate: Estimate | None, metric: str) -> str:

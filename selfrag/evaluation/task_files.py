@@ -151,7 +151,9 @@ def _as_json(cell: Any) -> Any:
     """Return a value of a data frame as JSON has it: lists for arrays, None for what is missing."""
     if hasattr(cell, "tolist"):
         cell = cell.tolist()
-    return None if isinstance(cell, float) and math.isnan(cell) else cell
+    if isinstance(cell, float) and math.isnan(cell):
+        return None
+    return cell
 
 
 def read_tasks(
@@ -188,7 +190,7 @@ def _check_texts(item: Item) -> None:
     """Refuse a blank text, which every answer contains and every premise entails."""
     gold = () if item.answerable is False else item.references
     for key, texts in (("answers", gold), ("claims", item.claims)):
-        if not all(text.strip() for text in texts):
+        if not all(map(str.strip, texts)):
             raise UserError(f"{key!r} has a blank text; fill it or take it out")
 
 
@@ -207,11 +209,9 @@ class _Check:
         """Return the kind of the items, with the metrics that the file names."""
         if self._first is None:
             raise UserError("no rows")
-        return (
-            replace(self._first, metrics=metrics(self._metrics))
-            if self._metrics
-            else self._first
-        )
+        if not self._metrics:
+            return self._first
+        return replace(self._first, metrics=metrics(self._metrics))
 
     def __call__(self, item: Item) -> Item:
         if item.id in self._ids:
@@ -242,11 +242,9 @@ class _Check:
         if len(self._ids) == 1:
             self._evidence = bool(item.passages)
         elif bool(item.passages) != self._evidence:
-            has, others = (
-                ("no passages", "have some")
-                if self._evidence
-                else ("passages", "have none")
-            )
+            has, others = "passages", "have none"
+            if self._evidence:
+                has, others = "no passages", "have some"
             raise UserError(
                 f"{has}, though the rows before it {others}; fill 'passages', or give --index to search"
             )

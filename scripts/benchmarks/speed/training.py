@@ -127,11 +127,10 @@ def _ours(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> Time
         Scale(micro_tokens=2**20),
     )
     records = read_log(scratch / "run" / "log.jsonl")
-    return TimedSteps(
-        [record["loss"] for record in records],
-        [record["tokens"] for record in records],
-        [record["seconds"] for record in records],
-    )
+    losses = [record["loss"] for record in records]
+    tokens = [record["tokens"] for record in records]
+    seconds = [record["seconds"] for record in records]
+    return TimedSteps(losses, tokens, seconds)
 
 
 def _plain(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> TimedSteps:

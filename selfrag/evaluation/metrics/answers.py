@@ -61,7 +61,9 @@ def contains(text: str, answers: Sequence[str]) -> float:
 
 def _official_gold(item: Item) -> Sequence[str] | None:
     """Return the answers, or the label of multiple choice, which the published code scores in this way, too."""
-    return (choices(item).right,) if item.options else item.answers
+    if item.options:
+        return (choices(item).right,)
+    return item.answers
 
 
 @metric("official_match", reads=_official_gold, source=SELF_RAG)
@@ -83,8 +85,11 @@ def official_match(text: str, answers: Sequence[str]) -> float:
 @metric("exact_match", reads=attrgetter("answers"), source=SQUAD)
 def exact_match(text: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised text is a normalised answer, else 0."""
-    pairs = [normalise_pair(text, answer) for answer in _texts(answers)]
-    return float(any(said == gold for said, gold in pairs))
+    for answer in _texts(answers):
+        said, gold = normalise_pair(text, answer)
+        if said == gold:
+            return 1.0
+    return 0.0
 
 
 @metric("f1", reads=attrgetter("answers"), source=SQUAD)
@@ -167,7 +172,9 @@ def _match_surface(text: str, surfaces: tuple[str, ...]) -> str | None:
 
 def _only(surfaces: list[str]) -> str | None:
     """Return the one surface; None of none or several."""
-    return surfaces[0] if len(surfaces) == 1 else None
+    if len(surfaces) != 1:
+        return None
+    return surfaces[0]
 
 
 # Several right answers
@@ -177,7 +184,9 @@ def sets_of(item: Item) -> AnswerSets | None:
     """Return the right answers of an item, each with its ways of being written; None if the item has none."""
     if item.answer_sets:
         return item.answer_sets
-    return (item.answers,) if item.answers else None
+    if not item.answers:
+        return None
+    return (item.answers,)
 
 
 def _share(sets: AnswerSets, holds: Callable[[Sequence[str]], bool]) -> float:
@@ -213,13 +222,13 @@ def str_em(text: str, sets: AnswerSets) -> float:
     line = evaluated(text)
     said = normalise(line)
 
-    def holds(forms: Sequence[str]) -> bool:
-        words = {form: normalise(form) for form in forms}
-        if any(form in said for form in words.values() if form):
-            return True
-        return contains_any(line, [form for form in forms if not words[form]])
+    def occurs(form: str) -> bool:
+        words = normalise(form)
+        if words:
+            return words in said
+        return contains_any(line, [form])
 
-    return _share(sets, holds)
+    return _share(sets, lambda forms: any(map(occurs, forms)))
 
 
 @metric("str_hit", reads=sets_of, source=f"{ALCE}, ASQA")
@@ -259,7 +268,8 @@ def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
     """
     said = listed(text)
     gold = [set(map(_list_key, forms)) for forms in sets]
-    right = [piece for piece in said if any(piece in forms for forms in gold)]
+    names = set[str]().union(*gold)
+    right = [piece for piece in said if piece in names]
     hits = sum(not forms.isdisjoint(said) for forms in gold)
     precision = len(right) / max(1, len(said))
     recall, recall_5 = hits / len(gold), min(5, hits) / min(5, len(gold))
@@ -335,7 +345,9 @@ def long_form(item: Item, output: Output) -> float | None:
     """Return ROUGE-L; where the passages give no answer, 1 for declining and 0 for answering."""
     if item.answerable is False:
         return float(abstains(output.text))
-    return rouge_l(output.text, item.references) if item.references else None
+    if not item.references:
+        return None
+    return rouge_l(output.text, item.references)
 
 
 @metric(

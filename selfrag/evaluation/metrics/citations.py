@@ -170,7 +170,9 @@ def recall_at(
 ) -> float | None:
     """Return the share of the relevant passages among the first `k` ids; None without relevant passages."""
     top, ids = set(_top(ranking, k)), set(relevant)
-    return len(ids & top) / len(ids) if ids else None
+    if not ids:
+        return None
+    return len(ids & top) / len(ids)
 
 
 def ndcg_at(ranking: Sequence[str], gains: Mapping[str, float], k: int) -> float | None:
@@ -196,13 +198,17 @@ def ndcg_at(ranking: Sequence[str], gains: Mapping[str, float], k: int) -> float
 @metric("retrieval_recall@K", source="trec_eval")
 def retrieval_recall(item: Item, output: Output, k: int) -> float | None:
     """Return recall@K of the gold passages among those the model was shown, in order."""
-    return recall_at(output.read, item.gold, k) if item.gold else None
+    if not item.gold:
+        return None
+    return recall_at(output.read, item.gold, k)
 
 
 @metric("retrieval_ndcg@K", source="trec_eval")
 def retrieval_ndcg(item: Item, output: Output, k: int) -> float | None:
     """Return nDCG@K of the gold passages among those the model was shown, in order."""
-    return ndcg_at(output.read, dict.fromkeys(item.gold, 1.0), k) if item.gold else None
+    if not item.gold:
+        return None
+    return ndcg_at(output.read, dict.fromkeys(item.gold, 1.0), k)
 
 
 def _top(ranking: Sequence[str], k: int) -> list[str]:
@@ -242,7 +248,14 @@ def as_sentences(text: str) -> list[str]:
 
 def as_answer_to(question: str) -> Claims:
     """Return what cuts a short answer, which claims something together with its question only."""
-    return lambda text: [f"{question} {said}" for said in [text.strip()] if said]
+
+    def claims(text: str) -> list[str]:
+        answer = text.strip()
+        if not answer:
+            return []
+        return [f"{question} {answer}"]
+
+    return claims
 
 
 def as_list_for(question: str) -> Claims:
@@ -346,13 +359,11 @@ def cites(
     three times, each time with all distinct pairs that have to be known by then. None for a response without sentences,
     or with a missing verdict.
     """
-    kept = [
-        [CitedClaim(s.text, s.passages[:MOST]) for s in response]
-        for response in responses
-    ]
-    cited = [
-        sentence for response in kept for sentence in response if sentence.passages
-    ]
+    kept, cited = [], []
+    for response in responses:
+        claims = [CitedClaim(s.text, s.passages[:MOST]) for s in response]
+        kept.append(claims)
+        cited += [claim for claim in claims if claim.passages]
     verdicts: dict[EntailmentPair, bool | None] = {}
 
     def ask(pairs: Iterable[EntailmentPair]) -> None:
@@ -370,13 +381,13 @@ def cites(
     # 2. each of several citations alone
     ask((passage, s.text) for s in shared for passage in s.passages)
     # 3. the others without one that is not enough
-    unsure = [
-        (s, passage)
-        for s in shared
-        for passage in s.passages
-        if verdicts[passage, s.text] is False
-    ]
-    ask((_without(s.passages, passage), s.text) for s, passage in unsure)
+    unsure = []
+    for s in shared:
+        for passage in s.passages:
+            verdict = verdicts[passage, s.text]
+            if verdict is False:
+                unsure.append((_without(s.passages, passage), s.text))
+    ask(unsure)
     return [_response_figures(response, verdicts) for response in kept]
 
 
@@ -384,6 +395,8 @@ def _response_figures(
     response: Sequence[CitedClaim], verdicts: Mapping[EntailmentPair, bool | None]
 ) -> Cites | None:
     """Return the figures of one response; None without sentences or with a missing verdict."""
+    if not response:
+        return None
     recalled, precise, citations = 0, 0, 0
     for sentence in response:
         counts = _count_sentence(sentence, verdicts)
@@ -392,11 +405,7 @@ def _response_figures(
         recalled += counts[0]
         precise += counts[1]
         citations += len(sentence.passages)
-    return (
-        Cites(recalled / len(response), precise / max(1, citations))
-        if response
-        else None
-    )
+    return Cites(recalled / len(response), precise / max(1, citations))
 
 
 def _count_sentence(

@@ -145,7 +145,9 @@ def macro_effective(members: FloatArray) -> float:
     """Return the items that a mean over classes rests on; the smallest class limits it. `members` are [n, classes]."""
     sizes = members.sum(axis=0)
     present = sizes[sizes > 0]
-    return float(len(present) * present.min()) if len(present) else 0.0
+    if not len(present):
+        return 0.0
+    return float(len(present) * present.min())
 
 
 # Hallucination detection

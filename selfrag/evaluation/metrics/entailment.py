@@ -43,8 +43,10 @@ def support_scores(judge: Judge, pairs: Sequence[EntailmentPair]) -> list[float 
     """Return how far each premise supports its claim (0 to 1), by the mean over labels; errors as `entails`."""
     scores: list[float | None] = []
     for reflection in _judged(judge, pairs):
-        values = [judgment.score for judgment in reflection.scored]
-        scores.append(min(values) if _verdict(reflection) is not None else None)
+        if _verdict(reflection) is None:
+            scores.append(None)
+        else:
+            scores.append(min(judgment.score for judgment in reflection.scored))
     return scores
 
 
@@ -53,8 +55,9 @@ def _judged(judge: Judge, pairs: Sequence[EntailmentPair]) -> list[Reflection]:
         raise UserError(
             f"{judge.name} judges {judge.role}, and not whether a text is supported; name another judge"
         )
-    inputs = list(map(_input, pairs))
-    reflections = finish(judge.judge(inputs), judge.engine) if inputs else []
+    if not pairs:
+        return []
+    reflections = finish(judge.judge(list(map(_input, pairs))), judge.engine)
     notes = chain.from_iterable(reflection.diagnostics for reflection in reflections)
     failures = [note.message for note in notes if note.code is Code.FAILED]
     if failures and not any(reflection.judgments for reflection in reflections):

@@ -72,7 +72,9 @@ class Facts:
 
 def penalty(facts: int) -> float:
     """Return the factor for an answer of so many facts, at least one."""
-    return 1.0 if facts > GAMMA else math.exp(1 - GAMMA / facts)
+    if facts > GAMMA:
+        return 1.0
+    return math.exp(1 - GAMMA / facts)
 
 
 def parts(checked: Facts | None) -> Mapping[str, Part | None]:
@@ -151,13 +153,16 @@ class PromptedSplitter:
         facts: list[tuple[str, ...] | None] = []
         for sentences_of_text in lines:
             replies = islice(results, len(sentences_of_text))
-            of_sentences = [
-                read_facts(reply.text) if isinstance(reply, Completion) else ()
-                for reply in replies
-            ]
-            facts.append(
-                tuple(chain.from_iterable(of_sentences)) if all(of_sentences) else None
-            )
+            of_sentences = []
+            for reply in replies:
+                text = ""
+                if isinstance(reply, Completion):
+                    text = reply.text
+                of_sentences.append(read_facts(text))
+            if all(of_sentences):
+                facts.append(tuple(chain.from_iterable(of_sentences)))
+            else:
+                facts.append(None)
         return facts
 
 
@@ -204,11 +209,10 @@ def check(
     """
     split = splitter.split(["" if abstains(text) else text for text in texts])
     # 1. what each distinct fact is looked up in
-    known = {
-        (topic, fact): ""
-        for topic, facts in zip(topics, split, strict=True)
-        for fact in facts or ()
-    }
+    known = {}
+    for topic, facts in zip(topics, split, strict=True):
+        for fact in facts or ():
+            known[topic, fact] = ""
     queries = list(dict.fromkeys(f"{topic} {fact}" for topic, fact in known))
     hits = (
         dict(zip(queries, retriever(queries, PASSAGES), strict=True)) if queries else {}
@@ -219,7 +223,9 @@ def check(
     pairs = list(
         dict.fromkeys((text, fact) for (_, fact), text in known.items() if text)
     )
-    verdicts = dict(zip(pairs, judge.entails(pairs), strict=True)) if pairs else {}
+    verdicts: dict[tuple[str, str], bool | None] = {}
+    if pairs:
+        verdicts.update(zip(pairs, judge.entails(pairs), strict=True))
     # 3. by answer
     checked = []
     for topic, facts in zip(topics, split, strict=True):
@@ -268,7 +274,9 @@ def write_input(
 def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
     """Return the decisions of the tool (`.._factscore_output.json`) by id; items are in the order of the input."""
     values = read_json(path, nan=True)
-    decisions = values.get("decisions") if isinstance(values, dict) else None
+    decisions = None
+    if isinstance(values, dict):
+        decisions = values.get("decisions")
     if not isinstance(decisions, list):
         raise UserError(
             f"{path} has no 'decisions'; give the file that factscore.factscorer wrote"
@@ -285,8 +293,12 @@ def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
 
 def _read_facts(decision: Any, path: Path, item: Item) -> tuple[Fact, ...]:
     facts = []
-    rows = [] if decision is None else decision
-    for row in rows if isinstance(rows, list) else [rows]:
+    rows = decision
+    if decision is None:
+        rows = []
+    elif not isinstance(decision, list):
+        rows = [decision]
+    for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get("atom"), str):
             raise UserError(
                 f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}"

@@ -215,10 +215,14 @@ class Grader:
                     recalled.append(next(supported))
                 else:
                     grade = next(needed)
-                    recalled.append(None if grade is None else 1 - grade)
+                    if grade is not None:
+                        grade = 1 - grade
+                    recalled.append(grade)
                 precise += islice(relevant, len(claim.passages))
-            known = None not in (*recalled, *precise)
-            figures.append(Cites(_mean(recalled), _mean(precise)) if known else None)
+            if None in (*recalled, *precise):
+                figures.append(None)
+            else:
+                figures.append(Cites(_mean(recalled), _mean(precise)))
         return figures
 
     def _grades(
@@ -227,7 +231,10 @@ class Grader:
         grades: list[float | None] = []
         for reflection in self._asked(codec, states):
             judgment = next(iter(reflection.judgments), None)
-            grades.append(None if judgment is None else judgment.mode)
+            if judgment is None:
+                grades.append(None)
+            else:
+                grades.append(judgment.mode)
         return grades
 
     def _asked(

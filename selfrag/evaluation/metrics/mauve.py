@@ -108,7 +108,8 @@ class HiddenStates:
         for batch in batches(list(map(len, rows)), self.batch_tokens):
             shape = len(batch), len(rows[batch[0]])  # the longest text comes first
             # Padding stands behind the text, where a causal model cannot see it: its token does not matter.
-            ids, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+            ids = torch.zeros(shape, dtype=torch.long)
+            mask = torch.zeros(shape, dtype=torch.long)
             for place, at in enumerate(batch):
                 ids[place, : len(rows[at])] = torch.tensor(rows[at])
                 mask[place, : len(rows[at])] = 1

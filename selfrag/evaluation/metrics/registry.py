@@ -153,7 +153,9 @@ def metric(
             measure = partial(_of_text, function, reads)
         elif about_items is not None:
             measure = partial(_of_some, function, about_items)
-        metrics = PARAMETRIC if name.endswith("@K") else METRICS
+        metrics = METRICS
+        if name.endswith("@K"):
+            metrics = PARAMETRIC
         metrics[name] = Metric(name, measure, of_failure, unit, needs, line, source)
         return function
 
@@ -167,7 +169,9 @@ def _of_text(
     output: Output,
 ) -> Any:
     gold = reads(item)
-    return score(output.text, gold) if gold else None
+    if not gold:
+        return None
+    return score(output.text, gold)
 
 
 def _of_some(
@@ -177,7 +181,9 @@ def _of_some(
     output: Output,
     **k: int,
 ) -> Any:
-    return measure(item, output, **k) if applies(item) else None
+    if not applies(item):
+        return None
+    return measure(item, output, **k)
 
 
 @cache
@@ -243,13 +249,17 @@ def ratio(parts: Sequence[Part | None]) -> float | None:
     if not counted:
         return None
     top, bottom = map(math.fsum, zip(*counted, strict=True))
-    return top / bottom if bottom else None
+    if not bottom:
+        return None
+    return top / bottom
 
 
 def harmonic(precision: float, recall: float) -> float:
     """Return the harmonic mean, such as the F1 of a precision and a recall; 0 where both are 0."""
     total = precision + recall
-    return 2 * precision * recall / total if total else 0.0
+    if not total:
+        return 0.0
+    return 2 * precision * recall / total
 
 
 COMPUTED = "computed_tokens"
@@ -266,7 +276,9 @@ def is_count(name: str) -> bool:
 
 def scale_of(name: str) -> float:
     """Return what a figure is multiplied by where it is shown: shares are shown in percent."""
-    return 1.0 if is_count(name) else 100.0
+    if is_count(name):
+        return 1.0
+    return 100.0
 
 
 def judge_of(name: str) -> str:
