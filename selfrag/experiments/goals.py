@@ -179,10 +179,11 @@ def choose(
     needed = goal.needs(headline)
     sought = Goal(needed[0], goal.limits)
     known = settings[base]
-    if unknown := next((metric for metric in needed if metric not in known), None):
-        raise UserError(
-            f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}"
-        )
+    for metric in needed:
+        if metric not in known:
+            raise UserError(
+                f"goal {goal}: no figure {metric!r} here; there are {', '.join(known)}"
+            )
     first, second = halves(len(known[sought.metric]), seed)
     # 1. the best setting within the limits on the first half
     candidates, best, highest = 0, None, None

@@ -277,10 +277,9 @@ class FileStudy:
 def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     """Answer a file under every setting, of which the first is the base."""
     policies = [_policy(job, file, setting.decoding) for setting in settings]
-    rows: dict[str, list[SettingOutcome]] = {
-        item.id: [SettingOutcome(None, "missing")] * len(settings)
-        for item in file.items
-    }
+    rows: dict[str, list[SettingOutcome]] = {}
+    for item in file.items:
+        rows[item.id] = [SettingOutcome(None, "missing")] * len(settings)
 
     def decode(
         name: str, number: int | None, policy: Decoding, items: Sequence[Item]
@@ -325,10 +324,9 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
                 setting.decoding,
                 items,
             )
-    outcomes = {
-        setting.name: tuple(row[i] for row in rows.values())
-        for i, setting in enumerate(settings)
-    }
+    outcomes = {}
+    for i, setting in enumerate(settings):
+        outcomes[setting.name] = tuple(row[i] for row in rows.values())
     return FileStudy(file, tuple(settings), outcomes)
 
 

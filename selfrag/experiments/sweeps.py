@@ -118,8 +118,9 @@ def plan(
 ) -> Plan:
     """Plan each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
     names = [axis.name for axis in axes]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"axis {twice} is given twice")
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"axis {name} is given twice")
     settings: list[Setting] = [Setting(BASE, base)]
     if grid:
         for values in product(*(axis.values for axis in axes)):

@@ -47,10 +47,10 @@ class QueryCollection:
 def read_collection(folder: Path, split: str) -> QueryCollection:
     """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`."""
     passages = read_passages(folder)
-    read = read_jsonl(folder / "queries.jsonl", _query)
-    queries = {
-        name: (text, answers) for name, part, text, answers in read if part == split
-    }
+    queries = {}
+    for name, part, text, answers in read_jsonl(folder / "queries.jsonl", _query):
+        if part == split:
+            queries[name] = text, answers
     return QueryCollection(passages, queries, read_qrels(folder / "qrels.tsv"))
 
 

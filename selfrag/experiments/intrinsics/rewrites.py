@@ -222,7 +222,9 @@ def _ranking_figures(
     turn: JudgedTurn, hits: Sequence[Passage]
 ) -> dict[str, float | None]:
     ranking = [passage.id for passage in hits]
-    figures = {f"recall@{k}": recall_at(ranking, turn.relevant, k) for k in DEPTHS}
+    figures = {}
+    for k in DEPTHS:
+        figures[f"recall@{k}"] = recall_at(ranking, turn.relevant, k)
     figures["ndcg@10"] = ndcg_at(ranking, dict.fromkeys(turn.relevant, 1.0), 10)
     return figures
 

@@ -312,12 +312,11 @@ def _subjects(
             Answerability,
             HallucinationDetection,
         )  # what judges in flows where nobody chose
-        chosen = {kind.name: library.get(kind).by for kind in kinds}
-        judges = {
-            kind: judge
-            for kind, judge in chosen.items()
-            if not isinstance(judge, PromptedJudge)
-        }
+        judges = {}
+        for kind in kinds:
+            judge = library.get(kind).by
+            if not isinstance(judge, PromptedJudge):
+                judges[kind.name] = judge
         return [
             Subject(
                 ADAPTED,
@@ -470,11 +469,11 @@ def write(
     from selfrag.evaluation.metrics.classification import plot_reliability
 
     out.mkdir(parents=True, exist_ok=True)
-    files = {
-        path.name: path
-        for path in (find_file(name, settings.data, "dev") for name in STEMS)
-        if path
-    }
+    files = {}
+    for name in STEMS:
+        path = find_file(name, settings.data, "dev")
+        if path:
+            files[path.name] = path
     manifest = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -482,22 +481,16 @@ def write(
         "adapters": dict(library.adapters),
         "data": {name: sha256(path) for name, path in sorted(files.items())},
     }
-    texts = {
-        section.name: "\n".join(map(markdown, section.tables)) for section in sections
-    }
+    texts, figures, items = {}, {}, {}
+    for section in sections:
+        texts[section.name] = "\n".join(map(markdown, section.tables))
+        figures[section.name] = section.figures
+        items[section.name] = section.items
     for name, text in texts.items():
         write_text(out / f"{name}.md", text)
     write_text(out / "report.md", "\n".join(texts.values()))
-    write_json(
-        out / "figures.json",
-        {
-            "manifest": manifest,
-            "figures": {section.name: section.figures for section in sections},
-        },
-    )
-    write_json(
-        out / "items.json", {section.name: section.items for section in sections}
-    )
+    write_json(out / "figures.json", {"manifest": manifest, "figures": figures})
+    write_json(out / "items.json", items)
     for section in sections:
         if section.reliability:
             plot_reliability(section.reliability, out / "reliability.png")

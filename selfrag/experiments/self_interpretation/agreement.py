@@ -96,9 +96,9 @@ def _judges(model: str, engine: str | None, **options: Any) -> _Judges:
         judges=(CITATIONS,),
         **options,
     )
-    relevance, support = (
-        TokenJudge(with_tokens(rag.prompting), labels) for labels in (ISREL, ISSUP)
-    )
+    prompting = with_tokens(rag.prompting)
+    relevance = TokenJudge(prompting, ISREL)
+    support = TokenJudge(prompting, ISSUP)
     return _Judges(rag.engine, relevance, support, *rag.judges)
 
 
