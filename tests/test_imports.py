@@ -32,6 +32,7 @@ EDGES = (
         "selfrag.training.",
         "selfrag.engines.transformers",
         "critic.student.training",
+        "critic.student.encoder_decoder",
         "selfrag.demo.model",
     ),
     *(
@@ -160,7 +161,7 @@ def test_issue_46_an_answer_loads_only_what_it_needs() -> None:
             len(Path(file).read_text(encoding="utf-8").splitlines())
             for file in ours.values()
         )
-        <= 15_300
+        <= 15_400
     )
     unneeded = {
         "retrieval.faiss_files",

@@ -29,23 +29,23 @@ COMMANDS = {
 }
 """Commands in the order of `--help`, with their lines there."""
 PLACES = {
-    "sample": "label:sample",
-    "label": "label:label",
-    "agree": "label:agree",
-    "split": "label:split",
-    "train": "train:train",
-    "adopt": "train:adopt",
-    "augment": "augment:augment",
-    "pairs": "augment:pairs",
-    "inspect": "augment:inspect",
-    "eval": "train:evaluate",
+    "sample": "critic.cli.label:sample",
+    "label": "critic.cli.label:label",
+    "agree": "critic.cli.label:agree",
+    "split": "critic.cli.label:split",
+    "train": "critic.cli.train:train",
+    "eval": "critic.cli.train:evaluate",
+    "adopt": "critic.cli.train:adopt",
+    "augment": "critic.cli.augment:augment",
+    "pairs": "critic.cli.augment:pairs",
+    "inspect": "critic.cli.augment:inspect",
 }
-"""Module below `critic.cli` and attribute of each."""
+"""Module and attribute of each."""
 
 
 def _load(name: str) -> Any:
     module, _, attribute = PLACES[name].partition(":")
-    return getattr(import_module(f"critic.cli.{module}"), attribute)
+    return getattr(import_module(module), attribute)
 
 
 def assembled(selected: str | None = None) -> Commands:
