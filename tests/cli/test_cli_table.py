@@ -557,7 +557,7 @@ REFUSED = {
     f"{_GRID} --cutoff 9": "no question has 9 passages, the most is 1",
     f"{_GRID} --endpoint http://x": "--endpoint needs --model NAME",
     f"{_GRID} --model m --endpoint http://x --layout selfrag": "needs the model's own tokens",
-    f"{_GRID} --model m --endpoint http://x --engine vllm": "--engine or --endpoint, not both",
+    f"{_GRID} --model m --endpoint http://x --engine vllm": "give --engine and its options, or --endpoint, not both",
     f"{_GRID} --tag '<a b>'": "--tag '<a b>': give one word",
     "interpret run {w}/torn.jsonl -o {w}/out/x --model m": "torn.jsonl:4: 'answers' must be a list",
     "interpret table {w}/half-index": "holds no run",

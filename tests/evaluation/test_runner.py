@@ -253,7 +253,10 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None
     log = tmp_path / "set.log.jsonl"
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"record": {"id"')  # a torn line is cut
-    assert RecordFile(tmp_path, "set").done == {"0", "1", "a\ud800"}
+    records.close()
+    reader = RecordFile(tmp_path, "set")
+    assert reader.done == {"0", "1", "a\ud800"}
+    reader.close()
     assert log.read_bytes() == whole
     counts = {"items": 3, "failed": 0, "seconds": 1.5, "cached_tokens": 6}
     assert records.finish(["a\ud800", "0", "1"]) == counts

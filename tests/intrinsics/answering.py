@@ -31,7 +31,7 @@ class Answering(Executor):
 def judging(
     weigh: Callable[[ModelRequest, Slot], Mapping[str, float]], remainder: float = 0.0
 ) -> Answering:
-    """Every slot gets the probabilities that `weigh` has for its surfaces by name, `rest` for each other one."""
+    """Every slot gets the probabilities that `weigh` has for its surfaces by name, `remainder` for each other one."""
 
     def answer(request: ModelRequest) -> Completion:
         rows = [

@@ -167,7 +167,7 @@ def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_pat
     assert mine.name == "mine (extends intrinsics/demo)"
     assert read_recipe(file, ADAPTERS, "query_rewrite").table("rows").standalone == 0.5
     file.write_text("intrinsics = 3\n")
-    with pytest.raises(UserError, match="must hold a table for each intrinsic"):
+    with pytest.raises(UserError, match="'intrinsics' must be an object"):
         read_recipe(file, ADAPTERS, "answerability")
 
 

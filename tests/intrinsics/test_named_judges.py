@@ -439,7 +439,8 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
         "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
     }
     executor = judging(
-        lambda _, slot: {"faithful": 0.7 if "One" in slot.site.text else 1e-9}, rest=0.1
+        lambda _, slot: {"faithful": 0.7 if "One" in slot.site.text else 1e-9},
+        remainder=0.1,
     )
     model = rag(
         HallucinationDetection.on(executor, scope=Scope.ANSWER),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from selfrag.common.checks import check_int
+
 Relevance = Literal["gold", "answers"]
 ORDERS = ("ranked", "top-last", "random", "reversed")
 
@@ -51,6 +53,11 @@ class DrawSettings:
     example_contexts: int = 3
     words: int = 200
 
+    def __post_init__(self) -> None:
+        check_int("limit", self.limit, 0)
+        check_int("example_contexts", self.example_contexts, 0)
+        check_int("words", self.words, 0)
+
 
 DRAW = DrawSettings()
 
@@ -68,6 +75,9 @@ class ReplySettings:
     endpoint: str | None = None
     layout: Literal["auto", "chat", "selfrag", "plain", "reflective"] = "auto"
     max_tokens: int = 200
+
+    def __post_init__(self) -> None:
+        check_int("max_tokens", self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
