@@ -53,19 +53,11 @@ except UserError as error:
 def finish(out, limit):
     """Build with files of at most so many bytes."""
 
-    def tiny_disk():
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    command = [sys.executable, "-c", BUILD, str(out)]
+    # Set inside the child: after a fork of this process, threads of other tests' libraries may write to its stderr.
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+    command = [sys.executable, "-c", limited + BUILD, str(out)]
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        preexec_fn=tiny_disk,
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     return done.returncode, done.stderr
 
