@@ -507,11 +507,11 @@ class RunningBatch:
         positions = before + torch.arange(width)  # [rows, width]
         cache = self._cache.extend(width)
         columns = torch.arange(self._cache.used)
-        ids = torch.zeros_like(positions)
-        counts = torch.empty_like(before)  # of new tokens
-        for index, (row, draft) in enumerate(zip(self.rows, drafts, strict=True)):
-            counts[index] = 1 + len(draft)
-            ids[index, : counts[index]] = torch.tensor([row.ids[-1], *draft])
+        counts = torch.tensor([[1 + len(draft)] for draft in drafts])  # of new tokens
+        padded = [draft + [0] * (width - 1 - len(draft)) for draft in drafts]
+        ids = torch.tensor(
+            [[row.ids[-1], *ids] for row, ids in zip(self.rows, padded, strict=True)]
+        )
         start = self._cache.used - width
         mask = (columns >= start - before) & (columns < start + counts)
         positions = positions.clamp(max=self._model.max_model_len - 1)  # of padding
@@ -529,6 +529,8 @@ class RunningBatch:
         """Return for each row the ids that its next pass checks, none where its text does not repeat itself."""
         # Many rows at once use the processor well without drafts.
         most = min(self._config.speculate, MOST_CHECKED // len(self.rows) - 1)
+        if most < 1:
+            return [[] for _ in self.rows]
         drafts = []
         for row in self.rows:
             request = row.request
@@ -552,7 +554,10 @@ class RunningBatch:
         going = list(range(len(self.rows)))  # rows whose tokens are those of the draft
         for column in range(logits.shape[1]):
             rows = [self.rows[index] for index in going]
-            chosen = self._choose(rows, logits[going, column])
+            logits_of_column = logits[:, column]
+            if len(rows) < len(self.rows):
+                logits_of_column = logits_of_column[going]  # a copy
+            chosen = self._choose(rows, logits_of_column)
             right = []
             for index, result in zip(going, chosen, strict=True):
                 results[index] = result

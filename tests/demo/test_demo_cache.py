@@ -17,8 +17,8 @@ import pytest
 
 from selfrag import demo
 from selfrag.common.errors import UserError
-from selfrag.demo import Asset, asset_path, cache_home, model
-from selfrag.demo.download import fetch, passages, publish
+from selfrag.demo import Asset, asset_path, cache_home, download, model
+from selfrag.demo.download import ShippedVectors, fetch, passages, publish
 from selfrag.training.export import published
 
 DATA = b"weights " * 1000
@@ -262,3 +262,19 @@ def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(
         assert cache_home() == tmp_path / home / "selfrag"
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "own"))
     assert cache_home() == tmp_path / "own"
+
+
+def test_shipped_vectors_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class OfOtherPassages:
+        digest = "0" * 32
+
+    with pytest.raises(UserError, match="is of other passages"):
+        ShippedVectors().check(OfOtherPassages(), 384)
+    damaged = bytearray(demo.VECTORS.read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "vectors.npy").write_bytes(damaged)
+    monkeypatch.setattr(download, "VECTORS", tmp_path / "vectors.npy")
+    with pytest.raises(UserError, match="is damaged; install selfrag again"):
+        ShippedVectors().check(OfOtherPassages(), 384)
