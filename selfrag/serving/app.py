@@ -585,29 +585,31 @@ def run_on_ray(
     cluster, or that a replica does not start.
     """
     serve = require("ray.serve", extra="ray")
+    from ray.exceptions import RayError
+
     ended = threading.Event()
 
     def build() -> FastAPI:  # Ray knows a builder by its being a plain function
         return served.app()
 
     with connect(replicas.address):
-        serve.start(http_options={"host": host, "port": port})
-        # Ray has put its own handlers there.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
-        replica: Any = serve.deployment(
-            num_replicas=replicas.count,
-            max_ongoing_requests=served.capacity.live + served.capacity.queue,
-            ray_actor_options={
-                "num_cpus": replicas.num_cpus,
-                "num_gpus": replicas.num_gpus,
-            },
-        )(serve.ingress(build)())
         try:
+            serve.start(http_options={"host": host, "port": port})
+            # Ray has put its own handlers there.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: ended.set())
+            replica: Any = serve.deployment(
+                num_replicas=replicas.count,
+                max_ongoing_requests=served.capacity.live + served.capacity.queue,
+                ray_actor_options={
+                    "num_cpus": replicas.num_cpus,
+                    "num_gpus": replicas.num_gpus,
+                },
+            )(serve.ingress(build)())
             serve.run(replica.bind(), name="selfrag")
             ready()
             ended.wait()
-        except RuntimeError as error:
+        except (RayError, RuntimeError) as error:
             raise UserError(
                 f"the replicas did not start: {' '.join(str(error).split())[-400:]}"
             ) from error

@@ -26,6 +26,8 @@ def test_replicas_share_the_work_and_a_file_of_answers(tmp_path: Path) -> None:
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray kills a proxy that is not ready after five seconds, which a busy machine needs.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
     }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command.split(), env=environment, cwd=tmp_path, **pipes)
