@@ -12,6 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
+from typing import Any
 
 _LONGEST = 1_500
 """Characters of a text that may be a refusal; a longer one says something."""
@@ -69,15 +70,25 @@ class _Patterns:
     instead: re.Pattern[str]
     lead: re.Pattern[str]
     content: re.Pattern[str]
-    foreign: frozenset[str]  # the usual refusals of other languages, as a whole text
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(
+        files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8")
+    )
+
+
+@cache
+def _foreign_refusals() -> frozenset[str]:
+    """Return the usual refusals of other languages, each a whole text."""
+    return frozenset(_table()["foreign"])
 
 
 @cache
 def _patterns() -> _Patterns:
-    """Read and compile the patterns; a few hundredths of a second, once."""
-    table = tomllib.loads(
-        files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8")
-    )
+    """Return the compiled patterns; the first call takes about half a second."""
+    table = _table()
     parts: dict[str, str] = table["parts"]
 
     def compiled(pattern: str) -> re.Pattern[str]:
@@ -92,7 +103,6 @@ def _patterns() -> _Patterns:
         instead=compiled(table["instead"]),
         lead=compiled(table["lead"]),
         content=compiled(table["content"]),
-        foreign=frozenset(table["foreign"]),
     )
 
 
@@ -126,7 +136,7 @@ def refuses(text: str) -> bool:
         if _TITLE.match(f"{said[1:-1]} x"):
             return False
         said = said[1:-1]
-    if said.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _patterns().foreign:
+    if said.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _foreign_refusals():
         return True
     if not hinted:
         return False
