@@ -48,14 +48,12 @@ _MODULES = {
     ".index": ("open_index",),
     ".passage": ("Passage", "Retriever"),
     ".search": (
-        *(
-            "as_retriever",
-            "DenseRetriever",
-            "WordRetriever",
-            "HybridRetriever",
-            "FixedPassages",
-            "Fusion",
-        ),
+        "as_retriever",
+        "DenseRetriever",
+        "WordRetriever",
+        "HybridRetriever",
+        "FixedPassages",
+        "Fusion",
     ),
     ".sync": ("sync_index", "add_files", "remove_files"),
 }

@@ -28,8 +28,15 @@ _QUERIES, BLOCK = 256, 8_192  # queries and rows that are multiplied at once
 _BLAS_QUERIES = 4  # from this many on BLAS is faster than faiss's own scan (measured at 100,000 x 384)
 # What numpy raises for a damaged or crafted `.npy` file, whose header it reads as Python source.
 NPY_ERRORS = (
-    *(OSError, EOFError, ValueError, TypeError, OverflowError, MemoryError),
-    *(SyntaxError, TokenError, RecursionError),
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    SyntaxError,
+    TokenError,
+    RecursionError,
 )
 
 

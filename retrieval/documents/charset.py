@@ -43,24 +43,20 @@ _LARGER = {
 """Codec that browsers take for a declared one."""
 _KNOWN = frozenset(
     (
-        *(
-            "utf-8",
-            "gb18030",
-            "big5hkscs",
-            "euc_jp",
-            "iso2022_jp",
-            "cp932",
-            "cp949",
-            "koi8-r",
-            "koi8-u",
-            "cp866",
-        ),
-        *(
-            "mac-roman",
-            "mac-cyrillic",
-            "cp874",
-            *(f"cp{number}" for number in range(1250, 1259)),
-        ),
+        "utf-8",
+        "gb18030",
+        "big5hkscs",
+        "euc_jp",
+        "iso2022_jp",
+        "cp932",
+        "cp949",
+        "koi8-r",
+        "koi8-u",
+        "cp866",
+        "mac-roman",
+        "mac-cyrillic",
+        "cp874",
+        *(f"cp{number}" for number in range(1250, 1259)),
         *(f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
     )
 )

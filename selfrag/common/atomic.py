@@ -18,15 +18,15 @@ from selfrag.common.finished import recover, set_aside
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EEXIST,
-        errno.ENAMETOOLONG,
-        errno.EISDIR,
-        errno.ELOOP,
-    ),
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.EISDIR,
+    errno.ELOOP,
 }
 # a reader found nothing there, and put back what was set aside
 _RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}

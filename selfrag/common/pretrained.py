@@ -85,24 +85,20 @@ def unusable(source: str | Path, error: Exception) -> UserError:
 
 
 _COUNTS = (
-    *(
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "vocab_size",
-    ),
-    *(
-        "max_position_embeddings",
-        "n_embd",
-        "n_head",
-        "n_layer",
-        "n_positions",
-        "d_model",
-        "num_heads",
-        "num_layers",
-    ),
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "max_position_embeddings",
+    "n_embd",
+    "n_head",
+    "n_layer",
+    "n_positions",
+    "d_model",
+    "num_heads",
+    "num_layers",
 )
 _NUMBERS = (
     "rms_norm_eps",

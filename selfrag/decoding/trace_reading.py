@@ -113,20 +113,20 @@ def _find_passage(
 
 
 _SAME = (
-    *(
-        "id",
-        "parent",
-        "depth",
-        "branch",
-        "text",
-        "token_ids",
-        "text_ids",
-        "finish",
-        "likelihood",
-        "ended",
-        "score",
-    ),
-    *("path_score", "status", "dropped_tokens"),
+    "id",
+    "parent",
+    "depth",
+    "branch",
+    "text",
+    "token_ids",
+    "text_ids",
+    "finish",
+    "likelihood",
+    "ended",
+    "score",
+    "path_score",
+    "status",
+    "dropped_tokens",
 )
 """ConstructorFields of a node that are read as they are; the status is checked where its names are."""
 

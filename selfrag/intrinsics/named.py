@@ -59,14 +59,13 @@ from selfrag.reflection.judge import Judge, Scope, check_taking_part, usual_scop
 GROUP = "selfrag.judges"
 """Entry points of other packages: each names a judge, or a function of the text after the colon that gives one."""
 KINDS = (
-    *(
-        "true",
-        "nli:MODEL",
-        "judge:MODEL",
-        "judge:MODEL@https://HOST/v1",
-        "prompt_issup:MODEL[@https://HOST/v1]",
-    ),
-    *("INTRINSIC[.JUDGE]:MODEL", "MODULE:NAME"),
+    "true",
+    "nli:MODEL",
+    "judge:MODEL",
+    "judge:MODEL@https://HOST/v1",
+    "prompt_issup:MODEL[@https://HOST/v1]",
+    "INTRINSIC[.JUDGE]:MODEL",
+    "MODULE:NAME",
 )
 """How `open_judge` names judges."""
 

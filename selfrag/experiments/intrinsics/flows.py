@@ -41,16 +41,17 @@ FLOWS_PART = "flows"
 PASSAGES = 5
 _CLASSES = ("F1 unans.", "F1 ans.", "R unans.", "R ans.")
 FLOWS_HEAD = (
-    *(
-        "flow",
-        *_CLASSES,
-        "responses",
-        "faithfulness",
-        "of responses",
-        "JAFS",
-        "unknown",
-    ),
-    *(f"JAFS less {NAMES[0]}", "tokens", "computed", "failed"),
+    "flow",
+    *_CLASSES,
+    "responses",
+    "faithfulness",
+    "of responses",
+    "JAFS",
+    "unknown",
+    f"JAFS less {NAMES[0]}",
+    "tokens",
+    "computed",
+    "failed",
 )
 
 

@@ -211,7 +211,10 @@ ALONE, WHOLE = "", "whole_"
 """The answer without its explanation; the whole generation, as the paper scores it (section 2.2)."""
 NAMES = (
     *(prefix + name for prefix in (ALONE, WHOLE) for name in MEASURES),
-    *("answer_recall_words", "cites", "wrong_citations", "explains"),
+    "answer_recall_words",
+    "cites",
+    "wrong_citations",
+    "explains",
 )
 
 

@@ -42,14 +42,12 @@ from selfrag.reflection.labels import LabelSet, Role
 SWITCH = "granite-switch"
 """Dialect of the adapters inside Granite Switch checkpoints."""
 DIALECTS = (
-    *(
-        "granite-3.2",
-        "granite-3.3",
-        "granite-common",
-        "granite-common-gpt-oss",
-        "mellea",
-        "mellea-gpt-oss",
-    ),
+    "granite-3.2",
+    "granite-3.3",
+    "granite-common",
+    "granite-common-gpt-oss",
+    "mellea",
+    "mellea-gpt-oss",
     SWITCH,
 )
 """What `codec` speaks; each is an entry point of `selfrag.dialects`."""

@@ -31,24 +31,21 @@ from selfrag.extensions.word.text import MAX_NESTING, StoryText
 
 _LEFT_OUT = frozenset(
     (
-        *(
-            "w:del",
-            "w:moveFrom",
-            "w:delText",
-            "w:delInstrText",
-            "w:sdtPr",
-            "w:sectPrChange",
-            "w:pPrChange",
-        ),
-        *(
-            "w:rPrChange",
-            "w:tblPrChange",
-            "w:trPrChange",
-            "w:tcPrChange",
-            "w:tblGridChange",
-            "w:numberingChange",
-        ),
-        *("w:rubyPr", "w:tblPrExChange"),
+        "w:del",
+        "w:moveFrom",
+        "w:delText",
+        "w:delInstrText",
+        "w:sdtPr",
+        "w:sectPrChange",
+        "w:pPrChange",
+        "w:rPrChange",
+        "w:tblPrChange",
+        "w:trPrChange",
+        "w:tcPrChange",
+        "w:tblGridChange",
+        "w:numberingChange",
+        "w:rubyPr",
+        "w:tblPrExChange",
     )
 )
 """Elements that are left out with all that stands in them: deletions, former properties, settings of controls."""
