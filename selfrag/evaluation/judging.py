@@ -23,7 +23,7 @@ from selfrag.common.jsonl import read_jsonl
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import read_json
 from selfrag.evaluation.items import OUTPUT, Item, Output
-from selfrag.evaluation.metrics.citations import (
+from selfrag.evaluation.metrics.alce import (
     CitedClaim,
     Cites,
     Claims,

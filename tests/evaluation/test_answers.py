@@ -33,7 +33,7 @@ from selfrag.evaluation.metrics.answers import (
     str_hit,
     token_f1,
 )
-from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
+from selfrag.evaluation.metrics.rankings import ndcg_at, recall_at
 from selfrag.evaluation.metrics.registry import (
     JUDGED,
     METRICS,

@@ -11,15 +11,17 @@ from answering import Answering
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item, Output
-from selfrag.evaluation.metrics.citations import (
-    Cited,
+from selfrag.evaluation.metrics.alce import (
     CitedClaim,
-    by_passage,
-    by_sentence,
     cited_sentences,
     cites,
     claim_recall,
     marked_sentences,
+)
+from selfrag.evaluation.metrics.citations import (
+    Cited,
+    by_passage,
+    by_sentence,
     pair_figures,
 )
 from selfrag.evaluation.metrics.grading import Grader, load_grader

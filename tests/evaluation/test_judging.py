@@ -37,7 +37,7 @@ from selfrag.evaluation.judging import (
     read_judged,
     write_judged,
 )
-from selfrag.evaluation.metrics.citations import as_list_for
+from selfrag.evaluation.metrics.alce import as_list_for
 from selfrag.evaluation.metrics.factscore import (
     NAMES,
     Fact,

@@ -2,3 +2,4 @@
 
 from selfrag.evaluation.metrics import answers as answers
 from selfrag.evaluation.metrics import citations as citations
+from selfrag.evaluation.metrics import rankings as rankings

@@ -16,7 +16,7 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
-from selfrag.evaluation.metrics.citations import EntailmentPair
+from selfrag.evaluation.metrics.alce import EntailmentPair
 from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge

@@ -18,7 +18,7 @@ from retrieval.passage import Passage
 from selfrag.common.checks import unknown_name
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_json
-from selfrag.evaluation.metrics.citations import CitedClaim, Cites, as_sentences
+from selfrag.evaluation.metrics.alce import CitedClaim, Cites, as_sentences
 from selfrag.intrinsics.named import chat_model
 from selfrag.judges.chat import LabelCodec, WritingCodec
 from selfrag.judges.entailment import LEAST

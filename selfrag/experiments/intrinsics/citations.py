@@ -8,13 +8,11 @@ from math import nan
 from typing import Any, TypeAlias
 
 from selfrag.evaluation.intervals import json_values, mean
+from selfrag.evaluation.metrics.alce import CitedClaim, Cites, cites
 from selfrag.evaluation.metrics.citations import (
     Cited,
-    CitedClaim,
-    Cites,
     by_passage,
     by_sentence,
-    cites,
     pair_figures,
 )
 from selfrag.evaluation.metrics.registry import harmonic

@@ -12,7 +12,7 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, json_values, mean
-from selfrag.evaluation.metrics.citations import as_sentences
+from selfrag.evaluation.metrics.alce import as_sentences
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,

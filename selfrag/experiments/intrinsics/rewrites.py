@@ -11,7 +11,7 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.evaluation.intervals import Estimate, json_values, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
-from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
+from selfrag.evaluation.metrics.rankings import ndcg_at, recall_at
 from selfrag.experiments.intrinsics.conversations import FOLLOW_UP, JudgedTurn, sample
 from selfrag.experiments.intrinsics.flows import answered_inputs, faithfulness
 from selfrag.experiments.intrinsics.part_tables import measure_parts, published_table

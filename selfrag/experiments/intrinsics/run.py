@@ -16,7 +16,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.common.atomic import write_json, write_text
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.engines.adapters import shipped_adapters
-from selfrag.evaluation.metrics.citations import Entails
+from selfrag.evaluation.metrics.alce import Entails
 from selfrag.evaluation.metrics.entailment import entails, remembered
 from selfrag.evaluation.metrics.grading import load_grader
 from selfrag.experiments.intrinsics.answerability import (

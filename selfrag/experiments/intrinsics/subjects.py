@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from selfrag.common.progress import Progress
-from selfrag.evaluation.metrics.citations import Entails
+from selfrag.evaluation.metrics.alce import Entails
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find

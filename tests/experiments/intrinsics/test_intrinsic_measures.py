@@ -17,7 +17,7 @@ from intrinsic_rows import MAKERS, question_row, save_chat_llama, write_data
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import DecodingError, UserError
-from selfrag.evaluation.metrics.citations import Cites
+from selfrag.evaluation.metrics.alce import Cites
 from selfrag.evaluation.metrics.classification import FlowOutcome
 from selfrag.experiments.intrinsics.answerability import evaluate_answerability
 from selfrag.experiments.intrinsics.certainty import _lettered, evaluate_certainty
