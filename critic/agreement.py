@@ -52,10 +52,8 @@ def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreeme
     compared = []
     for first, second in combinations(teachers, 2):
         for group in GROUPS:
-            left, right = (
-                teachers[first].get(group, {}),
-                teachers[second].get(group, {}),
-            )
+            left = teachers[first].get(group, {})
+            right = teachers[second].get(group, {})
             if left or right:
                 compared.append(compare(first, second, group, left, right, seed=seed))
     return compared

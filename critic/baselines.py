@@ -216,11 +216,9 @@ class GeneratorCodec:
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out a case as in training, up to where the group's token is due."""
-        vocabulary, codec, layout = (
-            self.prompting.vocabulary,
-            self.prompting.codec,
-            self.prompting.layout,
-        )
+        vocabulary = self.prompting.vocabulary
+        codec = self.prompting.codec
+        layout = self.prompting.layout
         relevant, supported = vocabulary.group(ISREL)[0], vocabulary.group(ISSUP)[0]
         # 1. The parts of the case, within their limits.
         dropped: Counter[str] = Counter()

@@ -220,10 +220,8 @@ def _oasst_messages(
                 raise UserError(
                     f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees"
                 )
-            key, refused = (
-                identifier(prompt.record, "message_id"),
-                _oasst_refusal(prompt.record, language),
-            )
+            key = identifier(prompt.record, "message_id")
+            refused = _oasst_refusal(prompt.record, language)
         if refused:
             yield Dropped(prompt.place, refused)
         for raw in replies:
@@ -237,10 +235,8 @@ def _oasst_messages(
                         raw.place, f"a reply to a prompt that was left out ({refused})"
                     )
                 else:
-                    unanswered, outcome = (
-                        False,
-                        _oasst_pair(raw.place, dataset, prompt.record, raw.record),
-                    )
+                    unanswered = False
+                    outcome = _oasst_pair(raw.place, dataset, prompt.record, raw.record)
             yield outcome
         if unanswered and not refused:
             yield Dropped(prompt.place, "no output")

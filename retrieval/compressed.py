@@ -22,16 +22,14 @@ from retrieval.vectors import (
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 
-_TRAINING_BYTES = (
-    1 << 25
-)  # of float32 vectors that centroids are trained on, and always so many for each list:
+# of float32 vectors that centroids are trained on, and always so many for each list:
+_TRAINING_BYTES = 1 << 25
 _PER_LIST = 10
 _BLOCK = 16_384  # vectors that are added at once
-_QUERIES, _K, _TARGET = (
-    256,
-    10,
-    0.97,
-)  # vectors to ask, neighbours of each, and the recall they must surely reach
+_QUERIES = 256
+_K = 10
+# vectors to ask, neighbours of each, and the recall they must surely reach
+_TARGET = 0.97
 _CANDIDATES = (100, 200, 400, 800)
 _EXACT_ROWS = 20_000  # so few allowed rows are compared one by one
 

@@ -75,9 +75,8 @@ class CorpusManifest:
     passages: int  # number of passages
     digest: str  # of all ids, titles and texts in their order
     files: dict[str, int]  # bytes by relative file name
-    metadata: str = (
-        ""  # digest of the file of further columns; empty where there are none
-    )
+    # digest of the file of further columns; empty where there are none
+    metadata: str = ""
 
     def __post_init__(self) -> None:
         check_int("passages", self.passages)

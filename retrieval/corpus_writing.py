@@ -184,11 +184,9 @@ def _write(
     import pyarrow as pa
 
     schema, file = corpus_schema(), folder / FILE
-    digest, places, further = (
-        hashlib.blake2b(digest_size=16),
-        _Places(),
-        _MetadataWriter(folder),
-    )
+    digest = hashlib.blake2b(digest_size=16)
+    places = _Places()
+    further = _MetadataWriter(folder)
     batch: list[tuple[str, str, str]] = []
     waiting = 0
     with file.open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:

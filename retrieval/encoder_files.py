@@ -30,9 +30,8 @@ class EncoderSettings:
 
     pooling: str = "mean"  # `mean` over the tokens, or `cls` for the first
     normalize: bool = False  # scale vectors to length 1
-    max_tokens: int | None = (
-        None  # texts are cut at this many tokens; None for the model's own limit
-    )
+    # texts are cut at this many tokens; None for the model's own limit
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("pooling", self.pooling, _POOLINGS.values())

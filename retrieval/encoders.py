@@ -30,12 +30,10 @@ class EncoderCard:
     fingerprint: str  # differs for every encoder whose vectors differ
     dim: int  # length of a vector, d
     pooling: str = "custom"  # how token vectors become one, such as `mean`
-    normalized: bool = (
-        False  # vectors have length 1, so that the inner product is the cosine
-    )
-    max_tokens: int | None = (
-        None  # what is behind this many tokens of a text is not read; None if unknown
-    )
+    # vectors have length 1, so that the inner product is the cosine
+    normalized: bool = False
+    # what is behind this many tokens of a text is not read; None if unknown
+    max_tokens: int | None = None
     source: str = ""  # directory or hub name to load it from again, or empty
     precision: str = "float32"  # number format of the weights; empty if unknown; vectors in two formats can be compared
 

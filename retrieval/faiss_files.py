@@ -19,12 +19,10 @@ import numpy as np
 from selfrag.common.errors import UserError, require
 
 _FACTORY_CHARACTERS = 200
-_MIN_LARGEST_NUMBER = (
-    1 << 16
-)  # of a factory string; indexes of more vectors may have as large a number
-_MAX_BITS = (
-    16  # of a code, the number after `x`: faiss allocates 2^bits centroids at once
-)
+# of a factory string; indexes of more vectors may have as large a number
+_MIN_LARGEST_NUMBER = 1 << 16
+# of a code, the number after `x`: faiss allocates 2^bits centroids at once
+_MAX_BITS = 16
 _SPARE_BYTES = 4096  # faiss demands that an array is smaller than the limit
 
 # Header fields that neither training nor adding changes. Kinds of index have some of them each.
@@ -178,10 +176,8 @@ def _bounded_reading(largest: int) -> Iterator[None]:
     import faiss
 
     with _READING:
-        byte_limit, loop_limit = (
-            faiss.get_deserialization_vector_byte_limit(),
-            faiss.get_deserialization_loop_limit(),
-        )
+        byte_limit = faiss.get_deserialization_vector_byte_limit()
+        loop_limit = faiss.get_deserialization_loop_limit()
         faiss.set_deserialization_vector_byte_limit(largest + _SPARE_BYTES)
         faiss.set_deserialization_loop_limit(largest + _SPARE_BYTES)
         try:

@@ -57,13 +57,11 @@ FORMATS = (
     "selfrag-index-1",
 )  # the older one has a single segment and flat search
 CORPUS, VECTORS, PARTS = "corpus", "vectors.npy", "parts"
-DENSE, REMOVED, SEGMENT, WORDS, FILES = (
-    "dense.faiss",
-    "removed.npy",
-    "segment",
-    "words",
-    "files.arrow",
-)
+DENSE = "dense.faiss"
+REMOVED = "removed.npy"
+SEGMENT = "segment"
+WORDS = "words"
+FILES = "files.arrow"
 MODES = ("hybrid", "dense", "words")
 _SEGMENT = re.compile(rf"\.|{PARTS}/\d+-{SEGMENT}")
 
@@ -107,9 +105,8 @@ class IndexManifest:
         default_factory=list
     )  # segments after the first, in the order of their rows
     removed: int = 0  # number of removed passages, whose rows are in `parts/GENERATION-removed.npy`
-    dense: DenseCard | None = (
-        None  # the approximate index of the first segment; None for exact search
-    )
+    # the approximate index of the first segment; None for exact search
+    dense: DenseCard | None = None
     language: str = ""  # of the word index; empty where there is none
     analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new index
     # of the files, blake2b by relative name; empty in older manifests
@@ -229,12 +226,10 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-_READ_THROUGH = (
-    1 << 26
-)  # bytes of an index up to which every opening reads all of it, in about a tenth of a second
-_CHECKED = (
-    1 << 28
-)  # bytes of an approximate index up to which every opening compares its checksum
+# bytes of an index up to which every opening reads all of it, in about a tenth of a second
+_READ_THROUGH = 1 << 26
+# bytes of an approximate index up to which every opening compares its checksum
+_CHECKED = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)

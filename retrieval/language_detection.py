@@ -11,20 +11,15 @@ from retrieval.normalisation import UNSPACED, spaced_words
 
 # The most frequent function words tell a language in a few sentences. One that n languages share counts 1 / n for each.
 # A language without a stemmer is listed only where its texts would otherwise be taken for one that has a stemmer.
-_LEAST_SHARE, _LEAST_HITS = (
-    0.08,
-    1.5,
-)  # of function words in a text of the language: share of its words, and number
-_MOST_PASSAGES, _MOST_CHARACTERS = (
-    1000,
-    1000,
-)  # of the sample that is read, and of each passage in it
+_LEAST_SHARE = 0.08
+# of function words in a text of the language: share of its words, and number
+_LEAST_HITS = 1.5
+_MOST_PASSAGES = 1000
+_MOST_CHARACTERS = 1000  # of the sample that is read, and of each passage in it
 
-_HAN, _KANA, _HANGUL = (
-    re.compile("[\u4e00-\u9fff\u3400-\u4dbf]"),
-    re.compile("[\u3041-\u30ff]"),
-    re.compile("[가-힣]"),
-)
+_HAN = re.compile("[\u4e00-\u9fff\u3400-\u4dbf]")
+_KANA = re.compile("[\u3041-\u30ff]")
+_HANGUL = re.compile("[가-힣]")
 
 _FUNCTION_WORDS = {
     "arabic": "في من على إلى عن أن هذا هذه التي الذي كان كانت ما لا أو مع بعد بين هو هي ذلك قد لم كل",

@@ -31,13 +31,11 @@ from selfrag.common.pretrained import best_device, fast_format
 
 SERVERS = "selfrag.encoder_servers"
 """Entry points by the scheme of an address: each names a function of the address that gives an `Encoder`."""
-_CPU_BATCH, _GPU_BATCH = (
-    1024,
-    65_536,
-)  # tokens of a batch; on a CPU its numbers are to stay in the cache of a core
-_CHARACTERS_PER_TOKEN = (
-    64  # far above any prose; what lies behind is not even tokenised
-)
+_CPU_BATCH = 1024
+# tokens of a batch; on a CPU its numbers are to stay in the cache of a core
+_GPU_BATCH = 65_536
+# far above any prose; what lies behind is not even tokenised
+_CHARACTERS_PER_TOKEN = 64
 # Alike in the number of words and characters: to a tokenizer that knows no word of them they are one text.
 _PROBES = ("river 17 北京 дом", "stone 42 東雨 мир")
 _SAFE_VERSION = 6

@@ -18,10 +18,8 @@ from itertools import pairwise
 
 # With the ASCII character before it, which an accent may belong to.
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
-_SHORT_RUN, _MOST_RUNS = (
-    4,
-    50_000,
-)  # characters of a run that is remembered, and how many are
+_SHORT_RUN = 4
+_MOST_RUNS = 50_000  # characters of a run that is remembered, and how many are
 _JOINING = re.compile(
     "[™℠®©]|(?=[¼½¾⅐-⅞])"
 )  # NFKC makes letters and digits of them, which join the word before

@@ -21,17 +21,14 @@ _MAX_COLUMNS = 1000  # each takes memory of its own
 _BATCH_ROWS = 1024
 _DELTA_ROWS = 8  # of a batch, where long values can take a few bytes each
 _DELTA = "DELTA_BYTE_ARRAY"  # states a value by what it shares with the one before; Arrow makes no dictionary of it
-_DICTIONARY_BYTES = (
-    1 << 24
-)  # of a column in a group of rows; a dictionary of a larger one would take much memory
-_BATCH_BYTES = (
-    1 << 26
-)  # of text in a batch of a column without a dictionary, as the file states it; and of a row
+# of a column in a group of rows; a dictionary of a larger one would take much memory
+_DICTIONARY_BYTES = 1 << 24
+# of text in a batch of a column without a dictionary, as the file states it; and of a row
+_BATCH_BYTES = 1 << 26
 _PART_BYTES = 1 << 21  # of text that is sent at once, unless a single row has more
 _NUMBER_BYTES = 8
-_BUFFER = (
-    1 << 16
-)  # with a small one a column is read page by page; without one, as a whole
+# with a small one a column is read page by page; without one, as a whole
+_BUFFER = 1 << 16
 _VECTOR_ROWS = 1_024  # vectors of a block
 _BLOCK_BYTES = 1 << 26  # of such a block
 

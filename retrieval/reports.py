@@ -41,12 +41,10 @@ class ReadReport:
     files: int = 0  # files that were read
     pages: int = 0  # pages of the files that have pages
     passages: int = 0
-    cut_rows: int = (
-        0  # rows of tables that were too long for a passage and became several
-    )
-    long_passages: LongPassages | None = (
-        None  # of those that were encoded now; None where the encoder does not tell
-    )
+    # rows of tables that were too long for a passage and became several
+    cut_rows: int = 0
+    # of those that were encoded now; None where the encoder does not tell
+    long_passages: LongPassages | None = None
     skipped: list[SkippedContent] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
 

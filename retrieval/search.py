@@ -144,10 +144,8 @@ class IndexRetriever(ABC):
     def _search(self, queries: Sequence[Query], k: int) -> list[list[Passage]]:
         results: list[list[Passage]] = [[] for _ in queries]
         fetch = min(k + _SPARE, self._most_rows())
-        pending, most = (
-            list(range(len(queries))),
-            min(fetch * _MOST_FETCHED, self._most_rows()),
-        )
+        pending = list(range(len(queries)))
+        most = min(fetch * _MOST_FETCHED, self._most_rows())
         while pending:
             more = []
             hits = self._best_passages(

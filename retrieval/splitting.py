@@ -56,12 +56,10 @@ class PassageSpans:
 
     start: int  # offset of its first character, behind a repeated header
     end: int  # offset after its last
-    header: Span | None = (
-        None  # header row of a table that is repeated in front; None where there is none to repeat
-    )
-    row: int | None = (
-        None  # number of the table row that it is a part of, the header being 0; None for other passages
-    )
+    # header row of a table that is repeated in front; None where there is none to repeat
+    header: Span | None = None
+    # number of the table row that it is a part of, the header being 0; None for other passages
+    row: int | None = None
 
     def text_in(self, text: str) -> str:
         """Return the passage, given the text that was split."""
@@ -78,14 +76,12 @@ class _Piece:
     start: int
     end: int
     words: int
-    header: Span | None = (
-        None  # header row that a passage repeats which begins with this piece
-    )
+    # header row that a passage repeats which begins with this piece
+    header: Span | None = None
     header_words: int = 0
     is_sentence: bool = True  # only sentences are repeated as overlap
-    row: int | None = (
-        None  # number of the row that it is a part of; such a piece is a passage of its own
-    )
+    # number of the row that it is a part of; such a piece is a passage of its own
+    row: int | None = None
 
 
 def count_words(text: str) -> int:
@@ -185,10 +181,8 @@ def _table_pieces(
 def _pack(pieces: Sequence[_Piece], splitting: Splitting) -> list[PassageSpans]:
     """Fill passages greedily, the last `overlap` sentences of each again at the head of the next."""
     passages: list[PassageSpans] = []
-    begin, new = (
-        0,
-        0,
-    )  # first piece of the passage, first piece that no passage holds yet
+    begin = 0
+    new = 0  # first piece of the passage, first piece that no passage holds yet
     while new < len(pieces):
         # 1. Drop repeated sentences until the first new piece fits.
         total = pieces[new].header_words + sum(

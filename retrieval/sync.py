@@ -74,9 +74,8 @@ class SyncReport:
     unchanged: int = 0  # files that stayed as they are
     passages_added: int = 0
     passages_removed: int = 0
-    passages_encoded: int = (
-        0  # those of the added passages whose texts the encoder had to read
-    )
+    # those of the added passages whose texts the encoder had to read
+    passages_encoded: int = 0
     passages: int = 0  # in the index now
     generation: int = 0  # of the index now
     compacted: bool = False  # whether the index was made one segment afterwards
@@ -380,12 +379,10 @@ class _Change:
         plan: _Plan,
         kept: Mask,
     ) -> None:
-        self._target, self._manifest, self._building, self._plan = (
-            target,
-            manifest,
-            building,
-            plan,
-        )
+        self._target = target
+        self._manifest = manifest
+        self._building = building
+        self._plan = plan
         _, parts = open_parts(target)
         self._corpus, self._vectors = parts.corpus, parts.vectors
         self._before = int(kept.sum())
@@ -542,12 +539,10 @@ class _ReusedVectors:
     ) -> None:
         self.card = card
         self.encoded = 0  # texts that the real encoder read
-        self._target, self._given, self._parts, self._rows = (
-            target,
-            encoder,
-            parts,
-            rows,
-        )
+        self._target = target
+        self._given = encoder
+        self._parts = parts
+        self._rows = rows
         self._loaded: Encoder | None = None
 
     @property

@@ -113,9 +113,8 @@ def separated_fields(
         header = [name.strip() for name in next(reader, [])]
         check(path, header)
         while True:
-            number = (
-                reader.line_num + 1
-            )  # a quoted field may span lines: the row is named by its first
+            # a quoted field may span lines: the row is named by its first
+            number = reader.line_num + 1
             fields = next(reader, None)
             if fields is None:
                 return

@@ -294,10 +294,8 @@ def _numpy_top(
         rows = np.concatenate([rows, np.broadcast_to(among, products.shape)], axis=1)
         if scores.shape[1] > k:
             best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-            scores, rows = (
-                np.take_along_axis(scores, best, axis=1),
-                np.take_along_axis(rows, best, axis=1),
-            )
+            scores = np.take_along_axis(scores, best, axis=1)
+            rows = np.take_along_axis(rows, best, axis=1)
     return rows
 
 
@@ -333,10 +331,8 @@ def as_float32(vectors: NDArray[Any]) -> Matrix:
 KINDS = ("auto", "flat", "rabitq", "ivf")
 
 
-_FLAT_ROWS, _RABITQ_ROWS = (
-    50_000,
-    500_000,
-)  # `auto` is flat, then rabitq up to these numbers of rows
+_FLAT_ROWS = 50_000
+_RABITQ_ROWS = 500_000  # `auto` is flat, then rabitq up to these numbers of rows
 
 
 @dataclass(frozen=True, slots=True)

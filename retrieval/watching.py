@@ -19,10 +19,8 @@ from retrieval.sync import SyncReport
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import user_path
 
-_QUIET, _LONGEST = (
-    300,
-    3_000,
-)  # milliseconds without a change after which a sync begins, and that it waits at most
+_QUIET = 300
+_LONGEST = 3_000  # milliseconds without a change after which a sync begins, and that it waits at most
 _LOOK = 1_000  # milliseconds between two looks at what the system does not tell, such as a folder that is back
 _RETRY = 10.0  # seconds after a failed sync
 _Looks: TypeAlias = list[tuple[int, ...]]

@@ -167,10 +167,8 @@ ANALYZER = 2
 _WITHOUT_STOP_WORDS = frozenset(
     ["arabic", "greek", "romanian", "tamil", "turkish"]
 )  # tantivy has none for them
-_LONGEST_WORD, _MOST_WORDS = (
-    100,
-    200,
-)  # bytes of a word, and different words of a query that count
+_LONGEST_WORD = 100
+_MOST_WORDS = 200  # bytes of a word, and different words of a query that count
 _LISTED_ROWS = 20_000  # so few allowed rows are named in the query
 _MOST_FETCHED = 50_000
 _PIECES = frozenset(

@@ -208,10 +208,8 @@ class Chat:
         """
         if layout or not getattr(tokenizer, "chat_template", None):
             words = INSTRUCTION_LAYOUTS[layout or SELFRAG.name]
-            before_ids, after_ids = (
-                codec.encode(words.before),
-                codec.encode(words.after),
-            )
+            before_ids = codec.encode(words.before)
+            after_ids = codec.encode(words.after)
             return cls((*codec.bos_ids, *before_ids), tuple(after_ids), words.name)
         message = []
         if system:

@@ -132,11 +132,9 @@ RULES: Mapping[str, AugmentOptions] = MappingProxyType(
 """By name. `paper` is Algorithm 3, appendix A.3 and section 4.3 to the letter; an output of one sentence follows the
 initial decision, since there y_t is y. `docs/guides/dgen.md` says why it is not the default."""
 
-RETRIEVAL, NO_RETRIEVAL, CONTINUE = (
-    "Retrieval",
-    "No Retrieval",
-    "Continue to Use Evidence",
-)
+RETRIEVAL = "Retrieval"
+NO_RETRIEVAL = "No Retrieval"
+CONTINUE = "Continue to Use Evidence"
 FULLY, PARTIALLY = "Fully supported", "Partially supported"
 
 _INPUT = re.compile(r"\s*^#{2,3} Input:\s*|(?<=[.?!:])#{2,3} Input:\s*", re.MULTILINE)

@@ -247,12 +247,10 @@ class _Claims(Judge):
 
     def __init__(self, inner: Judge) -> None:
         self.inner = inner
-        self.name, self.labels, self.cost, self.scope = (
-            inner.name,
-            inner.labels,
-            inner.cost,
-            inner.scope,
-        )
+        self.name = inner.name
+        self.labels = inner.labels
+        self.cost = inner.cost
+        self.scope = inner.scope
         self.engine = inner.engine
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:

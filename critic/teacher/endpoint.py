@@ -252,14 +252,12 @@ def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]
     if all(surface.isdigit() for surface in surfaces):
         written, what = _NUMBER.findall(line), "numbers"
     else:
-        written, what = (
-            [
-                surface
-                for surface in surfaces
-                if surface.startswith("[") and surface in line
-            ],
-            "labels of the set",
-        )
+        written = [
+            surface
+            for surface in surfaces
+            if surface.startswith("[") and surface in line
+        ]
+        what = "labels of the set"
     if len(written) != 1:
         return None, f"{len(written)} {what} in the first line"
     if written[0] not in surfaces:

@@ -18,14 +18,12 @@ class TeacherError(UserError):
 class LabelConstraint(StrEnum):
     """How an answer is held to the label set."""
 
-    AUTO = (
-        "auto"  # the first of choice, schema and free that the endpoint takes and obeys
-    )
+    # the first of choice, schema and free that the endpoint takes and obeys
+    AUTO = "auto"
     CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
     SCHEMA = "schema"  # response_format json_schema with an enumeration
-    LOGPROBS = (
-        "logprobs"  # score a letter a label by the log-probabilities of the first token
-    )
+    # score a letter a label by the log-probabilities of the first token
+    LOGPROBS = "logprobs"
     FREE = "free"  # no constraint; the answer is parsed strictly
 
 

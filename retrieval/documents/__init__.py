@@ -70,11 +70,9 @@ def _plain(
     )
 
 
-_TEXT, _MARKDOWN, _HTML = (
-    _plain(read_text),
-    _plain(read_markdown),
-    _plain(read_html, (10, 16, 2)),
-)
+_TEXT = _plain(read_text)
+_MARKDOWN = _plain(read_markdown)
+_HTML = _plain(read_html, (10, 16, 2))
 _FORMATS = {
     ".txt": _TEXT,
     ".md": _MARKDOWN,

@@ -29,12 +29,10 @@ CELL_SEPARATOR = " | "
 class ReadingOptions:
     """How documents are read."""
 
-    ocr: str | None = (
-        None  # languages of tesseract, such as `eng+deu`, for pages without text; None recognises nothing
-    )
-    pages: int | None = (
-        None  # pages with text that are wanted from the beginning of a PDF; None reads all
-    )
+    # languages of tesseract, such as `eng+deu`, for pages without text; None recognises nothing
+    ocr: str | None = None
+    # pages with text that are wanted from the beginning of a PDF; None reads all
+    pages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,8 @@ from selfrag.common.reading import opened
 
 _CHUNK = 1 << 14  # bytes that the parser gets at once
 _MAX_STEPS = 200  # steps of the parser a byte: end tags that match no start tag are compared with all open elements
-_MAX_FURNITURE = (
-    10  # times that what is left out may be longer than what is read; more is content
-)
+# times that what is left out may be longer than what is read; more is content
+_MAX_FURNITURE = 10
 _MAX_BLOCKS = 2_000_000  # paragraphs and cells of a page
 _INLINE = frozenset(
     (
@@ -251,9 +250,8 @@ class _Page:
         )  # characters that were left out, by reason
         self.depth = 0  # open elements
         self._ignored = ignored
-        self._content = (
-            0  # open elements that hold the content of the page, such as `main`
-        )
+        # open elements that hold the content of the page, such as `main`
+        self._content = 0
         self._content_tags: list[
             bool
         ] = []  # of each open element that is read, whether it is one of them

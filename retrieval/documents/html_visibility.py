@@ -17,9 +17,8 @@ class Omission(Enum):
     HIDDEN = auto()  # hidden by an attribute or an inline style
     ARIA_HIDDEN = auto()  # hidden from screen readers, but often shown
     NOSCRIPT = auto()  # for browsers that run no scripts
-    FURNITURE = (
-        auto()
-    )  # navigation, header and footer of the page, notices about cookies
+    # navigation, header and footer of the page, notices about cookies
+    FURNITURE = auto()
 
 
 _NO_TEXT = frozenset(

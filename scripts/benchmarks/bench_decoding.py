@@ -208,10 +208,8 @@ def main() -> int:
     options = {"max_logprobs": LONG.rival_logprobs}
     config = VLLMConfig(model, kv_cache_gib=arguments.kv_gib, engine_args=options)
     say("loading with and without prefix caching")
-    cached, uncached = (
-        serve(config),
-        serve(replace(config, enable_prefix_caching=False)),
-    )
+    cached = serve(config)
+    uncached = serve(replace(config, enable_prefix_caching=False))
     bench = Bench(cached, uncached, prompting_of(model), arguments.repeats)
     lines: list[dict[str, Any]] = []
     for form in FORMS:

@@ -169,10 +169,8 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     arguments = parser.parse_args()
-    say, questions = (
-        progress(),
-        [item.question for item in demo_items(arguments.questions, 1)],
-    )
+    say = progress()
+    questions = [item.question for item in demo_items(arguments.questions, 1)]
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     server = spawning.Process(

@@ -35,16 +35,13 @@ class Settings:
 
     work: str  # folder for logs, results of steps, checkpoints
     items: str  # JSON Lines of questions with passages
-    parts: str | None = (
-        None  # folder with the parts of the demo's base model; None where the cache has it
-    )
-    rows: str | None = (
-        None  # folder with rows.jsonl and heldout.jsonl of the demo's first stage
-    )
+    # folder with the parts of the demo's base model; None where the cache has it
+    parts: str | None = None
+    # folder with rows.jsonl and heldout.jsonl of the demo's first stage
+    rows: str | None = None
     device: str = "auto"  # `auto` (CUDA where there is one) or a torch device
-    tiny: bool = (
-        False  # random models of a few layers and few questions: does every step run?
-    )
+    # random models of a few layers and few questions: does every step run?
+    tiny: bool = False
 
     @property
     def shared_memory(self) -> Path:

@@ -56,11 +56,9 @@ def compare_devices(job: Job) -> None:
     path = str(demo_checkpoint(job))
     prompting = prompting_of(path)
     items = job.items()[: TINY_QUESTIONS if job.settings.tiny else QUESTIONS]
-    exact, rounded, reference = (
-        Place(job.device, "float32"),
-        Place(job.device, "bfloat16"),
-        Place("cpu", "float32"),
-    )
+    exact = Place(job.device, "float32")
+    rounded = Place(job.device, "bfloat16")
+    reference = Place("cpu", "float32")
     first = answers_at(job, exact, path, prompting, items)
     second = answers_at(job, rounded, path, prompting, items)
     compare(job, rounded, second, exact, first)
@@ -148,10 +146,8 @@ def label_differences(
         ):
             for role in ROLES:
                 comparable = role == "isrel" or first.text == second.text
-                ours, theirs = (
-                    _distribution(first.judgments, role),
-                    _distribution(second.judgments, role),
-                )
+                ours = _distribution(first.judgments, role)
+                theirs = _distribution(second.judgments, role)
                 if comparable and ours and theirs:
                     labels = zip(ours, theirs, strict=True)
                     differences[role].append(max(abs(p - q) for p, q in labels))

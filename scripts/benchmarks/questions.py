@@ -107,12 +107,10 @@ class Contest:
     prompting: Prompting
     fresh: Callable[[], Serving]  # an engine that knows no earlier prompt
     llm: Any = None  # what the published loop calls; None leaves the loop out
-    sampling: Any = (
-        None  # makes the settings of its calls; None for vLLM's `SamplingParams`
-    )
-    is_random: bool = (
-        False  # whether weights are random, so that every candidate has the same length
-    )
+    # makes the settings of its calls; None for vLLM's `SamplingParams`
+    sampling: Any = None
+    # whether weights are random, so that every candidate has the same length
+    is_random: bool = False
 
 
 def run_contest(job: Job, contest: Contest) -> None:
@@ -229,10 +227,8 @@ def time_7b(job: Job) -> None:
     tokenizer = make_tokenizer(job.items())
     prompting = prompting_for(tokenizer)
     module = make_model(shape, tokenizer, job.device, getattr(torch, job.dtype))
-    eos_id, ending = (
-        prompting.vocabulary.eos_id,
-        prompting.vocabulary.ids["[Retrieval]"],
-    )
+    eos_id = prompting.vocabulary.eos_id
+    ending = prompting.vocabulary.ids["[Retrieval]"]
     loaded = LoadedModel(
         module, module.device, shape.context, shape.vocabulary, frozenset((eos_id,))
     )

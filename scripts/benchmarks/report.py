@@ -136,16 +136,12 @@ def run_step(
     if ending is not None:
         result.status, result.reason = ending["status"], ending["reason"]
     elif stopped:
-        result.status, result.reason = (
-            "stopped",
-            f"its time limit of {limit:.0f} s was over",
-        )
+        result.status = "stopped"
+        result.reason = f"its time limit of {limit:.0f} s was over"
     else:
         last = written[-1] if written else "it wrote nothing"
-        result.status, result.reason = (
-            "failed",
-            f"its process ended with code {code}: {last}",
-        )
+        result.status = "failed"
+        result.reason = f"its process ended with code {code}: {last}"
     if result.status in ("failed", "stopped"):
         result.log = written[-LOG_LINES:]
 

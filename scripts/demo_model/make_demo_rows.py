@@ -56,10 +56,8 @@ def main() -> int:
             )
         )
     if arguments.dgen is not None:
-        annotated, last = (
-            arguments.out / str(len(STAGES)),
-            arguments.out / str(len(STAGES) + 1),
-        )
+        annotated = arguments.out / str(len(STAGES))
+        last = arguments.out / str(len(STAGES) + 1)
         manifest = distilled.make(
             arguments.dgen, annotated, last, distilled.Remembered()
         )

@@ -36,11 +36,9 @@ def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
     if record.get("group") != "IsSup":
         return None
     try:
-        output, label, evidence = (
-            record["output"],
-            LABELS[record["label"]],
-            record["evidence"],
-        )
+        output = record["output"]
+        label = LABELS[record["label"]]
+        evidence = record["evidence"]
         turns = [
             {"role": "user", "content": record["instruction"]},
             {"role": "assistant", "content": output},

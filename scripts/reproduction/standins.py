@@ -314,10 +314,8 @@ def write_training(data: Path) -> None:
     for number in range(LABELS_EACH):
         city, country, river = CITIES[number % len(CITIES)]
         passage = Passage(f"p{number}", f"{city} is the capital of {country}.", city)
-        question, answer = (
-            f"What is capital number {number} of {country}?",
-            f"It is {city} on the {river}.",
-        )
+        question = f"What is capital number {number} of {country}?"
+        answer = f"It is {city} on the {river}."
         for group, labels in GROUPS.items():
             case = Case(
                 group,

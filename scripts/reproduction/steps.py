@@ -36,16 +36,13 @@ PUBLIC_FILES: Mapping[str, str] = {
 class Judges:
     """Who judges the columns that need a second model; None leaves the column out."""
 
-    entailment: str | None = (
-        "true"  # of citations; `true` is T5-11B of TRUE, as in the paper
-    )
+    # of citations; `true` is T5-11B of TRUE, as in the paper
+    entailment: str | None = "true"
     features: str | None = ALCE_FEATURES  # model of MAUVE's features
-    factscore: str | None = (
-        "python"  # of the environment with the official FactScore tool, or `stand-in`
-    )
-    facts: str | None = (
-        None  # judge of whole sentences of biographies, a figure of ours
-    )
+    # of the environment with the official FactScore tool, or `stand-in`
+    factscore: str | None = "python"
+    # judge of whole sentences of biographies, a figure of ours
+    facts: str | None = None
     knowledge: str | None = None  # index in which sentences are looked up
 
 
@@ -180,10 +177,8 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
     if "biographies" in place.files:
         if judges.factscore and row.figures[FACTSCORE] is not None:
             facts = ["selfrag", "eval", "facts", run, "biographies", data]
-            facts_file, decisions = (
-                f"{run}-facts.jsonl",
-                f"{run}-facts_factscore_output.json",
-            )
+            facts_file = f"{run}-facts.jsonl"
+            decisions = f"{run}-facts_factscore_output.json"
             tool = [
                 judges.factscore,
                 "-m",
@@ -249,9 +244,8 @@ class Check:
     )  # in percent, with its 95% interval; None where nothing was measured
     tolerance: float  # percentage points
     sampled: bool  # whether only some items of the file were run; the half width of the interval is added then
-    undecided: int = (
-        0  # items that the figure leaves out, as a judge gave no verdict on them
-    )
+    # items that the figure leaves out, as a judge gave no verdict on them
+    undecided: int = 0
 
     @property
     def difference(self) -> float | None:

@@ -48,9 +48,8 @@ class Row:
     checkpoint: str = ""  # public weights; empty if whoever runs it has to name some
     settings: tuple[str, ...] = ()  # of the system, KEY=VALUE
     note: str = ""  # what a reader must know, or why it cannot be run
-    is_endpoint: bool = (
-        False  # whether an OpenAI-compatible endpoint answers, `--model MODEL@URL`
-    )
+    # whether an OpenAI-compatible endpoint answers, `--model MODEL@URL`
+    is_endpoint: bool = False
 
     def protocol(self, task: str, *, letter: bool = False) -> str:
         """Return the baselines' protocol; for Self-RAG's rows the released code's, or the paper's by the letter."""

@@ -123,10 +123,8 @@ def main() -> int:
     for room in sorted(ceilings.keys() | {room for room, _ in places}):
         row, kept = f"{room:22}", []
         for check in CHECKS:
-            count, ceiling = (
-                len(places[room, check]),
-                ceilings.get(room, {}).get(check, 0),
-            )
+            count = len(places[room, check])
+            ceiling = ceilings.get(room, {}).get(check, 0)
             above |= count > ceiling
             row += f"{f'{count}/{ceiling}':>13}{'!' if count > ceiling else ' '}"
             kept.append(f'"{check}" = {min(count, ceiling)}')

@@ -98,11 +98,9 @@ def run_page(
     namespace: dict[str, object] = {"__name__": "__docs__"}
 
     def run(block: re.Match[str]) -> str:
-        language, body, fence = (
-            block["language"],
-            block["body"],
-            block[0].partition("\n")[0],
-        )
+        language = block["language"]
+        body = block["body"]
+        fence = block[0].partition("\n")[0]
         if block["mark"] or not (block["title"] or language in RUNNABLE):
             return block[0]
         if block["title"]:

@@ -57,9 +57,8 @@ class DoctorFinding:
 
     subject: str  # what was looked at
     detail: str  # what was seen
-    status: FindingStatus = (
-        "ok"  # `broken` keeps something from working, `note` is worth knowing
-    )
+    # `broken` keeps something from working, `note` is worth knowing
+    status: FindingStatus = "ok"
     fix: str = ""  # what to do, a command to copy where there is one
 
 

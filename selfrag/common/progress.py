@@ -36,13 +36,11 @@ class Progress:
             unit=unit,
             disable=None if show is None else not show,
         )
-        self._what, self._unit, self._total, self._begun, self.done = (
-            what,
-            unit,
-            total,
-            done,
-            done,
-        )
+        self._what = what
+        self._unit = unit
+        self._total = total
+        self._begun = done
+        self.done = done
         self._plain, self._quiet = show is None and bool(self._bar.disable), quiet
         self._started, self._told = time.monotonic(), -EVERY
 

@@ -40,9 +40,8 @@ RewriteScope = Literal["retrieval", "conversation", "alone"]
 class AnswerReason(StrEnum):
     """Why an answer is the abstention, or was written without the evidence that was looked for."""
 
-    NOTHING_FOUND = (
-        "nothing found"  # the search, or the evidence of the caller, held no passage
-    )
+    # the search, or the evidence of the caller, held no passage
+    NOTHING_FOUND = "nothing found"
     NOTHING_LEFT = "every passage left out"  # guardrails dropped all that were found
     GUARDRAIL = "guardrail"  # a guardrail, or a stage of a flow, refused
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges

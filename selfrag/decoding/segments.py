@@ -103,9 +103,8 @@ def read(
     roles = vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
     cut = emitted.index(cut_id) if cut_id in emitted else None
-    end = (
-        cut if cut is not None else len(body)
-    )  # of the segment; nothing stands there if its budget ran out
+    # of the segment; nothing stands there if its budget ran out
+    end = cut if cut is not None else len(body)
     first: dict[Role, int] = {}
     for i in [i for i, token in enumerate(body) if token in roles]:
         first.setdefault(roles[body[i]], i)

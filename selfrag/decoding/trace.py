@@ -251,9 +251,8 @@ class Trace:
         """`length` where the token budget or the context ended the answer, else `stop`."""
         if self.best is not None:
             end = self.nodes[self.best]
-            goes_on = (
-                end.boundary is not None or end.finish == Finish.STOP
-            )  # but for its tokens
+            # but for its tokens
+            goes_on = end.boundary is not None or end.finish == Finish.STOP
             if end.cut or (end.ended and goes_on):
                 return "length"
             if self.over(self.best):

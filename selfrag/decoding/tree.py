@@ -82,9 +82,8 @@ class Tree:
     )  # of the caller; None where the decoder searches
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    fixed: tuple[Passage, ...] | None = (
-        None  # first search's passages, for retrieve_once
-    )
+    # first search's passages, for retrieve_once
+    fixed: tuple[Passage, ...] | None = None
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name

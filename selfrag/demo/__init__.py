@@ -139,9 +139,8 @@ def base_path() -> Path:
 
 def base_checkpoint_path() -> Path:
     """Return where the base model is, or will be."""
-    return (
-        cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"
-    )  # model cards take the name
+    # model cards take the name
+    return cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"
 
 
 def checkpoint_path() -> Path:

@@ -231,9 +231,8 @@ MODELS = "/v1/models"
 class HTTPConfig(ServerConfig):
     """Address, timeouts, retries and model of a `vllm serve`."""
 
-    model: str | None = (
-        None  # served name of the base model; may be left out where the server has one only
-    )
+    # served name of the base model; may be left out where the server has one only
+    model: str | None = None
     # checkpoint directory or hub name, from which the size of the vocabulary is read
     model_dir: str | None = None
     vocab_size: int | None = None  # the same as a number; wins over `model_dir`

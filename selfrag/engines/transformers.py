@@ -45,9 +45,8 @@ class PrefixScope:
     """The weights that compute the keys and values of a prompt."""
 
     adapter: str | None = None  # name of the adapter, None for the base model
-    start: int | None = (
-        None  # position from which an activated LoRA acts, None for adapters that act everywhere
-    )
+    # position from which an activated LoRA acts, None for adapters that act everywhere
+    start: int | None = None
 
     @property
     def key(self) -> str | None:

@@ -35,9 +35,8 @@ class TransformersConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"  # `auto` (CUDA where there is one), or a torch device
     max_batch: int = 32  # sequences that run together
-    max_model_len: int | None = (
-        None  # prompt and new tokens together; None is what the model was made for
-    )
+    # prompt and new tokens together; None is what the model was made for
+    max_model_len: int | None = None
     max_prefill_tokens: int = 8192  # prompt tokens computed in one pass, padding included; bounds the memory of a pass
     prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts; 0 shares only among waiting requests
     # name to directory of LoRA adapters, plain or activated, that requests may ask for
@@ -79,9 +78,8 @@ class LoadedModel:
     # for each activated LoRA among them the tokens from which on it acts
     invocations: dict[str, tuple[int, ...]] = field(default_factory=dict)
     trust_remote_code: bool = False  # code of the checkpoint may run
-    alone: bool = (
-        False  # sequences must run one at a time, because the model sees padding
-    )
+    # sequences must run one at a time, because the model sees padding
+    alone: bool = False
     _name: str = ""
     _peft: Any = None
     _active: str | None = None

@@ -137,15 +137,13 @@ class VLLMConfig:
     """How to load a model into vLLM. None leaves a choice to the platform."""
 
     model: str  # checkpoint directory, or a name on the model hub
-    max_model_len: int | None = (
-        None  # longest prompt and answer together; the model's own limit by default
-    )
+    # longest prompt and answer together; the model's own limit by default
+    max_model_len: int | None = None
     # number format; `auto` is what the checkpoint was saved in, float32 on a CPU without instructions for that, and a
     # fast one on a GPU for what was saved in float32
     dtype: str = "auto"
-    max_num_seqs: int | None = (
-        None  # sequences computed at once; 64 on a CPU, vLLM's own default on a GPU
-    )
+    # sequences computed at once; 64 on a CPU, vLLM's own default on a GPU
+    max_num_seqs: int | None = None
     # memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU
     kv_cache_gib: float | None = None
     enable_prefix_caching: bool = True  # share the computed prefix of prompts
@@ -243,9 +241,8 @@ def build_environment(
     if cpu:
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if kv_cache_is_ours:
-            values["VLLM_CPU_KVCACHE_SPACE"] = (
-                None  # it would win over kv_cache_memory_bytes
-            )
+            # it would win over kv_cache_memory_bytes
+            values["VLLM_CPU_KVCACHE_SPACE"] = None
     return values
 
 
@@ -427,9 +424,8 @@ class VLLMEngine(BaseEngine):
 
             cpu: bool = current_platform.is_cpu()
             if cpu and not has_compiler():
-                current_platform.simple_compile_backend = (
-                    "eager"  # vLLM would die of its first log-probability
-                )
+                # vLLM would die of its first log-probability
+                current_platform.simple_compile_backend = "eager"
             arguments = engine_arguments(config, adapters, cpu=cpu)
             spare_llvmlite()
             cache_is_ours = config.kv_cache_gib is not None

@@ -42,15 +42,13 @@ class Item:
     passages: tuple[
         Passage, ...
     ] = ()  # evidence to answer from, in the order of the file
-    gold: frozenset[str] | None = (
-        None  # ids of the passages that answer; None if the file does not say
-    )
+    # ids of the passages that answer; None if the file does not say
+    gold: frozenset[str] | None = None
     # short answers of which one should be contained; None where that is no measure
     answers: tuple[str, ...] | None = None
     label: str | None = None  # right answer of a closed task
-    answerable: bool | None = (
-        None  # whether the passages answer the question; None if the file does not say
-    )
+    # whether the passages answer the question; None if the file does not say
+    answerable: bool | None = None
     task: str = ""  # kind of task as the file names it; empty outside of `eval` files
     options: tuple[
         str, ...
@@ -58,9 +56,8 @@ class Item:
     references: tuple[
         str, ...
     ] = ()  # every reference answer of the file, long ones too
-    query: str = (
-        ""  # the question without the task's wording, where the two can be told apart
-    )
+    # the question without the task's wording, where the two can be told apart
+    query: str = ""
     # of a question with several right answers, the ways of writing each of them; empty where the file does not
     # say
     answer_sets: tuple[tuple[str, ...], ...] = ()

@@ -419,9 +419,8 @@ def judgeable(
     entry = file_entry(read_manifest(folder), folder, name, finished=True)
     path, items = folder / f"{name}.jsonl", load(folder, name)
     records: dict[str, Record] = {}
-    lacking = (
-        set()
-    )  # items that cite or read passages which the data file does not bring
+    # items that cite or read passages which the data file does not bring
+    lacking = set()
     for record in read_records(path, _KEYS):
         key = record["id"]
         if key not in items:

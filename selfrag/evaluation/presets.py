@@ -250,9 +250,8 @@ class Protocol:
     passages: int  # the first so many of the file are evidence
     new_tokens: int  # of an answer, all segments together
     segments: int  # of an answer
-    decoding: Decoding | None = (
-        None  # policy of a model with reflection tokens; None for systems without
-    )
+    # policy of a model with reflection tokens; None for systems without
+    decoding: Decoding | None = None
     marked: bool = False  # the wording asks for citations as numbers in brackets, and they are read
     written: bool = False  # a system without reflection tokens writes its choice, and the option is read off (B.2)
     documents: int = 1  # passages that `rag` and `finetuned-rag` read
@@ -402,9 +401,8 @@ class Given:
     """A file, and what it is a file of."""
 
     path: Path  # the file
-    preset: Preset | None = (
-        None  # the published task; None for a file in the schema of user files
-    )
+    # the published task; None for a file in the schema of user files
+    preset: Preset | None = None
     protocol: str = PAPER  # how the published task is run
 
     @classmethod

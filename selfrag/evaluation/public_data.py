@@ -104,10 +104,8 @@ def _arc(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[Original
 
 def _fever(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for raw in raws:
-        name, label = (
-            f"feversym-{raw['id']}",
-            "true" if raw["label"] == "SUPPORTS" else "false",
-        )
+        name = f"feversym-{raw['id']}"
+        label = "true" if raw["label"] == "SUPPORTS" else "false"
         yield {
             "id": name,
             "task": "fact_check",

@@ -236,10 +236,8 @@ def _outcome(
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return kind of system, model, engine, code, time and packages of a run; what the manifest lacks is a dash."""
-    identity, about_run = (
-        _mapping(manifest.get("identity")),
-        _mapping(manifest.get("about")),
-    )
+    identity = _mapping(manifest.get("identity"))
+    about_run = _mapping(manifest.get("about"))
     packages = ", ".join(
         f"{name} {version}"
         for name, version in _mapping(about_run.get("versions")).items()
@@ -496,11 +494,9 @@ def write(report: Report, out: Path) -> Path:
 
 
 TOKENS = ("prompt_tokens", "generated_tokens")
-_WIDTH, _HEADING, _LINE = (
-    12.0,
-    1.4,
-    0.32,
-)  # inches: of a row of panels, of its titles and axes, of a system
+_WIDTH = 12.0
+_HEADING = 1.4
+_LINE = 0.32  # inches: of a row of panels, of its titles and axes, of a system
 _CLOSE = 0.06  # of a panel: nearer points share a label
 
 

@@ -256,12 +256,10 @@ class _Open:
         self, job: RunJob, file: TaskFile, directory: RunDirectory, results: Counted
     ) -> None:
         self.pending: list[Item] = []
-        self._job, self._file, self._directory, self._results = (
-            job,
-            file,
-            directory,
-            results,
-        )
+        self._job = job
+        self._file = file
+        self._directory = directory
+        self._results = results
         self._records = RecordFile(job.folder, file.name)
         self._left = 0
 
@@ -404,13 +402,11 @@ class Source:
     files: Sequence[Path | Given]  # in the schema of `eval/dev`, or of published tasks
     limit: int | None = None  # a seeded sample of this many items of each file
     seed: int = 0  # of the sample
-    index: str | None = (
-        None  # directory of an index, or `demo`, for items that bring no passages
-    )
+    # directory of an index, or `demo`, for items that bring no passages
+    index: str | None = None
     found: int = 10  # passages to search for
-    retriever: str | None = (
-        None  # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
-    )
+    # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
+    retriever: str | None = None
 
     def __post_init__(self) -> None:
         if self.index is not None and self.retriever is not None:
@@ -467,9 +463,8 @@ class Model:
     """What answers."""
 
     model: str  # checkpoint directory, hub name, or `demo`
-    engine: str | None = (
-        None  # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
-    )
+    # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
+    engine: str | None = None
     options: Mapping[str, Any] = field(
         default_factory=dict
     )  # fields of the engine's configuration

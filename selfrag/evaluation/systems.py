@@ -71,10 +71,8 @@ def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
     if result.finish is Finish.EOS:
         ids = ids[:-1]
     node = _node(prompt, 0, codec.decode(ids), ids)
-    node.finish, node.likelihood = (
-        str(result.finish),
-        geometric_mean(result.token_logprobs),
-    )
+    node.finish = str(result.finish)
+    node.likelihood = geometric_mean(result.token_logprobs)
     node.score = node.path_score = node.likelihood
     return _answer(prompt, [node], 0, max_tokens)
 
@@ -118,11 +116,9 @@ def _node(prompt: SystemPrompt, number: int, text: str, ids: TokenIds) -> Node:
     node = Node(
         number, ROOT, 1, "passage" if passage else "none", passage, text, ids, ids
     )
-    node.ended, node.status, node.dropped_tokens = (
-        True,
-        Status.FINISHED,
-        prompt.dropped_tokens,
-    )
+    node.ended = True
+    node.status = Status.FINISHED
+    node.dropped_tokens = prompt.dropped_tokens
     return node
 
 
@@ -188,9 +184,8 @@ class Untuned:
     eos_id: int  # ends an answer
     passages: int  # how many; 0 asks the model alone
     passage_tokens: int = 256  # a passage is cut here
-    is_told: bool = (
-        True  # whether the hint of a task is said; rows of training have none
-    )
+    # whether the hint of a task is said; rows of training have none
+    is_told: bool = True
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:

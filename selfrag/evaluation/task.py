@@ -31,9 +31,8 @@ class Task:
     # the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files
     preset: str = ""
     marked: bool = False  # the wording asks for citations as numbers in brackets
-    written: bool = (
-        False  # baselines write their choice instead of having the options scored
-    )
+    # baselines write their choice instead of having the options scored
+    written: bool = False
 
     @property
     def headline(self) -> str:

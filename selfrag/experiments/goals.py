@@ -44,9 +44,8 @@ class FigureLimit:
 class Goal:
     """The highest figure of a metric among settings within limits, such as `headline,retrieval_rate<=0.4`."""
 
-    metric: str = (
-        HEADLINE  # to be high; `headline` for the one that the task is averaged by
-    )
+    # to be high; `headline` for the one that the task is averaged by
+    metric: str = HEADLINE
     limits: tuple[FigureLimit, ...] = (
         FigureLimit("retrieval_rate", "<=", 0.4),
     )  # all must hold
@@ -113,13 +112,11 @@ class ChosenSetting:
     candidates: int  # settings that did
     chosen_at: float | None = None  # the goal's figure on the half it was chosen by
     confirmed: Estimate | None = None  # the same on the other half
-    limits: Mapping[str, Estimate | None] | None = (
-        None  # figures of the limits on the other half, by the limit's text
-    )
+    # figures of the limits on the other half, by the limit's text
+    limits: Mapping[str, Estimate | None] | None = None
     kept: bool = False  # whether the limits hold on the other half
-    gain: Estimate | None = (
-        None  # paired difference to the base on the other half; None for the base itself
-    )
+    # paired difference to the base on the other half; None for the base itself
+    gain: Estimate | None = None
     base: Estimate | None = None  # figure of the base on the other half
 
     def as_dict(self) -> dict[str, Any]:

@@ -109,9 +109,8 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
             differing.add(item.name)
     differing.discard("branch_and_bound")  # changes no answer
     if recorded.prunes:
-        return (
-            not differing
-        )  # what was given up is known to be too low under these settings only
+        # what was given up is known to be too low under these settings only
+        return not differing
     if recorded.judges or recorded.guardrails:
         return differing <= {"weights"}
     if "mode" in differing and any(

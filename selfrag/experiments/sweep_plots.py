@@ -19,9 +19,8 @@ from selfrag.render.figures import save
 
 Curve = Sequence[tuple[float, Estimate]]
 ENDINGS = ("svg", "png")
-_CLOSE = (
-    0.02  # of an axis: values nearer to each other cannot be told apart on a linear one
-)
+# of an axis: values nearer to each other cannot be told apart on a linear one
+_CLOSE = 0.02
 
 
 @dataclass(frozen=True, slots=True)

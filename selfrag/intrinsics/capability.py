@@ -151,9 +151,8 @@ class YesNoResult(JudgmentResult):
             return None
         if self.label in self.judgment.labels.names:
             return self.judgment.probability(self.label)
-        score = (
-            self.judgment.score
-        )  # labels of another judge, which are read by their values
+        # labels of another judge, which are read by their values
+        score = self.judgment.score
         return score if self.favourable else 1.0 - score
 
     @property

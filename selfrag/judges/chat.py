@@ -140,9 +140,8 @@ class LabelCodec(_SlotCodec):
     documents: bool = True  # whether the model sees the passages
     arguments: tuple[str, ...] = ()  # names of arguments that the model sees
     find: SentenceFinder = rules  # sentence splitter for the passages
-    last_turn_only: bool = (
-        False  # whether the model sees nothing of the conversation but the last turn
-    )
+    # whether the model sees nothing of the conversation but the last turn
+    last_turn_only: bool = False
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return documents, conversation, arguments and task as one user turn; one slot."""

@@ -58,12 +58,10 @@ class EndpointConfig(ServerConfig):
 
     model: str  # its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it
     constraint_mode: ConstraintMode = ConstraintMode.AUTO  # how constraints are sent
-    continuation: Continuation = (
-        Continuation.AUTO
-    )  # how it goes on with a reply that has begun
-    top_logprobs: int = (
-        20  # most alternatives that the endpoint returns a token; 0 if it returns none
-    )
+    # how it goes on with a reply that has begun
+    continuation: Continuation = Continuation.AUTO
+    # most alternatives that the endpoint returns a token; 0 if it returns none
+    top_logprobs: int = 20
 
     def __post_init__(self) -> None:
         ServerConfig.__post_init__(self)

@@ -38,9 +38,8 @@ class JsonNode:
     begin: int  # offset of its first character (the quote of a string) in `JsonReading.text`
     end: int  # offset after its last character
     complete: bool = True  # False where the text ended inside it
-    members: dict[str, JsonNode] | None = (
-        None  # child nodes of an object, by key (the last of equal keys)
-    )
+    # child nodes of an object, by key (the last of equal keys)
+    members: dict[str, JsonNode] | None = None
     items: tuple[JsonNode, ...] | None = None  # child nodes of an array
 
     def at(self, path: JsonPath) -> Iterator[tuple[tuple[str | int, ...], JsonNode]]:
@@ -65,9 +64,8 @@ class JsonReading:
     root: JsonNode | None  # the first JSON value; None if there is none
     text: str  # the text that offsets refer to: the given one, or the inner one of double-encoded JSON
     inner: bool = False  # whether it was double-encoded; offsets are then no offsets into what the model wrote
-    extra: bool = (
-        False  # whether there is more than the value, white space and a code fence
-    )
+    # whether there is more than the value, white space and a code fence
+    extra: bool = False
 
 
 class _CutOffError(Exception):

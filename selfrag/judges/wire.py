@@ -101,9 +101,8 @@ class ModelRequest:
     ] = ()  # places that the model calls by number, response sentences as a rule
     sources: tuple[Site, ...] = ()  # places that the model may cite by number
     top_logprobs: int = 0  # alternatives wanted at each generated token; 0 for none
-    adapter: str | None = (
-        None  # name of the LoRA adapter, as engine or server know it; None for the base model
-    )
+    # name of the LoRA adapter, as engine or server know it; None for the base model
+    adapter: str | None = None
     prefill: str = ""  # how the reply begins, written for the model; generated text goes on from there
     # whether the text may end with its first sentence; an executor that cannot stop there returns more
     sentence: bool = False
@@ -128,9 +127,8 @@ class Completion:
     # `stop` where the model ended its turn, `sentence` at the end of one, `length`, or the server's own word; None if
     # unknown
     finish: str | None = None
-    tokens: tuple[TokenLogprob, ...] | None = (
-        None  # log-probabilities of the text's tokens; None if there are none
-    )
+    # log-probabilities of the text's tokens; None if there are none
+    tokens: tuple[TokenLogprob, ...] | None = None
     # for each slot the natural log-probability of each surface under the raw model, -inf allowed; None for a slot that
     # could not be scored
     scores: tuple[tuple[float, ...] | None, ...] = ()
@@ -191,9 +189,8 @@ class Codec(Protocol):
     intrinsic: str  # name of the intrinsic, such as `answerability`
     dialect: str  # name of the dialect, such as `granite-3.2`
     cost: Cost = Cost.GENERATED  # of a request to the base model
-    embedded: str | None = (
-        None  # how a judge is called whose adapter is inside the checkpoint
-    )
+    # how a judge is called whose adapter is inside the checkpoint
+    embedded: str | None = None
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request for a state; odd roles and missing passages are accepted where they have any form."""

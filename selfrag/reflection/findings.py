@@ -49,9 +49,8 @@ class Citation:
     """A piece of a passage (or of an earlier turn) that a response sentence rests on."""
 
     site: Site  # where; adjacent sentences of one passage are merged
-    probability: float | None = (
-        None  # of this citation; None where the model gave no probabilities
-    )
+    # of this citation; None where the model gave no probabilities
+    probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

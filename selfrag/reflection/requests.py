@@ -148,9 +148,8 @@ class External:
     service: ExternalService  # equal services share their batches; called by one thread at a time
     payload: Any  # what the service takes
     name: str = "the service"  # for messages
-    timeout: float = (
-        PATIENCE  # seconds for the batch; after them the request has failed
-    )
+    # seconds for the batch; after them the request has failed
+    timeout: float = PATIENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,8 @@ class Session:
 
     def __init__(self, worker: _Worker, ring: Callable[[], None]) -> None:
         self.ring = ring
-        self.arrived: deque[TicketResult | BaseException] = (
-            deque()
-        )  # filled by the engine's thread
+        # filled by the engine's thread
+        self.arrived: deque[TicketResult | BaseException] = deque()
         self.waiting = False
         self._worker = worker
         self._queued: list[tuple[Ticket, Generate]] = []

@@ -556,9 +556,8 @@ class Served(ServiceSettings):
     access: Access = field(default_factory=Access, repr=False)  # who may ask
     watch: IndexWatch | None = None  # keeps the index in step with files
     model: str = "demo"  # where the model is loaded from, for the page
-    index: str | None = (
-        None  # where the index is opened, for the page; None: the demo's
-    )
+    # where the index is opened, for the page; None: the demo's
+    index: str | None = None
 
     def app(self) -> FastAPI:
         """Return the application with its model loaded."""

@@ -77,12 +77,10 @@ class Guard:
     def __init__(
         self, app: ASGIApp, access: Access, limits: RequestLimits, counter: Counter
     ) -> None:
-        self._app, self._access, self._limits, self._counter = (
-            app,
-            access,
-            limits,
-            counter,
-        )
+        self._app = app
+        self._access = access
+        self._limits = limits
+        self._counter = counter
         self._keys = [hashlib.sha256(key.encode()).digest() for key in access.keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

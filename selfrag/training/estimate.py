@@ -155,10 +155,8 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> ModelShape:
         ) from error
     except Exception as error:  # of torch, for sizes that make no sense
         raise unusable(base_dir, error) from error
-    inputs, outputs = (
-        model.get_input_embeddings().weight,
-        model.get_output_embeddings().weight,
-    )
+    inputs = model.get_input_embeddings().weight
+    outputs = model.get_output_embeddings().weight
     tied = bool(getattr(settings, "tie_word_embeddings", False))
     vocabulary = inputs.numel() if tied else inputs.numel() + outputs.numel()
     body = sum(

@@ -287,11 +287,9 @@ def trained_parts(model: Any) -> Fused:
                 else base.weight.detach()
             )
             bias = None if base.bias is None else base.bias.detach()
-            down, up, scale = (
-                module.lora_A[name].weight,
-                module.lora_B[name].weight,
-                module.scaling[name],
-            )
+            down = module.lora_A[name].weight
+            up = module.lora_B[name].weight
+            scale = module.scaling[name]
             layer = (
                 FusedLinear(weight, bias, down, up, scale)
                 if activation is None

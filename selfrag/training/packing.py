@@ -254,10 +254,8 @@ def packed_attention(
             )
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
-        key, value = (
-            key.repeat_interleave(groups, 1),
-            value.repeat_interleave(groups, 1),
-        )
+        key = key.repeat_interleave(groups, 1)
+        value = value.repeat_interleave(groups, 1)
     rows = zip(
         *(torch.split(states, row_lengths, 2) for states in (query, key, value)),
         strict=True,

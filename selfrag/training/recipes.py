@@ -157,10 +157,8 @@ class Recipe:
                 yield from self._lines(f"{name}.{key}", value)
 
     def _over(self, tables: dict[str, Any], source: str) -> Recipe:
-        merged, sources = (
-            _merged(self.tables, tables),
-            dict.fromkeys(_leaves(tables), source),
-        )
+        merged = _merged(self.tables, tables)
+        sources = dict.fromkeys(_leaves(tables), source)
         return replace(self, tables=merged, sources={**self.sources, **sources})
 
     def _source(self, where: str) -> str:

@@ -546,10 +546,8 @@ def _gradients(
     Two workers with one thread each beat one worker with two: nothing waits at the end of every small operation.
     Gradients are summed in the order of the loads, so the result does not depend on which worker was faster.
     """
-    parameters, differentiated = (
-        list(trainee.parameters.values()),
-        trainee.differentiated,
-    )
+    parameters = list(trainee.parameters.values())
+    differentiated = trainee.differentiated
     total = sum(float(load.weights.sum()) for load in loads)
 
     def work(load: Pack) -> tuple[tuple[torch.Tensor | None, ...], LossTally]:

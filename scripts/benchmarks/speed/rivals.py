@@ -76,9 +76,8 @@ class OfficialLoop:
     prompting: Prompting  # the same layouts that ours uses
     form: Form  # short or long
     logprobs: int  # log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind
-    sampling: Any = (
-        None  # makes the settings of a call; None for vLLM's `SamplingParams`
-    )
+    # makes the settings of a call; None for vLLM's `SamplingParams`
+    sampling: Any = None
     _prompt_tokens: int = 0
     _generated: int = 0
     _requests: int = 0

@@ -31,11 +31,9 @@ from selfrag.evaluation.normalisation import (
 )
 from selfrag.judges.sentences import rules
 
-SELF_RAG, SQUAD, ALCE = (
-    "Self-RAG's code",
-    "SQuAD 1.1 (arXiv 1606.05250)",
-    "ALCE (arXiv 2305.14627)",
-)
+SELF_RAG = "Self-RAG's code"
+SQUAD = "SQuAD 1.1 (arXiv 1606.05250)"
+ALCE = "ALCE (arXiv 2305.14627)"
 SQUAD_2, ROUGE = "SQuAD 2.0 (arXiv 1806.03822)", "rouge-score (Lin 2004)"
 _ROUGE_NEEDS = ("rouge_score.rouge_scorer", "eval")
 

@@ -56,10 +56,8 @@ def citation_recall(item: Item, output: Output) -> float | None:
 @metric("citation_f1", source="ours")
 def citation_f1(item: Item, output: Output) -> float | None:
     """Return the harmonic mean of precision and recall of one item, so that its figure is the mean over questions."""
-    precision, recall = (
-        citation_precision_alce(item, output),
-        citation_recall(item, output),
-    )
+    precision = citation_precision_alce(item, output)
+    recall = citation_recall(item, output)
     if precision is None or recall is None:
         return None
     return harmonic(precision, recall)

@@ -343,10 +343,8 @@ def _binned(
     bins: int = BINS,
     adaptive: bool = False,
 ) -> tuple[FloatArray, FloatArray, Indices]:
-    values, right = (
-        np.asarray(confidence, dtype=np.float64),
-        np.asarray(correct, dtype=np.float64),
-    )
+    values = np.asarray(confidence, dtype=np.float64)
+    right = np.asarray(correct, dtype=np.float64)
     if values.shape != right.shape:
         raise ValueError(f"{values.size} confidences for {right.size} outcomes")
     if len(wrong := values[~((values >= 0) & (values <= 1))]):

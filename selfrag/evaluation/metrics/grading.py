@@ -184,11 +184,9 @@ class Grader:
         nothing counts 1 unless it needs a citation. A citation counts if it is relevant to its sentence. Without
         sentences recall is 0, without citations precision. None where a grade is missing.
         """
-        support, need, relevance = (
-            list[JudgeInput](),
-            list[JudgeInput](),
-            list[JudgeInput](),
-        )
+        support = list[JudgeInput]()
+        need = list[JudgeInput]()
+        relevance = list[JudgeInput]()
         kept = [response[:STATEMENTS] for response in responses]
         for question, response in zip(questions, kept, strict=True):
             answer = _state(question, " ".join(claim.text for claim in response))
@@ -202,10 +200,8 @@ class Grader:
                 relevance += [
                     _state(question, claim.text, snippet) for snippet in claim.passages
                 ]
-        supported, needed = (
-            iter(self._grades(SUPPORT, support)),
-            iter(self._grades(NEED, need)),
-        )
+        supported = iter(self._grades(SUPPORT, support))
+        needed = iter(self._grades(NEED, need))
         relevant = iter(self._grades(RELEVANCE, relevance))
         figures: list[Cites | None] = []
         for response in kept:

@@ -40,9 +40,8 @@ class Metric:
         0.0,
         1.0,
     )  # part of an item that failed; None leaves it out
-    unit: Literal["share", "count"] = (
-        "share"  # a share is shown in percent, a count as it is
-    )
+    # a share is shown in percent, a count as it is
+    unit: Literal["share", "count"] = "share"
     # the module that the measure imports and the extra that brings it, if it is an optional one
     needs: tuple[str, str] | None = None
     about: str = ""  # what it is, in one line

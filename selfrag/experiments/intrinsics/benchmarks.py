@@ -49,9 +49,8 @@ AT_ONCE = 64
 class Labelling:
     """Who labels and who checks; None leaves rows as they are."""
 
-    judge: Judge | None = (
-        None  # says of each sentence of an answer whether its passages entail it
-    )
+    # says of each sentence of an answer whether its passages entail it
+    judge: Judge | None = None
     checker: Subject | None = None  # says which questions are answerable
 
     def __call__(

@@ -118,16 +118,13 @@ class MeasurementSettings:
     seed: int = 0  # of samples and intervals
     # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
     dialect: str | None = None
-    judge: str | None = (
-        None  # of entailment, for citations and answers, as `open_judge`; None leaves it out
-    )
-    grader: str | None = (
-        None  # a chat model that grades citations and answers, as `load_grader`; None leaves it out
-    )
+    # of entailment, for citations and answers, as `open_judge`; None leaves it out
+    judge: str | None = None
+    # a chat model that grades citations and answers, as `load_grader`; None leaves it out
+    grader: str | None = None
     grader_words: Path | None = None  # questions of the grader, as `load_grader`
-    rival: str | None = (
-        None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
-    )
+    # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
+    rival: str | None = None
     # searched in place of `corpus` by words, as `load_retriever`; its passages have the ids of the judgments
     index: str | None = None
     answers: int = 0  # questions that are answered after rewrites
@@ -432,10 +429,8 @@ def _followups(
         )
     else:
         collection = read_collection(settings.corpus, "dev")
-        passages, follow_ups = (
-            collection.passages,
-            sample(turns(collection), settings.limit),
-        )
+        passages = collection.passages
+        follow_ups = sample(turns(collection), settings.limit)
     return follow_ups, searched or PassageSearch(list((passages or {}).values()))
 
 

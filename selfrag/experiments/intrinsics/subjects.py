@@ -45,9 +45,8 @@ class Subject:
     adapters: Mapping[str, str] = field(default_factory=dict)
     # intrinsic -> who judges in place of a codec
     judges: Mapping[str, Judge] = field(default_factory=dict)
-    dialect: str = (
-        DIALECT  # of the adapters; what has no adapter is asked in the default dialect
-    )
+    # of the adapters; what has no adapter is asked in the default dialect
+    dialect: str = DIALECT
     chunk: int = 64  # states that go to the executor at once
 
     def codec(self, intrinsic: str) -> Codec:

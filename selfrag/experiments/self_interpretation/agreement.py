@@ -71,9 +71,8 @@ def run_judges(
     path, remote = resolve_model(model), is_remote(engine)
     shipped = adapters_of((CITATIONS,), model)
     with on_demand(partial(_judges, model, engine, **options)) as judges:
-        loaded = (
-            judges().engine.limits.adapters if remote else shipped
-        )  # a server says what it has
+        # a server says what it has
+        loaded = judges().engine.limits.adapters if remote else shipped
         judge: dict[str, Any] = {
             "model": model_files(path),
             "citation": "adapter" if CITATIONS in loaded else "prompt",

@@ -46,11 +46,9 @@ from selfrag.experiments.self_interpretation.run import (
 )
 from selfrag.reflection.requests import Failed
 
-WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = (
-    "without-cited",
-    "without-others",
-    "other-order",
-)
+WITHOUT_CITED = "without-cited"
+WITHOUT_OTHERS = "without-others"
+OTHER_ORDER = "other-order"
 WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE = "without-followed", "without-other-example"
 CONTROLS = {WITHOUT_CITED: WITHOUT_OTHERS, WITHOUT_FOLLOWED: WITHOUT_OTHER_EXAMPLE}
 """A change that ought to matter, and the same change where it ought not to."""

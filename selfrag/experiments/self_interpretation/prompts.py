@@ -110,9 +110,8 @@ class GridTemplate:
 
     opening: str = "(example)"
     closing: str = "(/example)"
-    always_mentions_examples: bool = (
-        False  # also in a prompt that has none, as the table prints it
-    )
+    # also in a prompt that has none, as the table prints it
+    always_mentions_examples: bool = False
 
     @classmethod
     def tagged(

@@ -42,15 +42,13 @@ class GridReply:
     """A generation, taken apart; ids are given context ids, each once, in order."""
 
     answer: str  # citations included
-    explanation: str | None = (
-        None  # None where none was asked for or none can be told apart
-    )
+    # None where none was asked for or none can be told apart
+    explanation: str | None = None
     cited: tuple[str, ...] = ()  # by the answer
     wrong: tuple[str, ...] = ()  # what else stands in brackets in the answer
     explained: tuple[str, ...] = ()  # in the explanation, in brackets or not
-    ran_on: bool = (
-        False  # the model went on with lines of the prompt, which are left out
-    )
+    # the model went on with lines of the prompt, which are left out
+    ran_on: bool = False
 
     @property
     def answer_text(self) -> str:

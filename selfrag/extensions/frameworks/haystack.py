@@ -32,12 +32,10 @@ class SelfRAGAnswerer:
         engine: str | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.model, self.index, self.engine, self.settings = (
-            model,
-            index,
-            engine,
-            settings,
-        )
+        self.model = model
+        self.index = index
+        self.engine = engine
+        self.settings = settings
         self._rag: SelfRAG | None = None
 
     def warm_up(self) -> SelfRAG:

@@ -83,9 +83,8 @@ class Spec:
     schema: Mapping[str, Any] | None = None  # JSON schema of the reply, if there is one
     # the public libraries' way from the model's JSON to their plain results, in order
     rules: tuple[Mapping[str, Any], ...] = ()
-    instruction: str | None = (
-        None  # template of the last user turn, with `str.format` fields; None for no such turn
-    )
+    # template of the last user turn, with `str.format` fields; None for no such turn
+    instruction: str | None = None
     parameters: Mapping[str, Any] = field(
         default_factory=dict
     )  # of the request; they win over the caller's
@@ -290,12 +289,10 @@ class ChatCodec(BoundCodec):
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
     exact: bool = True
-    adapter: str | None = (
-        None  # name of the adapter on the server; None for the base model
-    )
-    embedded: str | None = (
-        None  # name of the judge: an adapter inside a Granite Switch checkpoint
-    )
+    # name of the adapter on the server; None for the base model
+    adapter: str | None = None
+    # name of the judge: an adapter inside a Granite Switch checkpoint
+    embedded: str | None = None
 
     def wire(self, state: JudgeInput) -> dict[str, Any]:
         """Return the published request of an OpenAI client: the server's own fields are under `extra_body`."""

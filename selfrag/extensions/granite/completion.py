@@ -165,13 +165,11 @@ class CompletionCodec(BoundCodec):
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
     exact: bool = True
-    adapter: str | None = (
-        None  # name of the adapter on the server; None for the base model
-    )
+    # name of the adapter on the server; None for the base model
+    adapter: str | None = None
     date: str = DATE  # what the system turn calls today
-    system: SystemTurn = (
-        SystemTurn.DEFAULT
-    )  # what stands in the system turn where the conversation does not begin with one
+    # what stands in the system turn where the conversation does not begin with one
+    system: SystemTurn = SystemTurn.DEFAULT
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request; see `exact`. Several documents where one is asked about are refused."""
@@ -196,10 +194,8 @@ class CompletionCodec(BoundCodec):
         return with_scores(self.binding, None, request) if self.exact else request
 
     def _pieces(self, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
-        messages, shown = (
-            list(seen.messages),
-            seen.documents if self.spec.documents else (),
-        )
+        messages = list(seen.messages)
+        shown = seen.documents if self.spec.documents else ()
         if messages[0].role == "system":
             yield from conversation(messages[:1])
             messages = messages[1:]

@@ -21,9 +21,8 @@ class Repository:
     adapters: Mapping[
         str, str
     ]  # what the adapter of an intrinsic is called there, by the intrinsic's name
-    folder: str = (
-        "{adapter}/{base}/{kind}"  # of an adapter; empty for the repository itself
-    )
+    # of an adapter; empty for the repository itself
+    folder: str = "{adapter}/{base}/{kind}"
     revision: str | None = None  # commit; None where no source names one
     licence: str | None = None  # of the weights; None where it was not seen
     embedded: bool = False  # whether Granite Switch checkpoints hold its adapters, too

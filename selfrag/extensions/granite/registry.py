@@ -270,10 +270,8 @@ def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
     if intrinsic not in known:
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
     if dialect in _COMPLETION:
-        spec, binding = (
-            completion_specs(dialect)[intrinsic],
-            _COMPLETION[dialect][intrinsic],
-        )
+        spec = completion_specs(dialect)[intrinsic]
+        binding = _COMPLETION[dialect][intrinsic]
         joined = dialect == "granite-3.2"
         return replace(
             CompletionCodec(

@@ -61,9 +61,8 @@ class Binding:
     ] = ()  # each label as a JSON value, in label order; its token by default
     path: JsonPath = ()  # to the label or the text
     scope: SiteKind = SiteKind.QUERY  # what is judged
-    number: str | None = (
-        None  # field of the sentence's number; None if records are `{"<r0>": ...}`
-    )
+    # field of the sentence's number; None if records are `{"<r0>": ...}`
+    number: str | None = None
     value: str = ""  # field of the label or the sources in a record
     note: str | None = None  # field of the model's explanation
     note_first: bool = False  # whether the explanation comes before the label

@@ -24,12 +24,10 @@ _MIN_GUTTER = 0.6  # width of the gap between columns, in heights of a line
 _MIN_LINES = 3  # on each side of a gap
 _MIN_WORDS = 3  # in the middle fragment on each side; cells of tables have fewer
 _MIN_FILL = 0.55  # width of the middle line of a column, as a share of the column
-_MIN_ALTERNATION = (
-    0.6  # changes of side while drawing, as a share of the most there could be
-)
-_PARAGRAPH_PITCH = (
-    1.4  # distance of two lines that begins a paragraph, in usual distances
-)
+# changes of side while drawing, as a share of the most there could be
+_MIN_ALTERNATION = 0.6
+# distance of two lines that begins a paragraph, in usual distances
+_PARAGRAPH_PITCH = 1.4
 _MAX_PITCH = 1.6  # usual distance of lines at most, in heights of a line
 _FONT_CHANGE = 1.2  # ratio of heights that begins a paragraph
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")

@@ -67,9 +67,8 @@ class LineJoiner:
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._counts: Counter[str] = (
-            Counter()
-        )  # words that are not cut at the end of a line
+        # words that are not cut at the end of a line
+        self._counts: Counter[str] = Counter()
         after_hyphen = False
         for line in lines:
             for match in _WORD.finditer(line):
@@ -126,10 +125,8 @@ class LineJoiner:
         3. Where the document holds both parts as words, but never joined, it is a compound.
         4. Else the word was cut where the line was full.
         """
-        joined, hyphenated = (
-            self._counts[_folded(first + second)],
-            self._counts[_folded(f"{compound}{first}-{second}")],
-        )
+        joined = self._counts[_folded(first + second)]
+        hyphenated = self._counts[_folded(f"{compound}{first}-{second}")]
         if joined or hyphenated:
             return hyphenated >= joined
         if len(first) == 1 or compound or first.lower() in _KEEPS_HYPHEN:

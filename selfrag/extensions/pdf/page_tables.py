@@ -61,9 +61,8 @@ class PageTable:
 
     rows: list[list[CellText]]
     edges: list[float]  # left edges of the columns
-    header: list[CellText] | None = (
-        None  # what names the columns; the other rows are in `rows`
-    )
+    # what names the columns; the other rows are in `rows`
+    header: list[CellText] | None = None
 
     @property
     def lines(self) -> list[str]:

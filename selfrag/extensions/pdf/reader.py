@@ -45,13 +45,10 @@ from selfrag.extensions.pdf.text import Box, FragmentReader, take_notes, turn_bo
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000
-_PAGES, _PAGE_BYTES = (
-    2_000,
-    16,
-)  # a file may have so many pages, and one more for so many bytes: none repeats a page
-_MAX_MISSING = (
-    1000  # pages in a row that are not there; the file only says that it has them
-)
+_PAGES = 2_000
+_PAGE_BYTES = 16  # a file may have so many pages, and one more for so many bytes: none repeats a page
+# pages in a row that are not there; the file only says that it has them
+_MAX_MISSING = 1000
 _MAX_OBJECTS = 1000  # of a page that are looked at for images
 _MAX_NAMED = 20  # ranges of pages that are named
 _FEW_LETTERS = 40  # letters of a scanned page that may be a stamp or a page number
@@ -110,13 +107,11 @@ def read_pdf(
             raise _unreadable(path, error) from error
     repeat_headers([page.blocks for page in pages])
     joiner = LineJoiner(line for page in pages for line in page.lines)
-    parts, sections, tables, title, length = (
-        list[str](),
-        list[Section](),
-        list[Table](),
-        "",
-        0,
-    )
+    parts = list[str]()
+    sections = list[Section]()
+    tables = list[Table]()
+    title = ""
+    length = 0
     for page in pages:
         title = titles.get(page.number, title)
         text, page_tables = _page_text(page, joiner, length)

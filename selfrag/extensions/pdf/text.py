@@ -18,15 +18,12 @@ _MAX_NOTES = 2000  # fields and notes of a page
 _MAX_VALUE = 1 << 20  # bytes of a value
 _MAX_OPTIONS = 1000  # of a list box
 _WIDE_GAP = 0.6  # gap that ends a fragment, in heights of a line
-_NO_GAP = (
-    0.15  # gap up to which a raised or lowered letter belongs to the word before it
-)
-_SPACED = (
-    0.08  # gap between the letters of a word that is spaced out, in heights of a line
-)
-_WIDEST_LETTER_GAP = (
-    1.15  # a gap up to this many times the last one is still inside such a word
-)
+# gap up to which a raised or lowered letter belongs to the word before it
+_NO_GAP = 0.15
+# gap between the letters of a word that is spaced out, in heights of a line
+_SPACED = 0.08
+# a gap up to this many times the last one is still inside such a word
+_WIDEST_LETTER_GAP = 1.15
 _SAME_LINE = 0.3  # vertical overlap of letters of one line, as a share of the lower one
 _UPSIDE_DOWN = 2  # quarter turns
 _MAX_FONT_NAME = 128  # bytes; a longer name is left out
@@ -61,9 +58,8 @@ class FragmentReader:
         self._is_bold = False
         self._letter_gap = 0.0  # between the last two letters of a word
         self._font = ctypes.create_string_buffer(_MAX_FONT_NAME)
-        self._upside_down = (
-            0  # position after the last fragment that is not upside down
-        )
+        # position after the last fragment that is not upside down
+        self._upside_down = 0
         self.unmapped = 0
         turns = [
             self._turns(index)

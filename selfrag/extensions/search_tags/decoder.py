@@ -200,9 +200,8 @@ class Searcher:
     chat: Chat | None  # its chat template; None where the prompt stands alone
     eos_id: int  # ends a turn and the answer
     budget: Budget = field(default_factory=Budget)  # of each answer
-    clock: Callable[[], float] = (
-        time.monotonic
-    )  # seconds that pass; only differences count
+    # seconds that pass; only differences count
+    clock: Callable[[], float] = time.monotonic
 
     @classmethod
     def of(

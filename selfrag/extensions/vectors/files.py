@@ -109,9 +109,8 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
     def _bytes(self, width: int) -> None:
         length = int.from_bytes(self.read(width), "little")
-        frame = (
-            self._unframer.current_frame
-        )  # numbers of a short array are inside a frame
+        # numbers of a short array are inside a frame
+        frame = self._unframer.current_frame
         if length < BLOCK or (
             frame is not None and frame.tell() < len(frame.getbuffer())
         ):

@@ -69,9 +69,8 @@ class BlockWriter:
         builder: of the document.
     """
 
-    max_repeats = (
-        1_000_000  # characters that merged cells of a file may add by repeating values
-    )
+    # characters that merged cells of a file may add by repeating values
+    max_repeats = 1_000_000
 
     def __init__(self, builder: DocumentBuilder) -> None:
         self._builder = builder

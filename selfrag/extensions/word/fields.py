@@ -16,9 +16,8 @@ class OpenField:
     """A field that has not ended."""
 
     in_result: bool = False
-    drops_result: bool = (
-        False  # whether its result is left out, since its value stands elsewhere
-    )
+    # whether its result is left out, since its value stands elsewhere
+    drops_result: bool = False
     instruction: str = ""
 
 

@@ -97,9 +97,8 @@ class WordPackage:
         UserError: the file is no zip archive.
     """
 
-    max_ratio = (
-        100  # bytes that a byte of a large part may unpack to; text in XML has 5 to 30
-    )
+    # bytes that a byte of a large part may unpack to; text in XML has 5 to 30
+    max_ratio = 100
     unchecked_size = 1 << 20  # bytes of a part below which the ratio does not matter
     max_elements = 5_000_000  # of all parts
     max_names = 10_000  # different names of elements and attributes in a part

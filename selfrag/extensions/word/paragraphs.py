@@ -29,9 +29,8 @@ class ParagraphReader:
     def __init__(self, text: StoryText, numbering: Numbering) -> None:
         self._text = text
         self._numbering = numbering
-        self._carried: OpenParagraph | None = (
-            None  # one whose mark is deleted, so that the next continues it
-        )
+        # one whose mark is deleted, so that the next continues it
+        self._carried: OpenParagraph | None = None
         self.is_in_box = False
         self.starts: Mapping[str, Callable[[Attributes], None]] = {
             "w:p": self._start_paragraph,

@@ -16,9 +16,8 @@ class OpenParagraph:
     outline_level: int | None = None
     numbering: str | None = None  # None is not stated
     numbering_level: int | None = None
-    joins_next: bool = (
-        False  # its mark is deleted, or it is the large first letter of the next one
-    )
+    # its mark is deleted, or it is the large first letter of the next one
+    joins_next: bool = False
     sink_depth: int = 0  # tells which text box or cell it stands in
     after: list[WordBlock] = field(
         default_factory=list

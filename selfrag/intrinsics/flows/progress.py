@@ -199,9 +199,8 @@ class ChatWriter:
     temperature: float = 0.0  # for several samples above 0, which engines of this library refuse and servers take
     adapter: str | None = None  # LoRA adapter, if any
     name: str = "writer"  # for messages, where it runs beside the engine
-    without_evidence: WithoutEvidence = (
-        "abstain"  # as in `Decoding`, where the flow searched and found nothing
-    )
+    # as in `Decoding`, where the flow searched and found nothing
+    without_evidence: WithoutEvidence = "abstain"
 
     def write(
         self, progress: FlowProgress, run: FlowRun, samples: int
