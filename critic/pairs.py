@@ -136,13 +136,14 @@ def open_dataset(
     """
     import datasets
 
+    # Runtime: it has code
     broken = (
         LookupError,
         OSError,
         ValueError,
         RuntimeError,
         datasets.exceptions.DatasetsError,
-    )  # Runtime: it has code
+    )
     try:
         if any(
             (Path(name) / mark).exists() for mark in ("state.json", "dataset_dict.json")

@@ -255,9 +255,8 @@ def _draft_corpus(
         corpus = draft_corpus(passages, building)
         if isinstance(passages, FileRows):
             write_file_table(building / FILES, passages.records())
-            if (
-                passages.is_complete
-            ):  # else the next build reads the files again, and reports again
+            # else the next build reads the files again, and reports again
+            if passages.is_complete:
                 write_text(building / _INPUTS, inputs)
     return corpus
 

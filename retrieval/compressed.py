@@ -38,10 +38,11 @@ def build_compressed(
     vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None
 ) -> DenseCard:
     """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`."""
+    # a flat index has no files of faiss
     from retrieval.faiss_files import (
         empty_index,
         reason,
-    )  # a flat index has no files of faiss
+    )
 
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
@@ -231,9 +232,8 @@ class CompressedIndex:
                 "nprobe": min(self._nlist, math.ceil(self._nprobe / share))
             }
             if allowed is not None:
-                bits = np.packbits(
-                    allowed, bitorder="little"
-                )  # lives until the search has ended
+                # lives until the search has ended
+                bits = np.packbits(allowed, bitorder="little")
                 settings["sel"] = faiss.IDSelectorBitmap(bits)
             inner = faiss.SearchParametersIVF(**settings)
             pre = isinstance(faiss.downcast_index(self._index), faiss.IndexPreTransform)

@@ -133,9 +133,8 @@ class _Places:
 
     def __init__(self) -> None:
         self._numbers = array("q")
-        self._hashes = array(
-            "q"
-        )  # Python's own hash: salted, so that nobody can choose ids that share one
+        # Python's own hash: salted, so that nobody can choose ids that share one
+        self._hashes = array("q")
         self._starts: list[int] = []
         self._sources: list[Place] = []
 

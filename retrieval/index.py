@@ -52,10 +52,11 @@ from selfrag.common.finished import (
 from selfrag.common.reading import user_path
 
 FORMAT = "selfrag-index-2"
+# the older one has a single segment and flat search
 FORMATS = (
     FORMAT,
     "selfrag-index-1",
-)  # the older one has a single segment and flat search
+)
 CORPUS, VECTORS, PARTS = "corpus", "vectors.npy", "parts"
 DENSE = "dense.faiss"
 REMOVED = "removed.npy"
@@ -101,9 +102,8 @@ class IndexManifest:
     versions: dict[str, str] = field(default_factory=lambda: _versions())
     inputs: str = ""  # fingerprint of the files that the passages were read from; empty if unknown
     generation: int = 1  # counts the changes
-    added: list[IndexSegment] = field(
-        default_factory=list
-    )  # segments after the first, in the order of their rows
+    # segments after the first, in the order of their rows
+    added: list[IndexSegment] = field(default_factory=list)
     removed: int = 0  # number of removed passages, whose rows are in `parts/GENERATION-removed.npy`
     # the approximate index of the first segment; None for exact search
     dense: DenseCard | None = None
@@ -160,10 +160,11 @@ class IndexManifest:
         values = {
             name: value for name, value in asdict(self).items() if name != "digest"
         }
+        # they may differ for one encoder
         del (
             values["encoder"]["name"],
             values["encoder"]["source"],
-        )  # they may differ for one encoder
+        )
         if self.encoder.precision == "float32":
             del values["encoder"]["precision"]
         for name, default in _LATER.items():  # older manifests do not have them
@@ -239,9 +240,8 @@ class OpenParts:
     corpus: Corpus  # passages of all segments; removed ones are still there
     vectors: list[FlatIndex]  # of each segment
     index: VectorIndex  # searches all vectors
-    words: (
-        WordIndex | None
-    )  # searches all passages by words; None where the index has none
+    # searches all passages by words; None where the index has none
+    words: WordIndex | None
 
 
 def open_index(
@@ -296,9 +296,8 @@ def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:
         try:
             return manifest, _opened(path, manifest)
         except UserError:
-            if (
-                load_manifest(path) == manifest
-            ):  # else it was changed while it was opened
+            # else it was changed while it was opened
+            if load_manifest(path) == manifest:
                 raise
 
 

@@ -200,13 +200,11 @@ def next_generation(
         replace(manifest, generation=manifest.generation + 1), target, kept | added
     )
     write_json(target / MANIFEST, manifest.as_dict())
-    for path in sorted(
-        (target / PARTS).rglob("*"), reverse=True
-    ):  # files before their folders
+    # files before their folders
+    for path in sorted((target / PARTS).rglob("*"), reverse=True):
         if path.relative_to(target).as_posix() not in manifest.files:
-            with suppress(
-                OSError
-            ):  # a folder that is not empty, or a file that a reader holds on Windows
+            # a folder that is not empty, or a file that a reader holds on Windows
+            with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
     return manifest
 

@@ -161,9 +161,8 @@ def _each_on_a_core(
                 for _ in pool.map(work, batches):
                     pass
             finally:
-                torch.set_num_threads(
-                    threads
-                )  # of threads that begin later; it belongs to the process
+                # of threads that begin later; it belongs to the process
+                torch.set_num_threads(threads)
 
 
 class TransformerEncoder:
@@ -269,15 +268,13 @@ class TransformerEncoder:
             .decode("utf-8")
             for text in texts
         ]
-        with (
-            self._lock
-        ):  # setting the truncation of a fast tokenizer is not thread-safe
+        # setting the truncation of a fast tokenizer is not thread-safe
+        with self._lock:
             encoded = self._tokenizer(clean, truncation=True, max_length=longest)
             ids: list[list[int]] = encoded["input_ids"]
             full = [row for row, tokens in enumerate(ids) if len(tokens) >= longest]
-            if (
-                encoded.encodings is not None
-            ):  # a slow tokenizer does not tell what it cut off
+            # a slow tokenizer does not tell what it cut off
+            if encoded.encodings is not None:
                 full = [
                     row
                     for row in full
@@ -384,9 +381,8 @@ def _check_encoder(
             f"encoder {name!r} reads different texts as the same tokens: its tokenizer files are missing or of another "
             "model, or it cuts texts too short; fetch it again"
         )
-    vectors = checked_encode(encoder, (*_PROBES, "a"))[
-        :2
-    ]  # the third is short, so padding is tried as well
+    # the third is short, so padding is tried as well
+    vectors = checked_encode(encoder, (*_PROBES, "a"))[:2]
     largest = np.abs(vectors).max(axis=1)
     if (
         not largest.all()

@@ -20,12 +20,10 @@ from itertools import pairwise
 _NON_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 _SHORT_RUN = 4
 _MOST_RUNS = 50_000  # characters of a run that is remembered, and how many are
-_JOINING = re.compile(
-    "[™℠®©]|(?=[¼½¾⅐-⅞])"
-)  # NFKC makes letters and digits of them, which join the word before
-_EM_DASH = re.compile(
-    r"(?<=\d)[\u2014\u2015](?=\d)"
-)  # between numbers it is a range, else it parts two words
+# NFKC makes letters and digits of them, which join the word before
+_JOINING = re.compile("[™℠®©]|(?=[¼½¾⅐-⅞])")
+# between numbers it is a range, else it parts two words
+_EM_DASH = re.compile(r"(?<=\d)[\u2014\u2015](?=\d)")
 _QUOTES_AND_DASHES = {
     **dict.fromkeys(
         "\u2018\u2019\u201a\u201b\u2032\u2035\u02b9\u02bb\u02bc\u02bd\u02c8\u00b4\uff07\u05f3\ua78c",
@@ -36,9 +34,8 @@ _QUOTES_AND_DASHES = {
         '"',
     ),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u2043\u05be\u2e3a", "-"),
-    **dict.fromkeys(
-        "\u2014\u2015\u200b", " "
-    ),  # a zero width space parts words in Khmer, Thai and Burmese
+    # a zero width space parts words in Khmer, Thai and Burmese
+    **dict.fromkeys("\u2014\u2015\u200b", " "),
     "\u2044": "/",
 }
 # Characters that change nothing but the look: Arabic tatweel, the combining grapheme joiner, variation selectors.

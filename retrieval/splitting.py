@@ -143,17 +143,15 @@ def _table_pieces(
     rows, first_number = list(table.rows), 1
     if header is not None:
         header_words = count_words(text[slice(*header)])
-        if (
-            header_words > splitting.words // 2 or not rows
-        ):  # too long to stand in front of other rows: a row itself
+        # too long to stand in front of other rows: a row itself
+        if header_words > splitting.words // 2 or not rows:
             rows.insert(0, header)
             header, header_words, first_number = None, 0, 0
     room = splitting.words - header_words
     position = start if header is None else header[1]
     for number, (_, row_end) in enumerate(rows, first_number):
-        row_start, row_end = trim(
-            text, position, row_end
-        )  # with what a reader left between two rows
+        # with what a reader left between two rows
+        row_start, row_end = trim(text, position, row_end)
         position = row_end
         words = count_words(text[row_start:row_end])
         if words > room:

@@ -65,12 +65,10 @@ class SyncReport:
     """What a sync did. Files are named by their paths inside the folder that was named."""
 
     added: list[str] = field(default_factory=list)  # files that are new
-    changed: list[str] = field(
-        default_factory=list
-    )  # files whose passages were replaced
-    removed: list[str] = field(
-        default_factory=list
-    )  # files whose passages were removed
+    # files whose passages were replaced
+    changed: list[str] = field(default_factory=list)
+    # files whose passages were removed
+    removed: list[str] = field(default_factory=list)
     unchanged: int = 0  # files that stayed as they are
     passages_added: int = 0
     passages_removed: int = 0
@@ -79,13 +77,11 @@ class SyncReport:
     passages: int = 0  # in the index now
     generation: int = 0  # of the index now
     compacted: bool = False  # whether the index was made one segment afterwards
-    links: list[str] = field(
-        default_factory=list
-    )  # symbolic links inside folders, which are not followed
+    # symbolic links inside folders, which are not followed
+    links: list[str] = field(default_factory=list)
     other_files: int = 0  # files inside folders that no reader knows
-    read: ReadReport = field(
-        default_factory=ReadReport
-    )  # the files that were read, and those that could not be
+    # the files that were read, and those that could not be
+    read: ReadReport = field(default_factory=ReadReport)
 
     @property
     def has_changes(self) -> bool:
@@ -320,9 +316,8 @@ def _compare(
     plan = _Plan([], {}, [], [], list(records), 0)
     for file in listed.files:
         record = by_location.pop(file.location, None)
-        if (
-            record is not None and not removes
-        ):  # an addition names single files, whose ids stay
+        # an addition names single files, whose ids stay
+        if record is not None and not removes:
             file = replace(file, inside=record.inside)
         if record is None:
             plan.to_read.append(file)
@@ -453,9 +448,10 @@ class _Change:
             raise UserError(
                 f"no passage would be left in index {self._target}; remove its folder if that is meant"
             )
+        # no file could be read
         if not self._new and sorted(records, key=_location) == sorted(
             self._plan.before, key=_location
-        ):  # no file could be read
+        ):
             return
         removed = np.concatenate([~self._kept, np.zeros(self._new, bool)])
         changed = publish_change(
@@ -485,9 +481,8 @@ class _Change:
 
     def _write_new_rows(self, files: FileRows) -> Corpus | None:
         rows = self._new_rows(files)
-        first = next(
-            rows, None
-        )  # also reads the files to their end where nothing is new
+        # also reads the files to their end where nothing is new
+        first = next(rows, None)
         if first is None:
             return None
         # `others` sees the rows that stay when the ids are checked, after the last row was read

@@ -268,9 +268,8 @@ def faiss_threads(queries: int) -> Iterator[None]:
     import faiss
 
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(
-        1 if queries == 1 else before
-    )  # OpenMP keeps this number by calling thread
+    # OpenMP keeps this number by calling thread
+    faiss.omp_set_num_threads(1 if queries == 1 else before)
     try:
         yield
     finally:
@@ -362,9 +361,8 @@ def factory_of(kind: str, rows: int, dim: int) -> str:
     if kind in ("ivf", "auto"):
         lists = 1 << max(0, round(math.log2(2 * math.sqrt(rows))))
         return f"RR{dim},IVF{min(lists, rows)},RaBitQfs"
-    if (
-        kind.lower() == kind or not kind.isprintable()
-    ):  # faiss's own names have capitals
+    # faiss's own names have capitals
+    if kind.lower() == kind or not kind.isprintable():
         raise UserError(
             f"kind={kind!r:.80}: choose one of {', '.join(KINDS)}, or give faiss's factory string"
         )

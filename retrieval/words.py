@@ -164,16 +164,14 @@ def stemmer_name(language: str) -> str | None:
 
 ANALYZER = 2
 """The present rules that make terms of a text. Indexes of version 1 know the letters of their language only."""
-_WITHOUT_STOP_WORDS = frozenset(
-    ["arabic", "greek", "romanian", "tamil", "turkish"]
-)  # tantivy has none for them
+# tantivy has none for them
+_WITHOUT_STOP_WORDS = frozenset(["arabic", "greek", "romanian", "tamil", "turkish"])
 _LONGEST_WORD = 100
 _MOST_WORDS = 200  # bytes of a word, and different words of a query that count
 _LISTED_ROWS = 20_000  # so few allowed rows are named in the query
 _MOST_FETCHED = 50_000
-_PIECES = frozenset(
-    [".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"]
-)  # endings of tantivy's files
+# endings of tantivy's files
+_PIECES = frozenset([".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"])
 _CHECKED = 1 << 26  # bytes of an index up to which every opening reads all of it
 _SECOND_FORM = 0.1  # share of the score that the weaker form of a word adds, so that the exact form comes first
 _MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers

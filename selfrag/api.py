@@ -383,9 +383,8 @@ class SelfRAG(OwnsEngine):
             if room < 0:
                 break
             recent.insert(0, turn)
-        while (
-            recent and recent[0]["role"] != "user"
-        ):  # an answer means little without its question
+        # an answer means little without its question
+        while recent and recent[0]["role"] != "user":
             recent.pop(0)
         return [*system, *recent, question]
 

@@ -69,9 +69,8 @@ def on_actors(
     require_ray()
     import ray.data
 
-    logging.getLogger("ray.data").setLevel(
-        logging.WARNING
-    )  # it tells of every pipeline it starts and ends
+    # it tells of every pipeline it starts and ends
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
     ray.data.DataContext.get_current().enable_progress_bars = (
         False  # whoever calls has a bar of its own, with the ETA
     )

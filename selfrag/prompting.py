@@ -215,9 +215,10 @@ class Chat:
         if system:
             message.append({"role": "system", "content": system})
         message.append({"role": "user", "content": _SLOT})
+        # starts a child process, and few prompts need it
         from selfrag.chat_templates import (
             render_chat,
-        )  # starts a child process, and few prompts need it
+        )
 
         text = render_chat(tokenizer, message)
         before, slot, after = text.partition(_SLOT)

@@ -137,9 +137,8 @@ def _read(files: list[Path]) -> list[Pair]:
     pairs: dict[str, Pair] = {}
 
     def add(record: dict[str, Any]) -> None:
-        validate(
-            PairRecord, record, others="ignore"
-        )  # refuses halves of characters, which no case can hold
+        # refuses halves of characters, which no case can hold
+        validate(PairRecord, record, others="ignore")
         pair = parse_pair(record)
         if pair.id in pairs:
             raise UserError(

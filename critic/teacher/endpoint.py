@@ -503,9 +503,8 @@ class EndpointTeacher:
                 constraint=refused,
                 requests=sent.requests,
             )
-        if (
-            not reply.prompt_tokens
-        ):  # the endpoint does not count, and a cost limit must not stand still
+        # the endpoint does not count, and a cost limit must not stand still
+        if not reply.prompt_tokens:
             tokens = by_bytes(
                 self.config.forms.prompt(
                     case, letters=constraint is LabelConstraint.LOGPROBS

@@ -361,9 +361,8 @@ def _ask(
         for position, reply in arriving:
             question = sent[position]
             failed = reply.outcome is LabelOutcome.FAILED
-            if not (
-                failed and question.id in replies
-            ):  # what failed in an earlier run says nothing about this one
+            # what failed in an earlier run says nothing about this one
+            if not (failed and question.id in replies):
                 in_vain = in_vain + 1 if failed else 0
             journal.append(question, reply)
             replies[question.id] = reply

@@ -24,10 +24,11 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# a page without a byte order mark
 _UTF16_STARTS = (
     (b"<\0", "utf-16-le"),
     (b"\0<", "utf-16-be"),
-)  # a page without a byte order mark
+)
 _LARGER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",

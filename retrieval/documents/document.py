@@ -42,18 +42,16 @@ class Section:
     title: str  # path of headings, joined by ` > `, or the name of the document
     start: int  # offset of its first character in the document, after the heading
     end: int  # offset after its last
-    metadata: Mapping[str, Scalar] = field(
-        default_factory=dict
-    )  # further columns of its passages, such as `page`
+    # further columns of its passages, such as `page`
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table within the text of a document, which is cut between its rows only."""
 
-    header: (
-        Span | None
-    )  # offsets of the header row, which each passage of the table repeats; None without one
+    # offsets of the header row, which each passage of the table repeats; None without one
+    header: Span | None
     rows: tuple[Span, ...]  # offsets of the other rows, rising
 
     @property
@@ -77,9 +75,8 @@ class Document:
 
     text: str
     sections: list[Section]  # in reading order, not overlapping
-    tables: list[Table] = field(
-        default_factory=list
-    )  # in reading order, each inside one section
+    # in reading order, each inside one section
+    tables: list[Table] = field(default_factory=list)
     pages: int | None = None  # of a format that has pages
     skipped: list[Skipped] = field(default_factory=list)
 

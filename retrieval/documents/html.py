@@ -245,9 +245,8 @@ class _Page:
         self.path = path
         self.builder = DocumentBuilder(name)
         self.kept = 0  # characters that were read
-        self.omitted = dict.fromkeys(
-            Omission, 0
-        )  # characters that were left out, by reason
+        # characters that were left out, by reason
+        self.omitted = dict.fromkeys(Omission, 0)
         self.depth = 0  # open elements
         self._ignored = ignored
         # open elements that hold the content of the page, such as `main`

@@ -65,9 +65,8 @@ class TableFrame:
     """A table that is being read."""
 
     is_layout: bool  # whether the page says that it is layout
-    before: list[HtmlBlock] = field(
-        default_factory=list
-    )  # the caption, and text outside the cells
+    # the caption, and text outside the cells
+    before: list[HtmlBlock] = field(default_factory=list)
     rows: list[list[Cell]] = field(default_factory=list)
     head_rows: int = 0  # leading rows that stand in the head of the table
     cell: Cell | None = None  # the open one

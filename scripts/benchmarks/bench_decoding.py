@@ -70,10 +70,11 @@ class Bench:
         self, form: Form, items: Sequence[Item], rivals: int
     ) -> Iterator[dict[str, Any]]:
         """Yield a line for each way of answering in one form; rivals answer the first of the questions."""
+        # the first steps of an engine are slow
         for served in (
             self.cached,
             self.uncached,
-        ):  # the first steps of an engine are slow
+        ):
             answer_all(items[:2], self.prompting, form.policy, served.engine)
         recording = Recording(self.cached.engine)
 

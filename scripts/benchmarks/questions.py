@@ -54,9 +54,8 @@ RIVAL_SECONDS = 5.0
 class QuestionCounts:
     """How many questions of one form are questions_asked."""
 
-    live: tuple[
-        tuple[int, int], ...
-    ]  # live questions, and questions that are questions_asked with so many
+    # live questions, and questions that are questions_asked with so many
+    live: tuple[tuple[int, int], ...]
     rival: int  # questions of each loop
 
 

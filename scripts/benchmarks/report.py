@@ -55,9 +55,8 @@ class StepResult:
     limit: float | None = None  # seconds that it might take
     seconds: float = 0.0  # seconds that it took
     results: list[dict[str, Any]] = field(default_factory=list)  # lines of its table
-    log: list[str] = field(
-        default_factory=list
-    )  # last lines that it wrote, where it failed or was stopped
+    # last lines that it wrote, where it failed or was stopped
+    log: list[str] = field(default_factory=list)
 
 
 def run_steps(
@@ -176,9 +175,8 @@ def _read(result: StepResult, lines: Path) -> dict[str, Any] | None:
         return None
     records = []
     for line in lines.read_text(encoding="utf-8").splitlines():
-        with suppress(
-            ValueError
-        ):  # the last line of a process that was killed may be torn
+        # the last line of a process that was killed may be torn
+        with suppress(ValueError):
             records.append(json.loads(line))
     ending = next((record for record in records if "status" in record), None)
     result.results = [record for record in records if "status" not in record]

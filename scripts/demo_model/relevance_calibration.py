@@ -27,12 +27,10 @@ class Calibration:
     """What was moved, and what it changed on the rows it was chosen on."""
 
     shift: float  # taken off the log-odds of Relevant at the mean state; negative where a model was too strict
-    missed: tuple[
-        float, float
-    ]  # shares of relevant passages called Irrelevant, before and after
-    taken: tuple[
-        float, float
-    ]  # shares of irrelevant passages called Relevant, before and after
+    # shares of relevant passages called Irrelevant, before and after
+    missed: tuple[float, float]
+    # shares of irrelevant passages called Relevant, before and after
+    taken: tuple[float, float]
     rows: tuple[int, int]  # numbers of relevant and of irrelevant rows
 
 
@@ -94,9 +92,8 @@ def restrain_relevance(
     with torch.no_grad():
         before = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])
         direction = hidden.mean(0) / hidden.mean(0).square().sum()
-        slope = (hidden @ direction).clamp_min(
-            1e-6
-        )  # near 1; where it is not above 0, no shift helps
+        # near 1; where it is not above 0, no shift helps
+        slope = (hidden @ direction).clamp_min(1e-6)
         shift = threshold_for((before / slope)[~good].tolist(), most_taken)
         rows[row] -= shift * direction
         after = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])

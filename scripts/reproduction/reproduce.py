@@ -42,9 +42,8 @@ class PaperTable:
     name: str  # on the command line
     title: str
     steps: tuple[str, ...]  # command lines with variables in braces
-    reports: tuple[
-        str, ...
-    ]  # files that hold published and measured figures, in the folder of the table
+    # files that hold published and measured figures, in the folder of the table
+    reports: tuple[str, ...]
     variables: Mapping[str, str]  # of this table alone
     rehearsal: Mapping[str, str]  # stand-ins for them
 

@@ -326,9 +326,8 @@ def write_training(data: Path) -> None:
             )
             label = labels.names[number % len(labels.names)]
             if group == "Retrieve":
-                label = labels.names[
-                    number % 2
-                ]  # without evidence, nothing can be continued
+                # without evidence, nothing can be continued
+                label = labels.names[number % 2]
             labelled.append(LabelledCase(f"{group}-{number}", case, label))
         supported = (
             TargetToken("[Relevant]"),

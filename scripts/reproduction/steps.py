@@ -239,9 +239,8 @@ class Check:
     task: str  # of the column
     metric: str  # of the column, with its judge if it has one
     published: float | None  # in percent; None where the paper has none
-    ours: (
-        Estimate | None
-    )  # in percent, with its 95% interval; None where nothing was measured
+    # in percent, with its 95% interval; None where nothing was measured
+    ours: Estimate | None
     tolerance: float  # percentage points
     sampled: bool  # whether only some items of the file were run; the half width of the interval is added then
     # items that the figure leaves out, as a judge gave no verdict on them
@@ -257,9 +256,8 @@ class Check:
     @property
     def slack(self) -> float:
         """Return how large the difference may be."""
-        if (
-            self.ours is None or not self.sampled or math.isnan(self.ours.low)
-        ):  # one item has no interval
+        # one item has no interval
+        if self.ours is None or not self.sampled or math.isnan(self.ours.low):
             return self.tolerance
         return self.tolerance + (self.ours.high - self.ours.low) / 2
 
@@ -300,9 +298,8 @@ def check(
             continue
         figures = tables[task].rows[0].figures
         names = [name for name in figures if name.partition(" (")[0] == metric]
-        if (
-            metric == "factscore"
-        ):  # sentences that another judge checked are another figure
+        # sentences that another judge checked are another figure
+        if metric == "factscore":
             names = [name for name in names if OFFICIAL in name]
         name = next(iter(names), metric)
         estimate = figures.get(name)

@@ -41,9 +41,8 @@ class Row:
 
     name: str  # on the command line
     title: str  # in the paper
-    figures: tuple[
-        Cell, ...
-    ]  # in percent, in the order of `COLUMNS`; None where the paper has none
+    # in percent, in the order of `COLUMNS`; None where the paper has none
+    figures: tuple[Cell, ...]
     system: str = ""  # of ours that stands for it; empty if it cannot be run
     checkpoint: str = ""  # public weights; empty if whoever runs it has to name some
     settings: tuple[str, ...] = ()  # of the system, KEY=VALUE

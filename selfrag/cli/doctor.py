@@ -291,9 +291,8 @@ def check_engine() -> Iterator[DoctorFinding]:
 
 
 _ANOTHER_CACHE = "set SELFRAG_CACHE to another folder"
-_FIRST_RUN_BYTES = int(
-    1.5 * GB
-)  # downloads, their unpacked files, the merged checkpoint, the index
+# downloads, their unpacked files, the merged checkpoint, the index
+_FIRST_RUN_BYTES = int(1.5 * GB)
 
 
 def check_machine() -> Iterator[DoctorFinding]:

@@ -316,23 +316,19 @@ def load_format(
 
 def quiet() -> None:
     """Keep what libraries say while they load off the error stream, where it would come before every answer."""
-    os.environ.setdefault(
-        "TORCH_CPP_LOG_LEVEL", "ERROR"
-    )  # read once, when torch is imported
+    # read once, when torch is imported
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault(
-        "TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"
-    )  # that there is no torch
+    # that there is no torch
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import utils
 
     level = logging.getLogger().level
-    utils.logging.set_verbosity(
-        logging.ERROR if level == logging.WARNING else level
-    )  # other than by default: asked for
+    # other than by default: asked for
+    utils.logging.set_verbosity(logging.ERROR if level == logging.WARNING else level)
     utils.logging.disable_progress_bar()
-    logging.getLogger("bitsandbytes").setLevel(
-        logging.ERROR
-    )  # PEFT imports it wherever it is installed
+    # PEFT imports it wherever it is installed
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     # Else it imports scikit-learn, for a second, for a kind of generation that nothing here uses.
     utils.is_sklearn_available = lambda: False
 

@@ -48,9 +48,8 @@ _LONGEST = 600
 
 def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> int:
     """Run one command of a program, by default with the process's own arguments; returns the exit code."""
-    if (
-        sys.stdout is None or sys.stderr is None
-    ):  # closed by whoever started the program
+    # closed by whoever started the program
+    if sys.stdout is None or sys.stderr is None:
         return (
             USER_ERROR
             if sys.stderr is None
@@ -58,9 +57,8 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
         )
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal that cannot show a character is no reason to fail
+            # a terminal that cannot show a character is no reason to fail
+            stream.reconfigure(errors="replace")
     try:
         code = _code(app, program, sys.argv[1:] if argv is None else argv)
     except UserError as error:
@@ -74,9 +72,8 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
             raise
         return _fail(program, str(missing))
     except Exception as error:
-        message = getattr(
-            error, "format_message", None
-        )  # the parser's own errors have it, whatever their class
+        # the parser's own errors have it, whatever their class
+        message = getattr(error, "format_message", None)
         if message is None:
             raise
         text = message() or f"no command given; see {program} --help"
@@ -106,9 +103,8 @@ def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
         except (KeyboardInterrupt, typer.Abort):
             return INTERRUPTED
         except SystemExit as error:
-            if isinstance(
-                error.__context__, BrokenPipeError
-            ):  # rich ends the program where a pipe is closed
+            # rich ends the program where a pipe is closed
+            if isinstance(error.__context__, BrokenPipeError):
                 raise error.__context__ from None
             raise
         except Exception:
@@ -170,9 +166,8 @@ def _refused(program: str, error: OSError) -> int:
         sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError:
-        with suppress(
-            OSError, ValueError
-        ):  # or Python tries once more at its end, and complains
+        # or Python tries once more at its end, and complains
+        with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return UNREAD

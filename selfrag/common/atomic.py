@@ -87,9 +87,8 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    if (
-        path.exists() and not path.is_file()
-    ):  # a renamed file would take the place of /dev/null
+    # a renamed file would take the place of /dev/null
+    if path.exists() and not path.is_file():
         raise UserError(f"cannot write {path}: it is no ordinary file")
     partial = _sibling(path, ".partial")
     with writing(path):

@@ -22,9 +22,8 @@ def recover(target: Path) -> None:
     """
     if not os.path.lexists(target):
         for old in set_aside(target):
-            with suppress(
-                OSError
-            ):  # another process was faster, or nothing can be written here
+            # another process was faster, or nothing can be written here
+            with suppress(OSError):
                 old.rename(target)
 
 

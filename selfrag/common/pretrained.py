@@ -190,9 +190,8 @@ def adapter_config(directory: str | Path) -> Any:
     from peft import PeftConfig
 
     config = PeftConfig.from_pretrained(directory)
-    if getattr(
-        config, "megatron_config", None
-    ):  # PEFT would import whatever `megatron_core` names
+    # PEFT would import whatever `megatron_core` names
+    if getattr(config, "megatron_config", None):
         raise UserError(
             f"adapter {directory} names a module to import (megatron_config); take that setting out"
         )

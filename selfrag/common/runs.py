@@ -212,8 +212,7 @@ class RunLog:
                         f"{self.path}:{number}: damaged ({error}); {self._remedy}"
                     ) from error
                 intact += len(line)
-        if (
-            intact != self.path.stat().st_size
-        ):  # not before: a file of something else stays as it is
+        # not before: a file of something else stays as it is
+        if intact != self.path.stat().st_size:
             with writing(self.path):
                 os.truncate(self.path, intact)

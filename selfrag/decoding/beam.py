@@ -141,9 +141,8 @@ class _BoundaryPlan:
     reason: str  # why, in a few words
     retrieved: RetrievedEvidence = field(default_factory=RetrievedEvidence)
     evidence: EvidenceFilterResult = field(default_factory=EvidenceFilterResult)
-    judgments: list[tuple[str, Judgment]] = field(
-        default_factory=list
-    )  # of guardrails and of the shortlist
+    # of guardrails and of the shortlist
+    judgments: list[tuple[str, Judgment]] = field(default_factory=list)
 
 
 def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:

@@ -69,9 +69,8 @@ def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
     choices: list[tuple[float, ...]] = []
     for labels in CRITIQUES:
         if labels.role not in node.judgments and labels in APPLICABLE[node.branch]:
-            choices.append(
-                (math.nan, min(labels.values), max(labels.values))
-            )  # undefined, or anywhere between
+            # undefined, or anywhere between
+            choices.append((math.nan, min(labels.values), max(labels.values)))
         else:
             choices.append(
                 (judgment_score(node.judgments.get(labels.role), policy.undefined),)
@@ -244,9 +243,8 @@ class _Step:
     given_up: dict[int, Node] = field(default_factory=dict)  # those that were given up
     # those that wait until the promising ones have ended; None before that is decided
     deferred: Collection[int] | None = None
-    latest: dict[int, Generated | Failed] = field(
-        default_factory=dict
-    )  # latest (possibly partial) result of each
+    # latest (possibly partial) result of each
+    latest: dict[int, Generated | Failed] = field(default_factory=dict)
 
     def run(
         self,

@@ -41,9 +41,8 @@ class SegmentReading:
 
     ids: tuple[int, ...]  # generated ids without the boundary (a Retrieve token or EOS)
     text_ids: tuple[int, ...]  # `ids` without reflection tokens
-    judgments: dict[
-        Role, Judgment | None
-    ]  # critique role to judgment, None where undefined
+    # critique role to judgment, None where undefined
+    judgments: dict[Role, Judgment | None]
     # distribution over Retrieve where the next decision is due; None if the answer ends there
     boundary: Judgment | None
     # geometric mean or product of the token probabilities in (0, 1]; 0 if switched off or nothing was generated
@@ -221,9 +220,8 @@ def critique_score(
             present = present + abs(weight)
     if undefined == "zero" or complete:
         return total
-    scaled: ScoreValue = total * (
-        every / (present + (present == 0))
-    )  # where nothing is present, the total is 0
+    # where nothing is present, the total is 0
+    scaled: ScoreValue = total * (every / (present + (present == 0)))
     return scaled
 
 

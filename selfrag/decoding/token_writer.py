@@ -79,9 +79,8 @@ class TokenWriter(SegmentWriter):
     history: Sequence[Turn]
     policy: Decoding
     judges: Mapping[str, Judge] = field(default_factory=dict)
-    _encoded: dict[tuple[str, str], Evidence] = field(
-        default_factory=dict
-    )  # by title and text
+    # by title and text
+    _encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.vocabulary.scalings and not self.policy.calibrated:
@@ -335,9 +334,10 @@ class TokenWriter(SegmentWriter):
         most_watched: int,
     ) -> Steps[dict[int, list[float]]]:
         """Return log p(option|context) by the number of the context, for each that could be served."""
+        # most questions have no options
         from selfrag.decoding.option_scoring import (
             score_options,
-        )  # most questions have no options
+        )
 
         enders = (self.vocabulary.eos_id, *sorted(self.vocabulary.ids.values()))
         ready = [

@@ -210,9 +210,8 @@ class Trace:
         action = self.action(decision)
         if action != "write" or action == decision.action:
             return children, action == decision.action
-        without = [
-            child for child in children if child.branch == "none"
-        ]  # tried beside the passages, or none found
+        # tried beside the passages, or none found
+        without = [child for child in children if child.branch == "none"]
         return without or children, bool(without)
 
     @property

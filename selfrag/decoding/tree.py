@@ -77,9 +77,8 @@ class Tree:
     question: str
     writer: SegmentWriter
     policy: Decoding
-    given_evidence: (
-        tuple[Passage, ...] | None
-    )  # of the caller; None where the decoder searches
+    # of the caller; None where the decoder searches
+    given_evidence: tuple[Passage, ...] | None
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     # first search's passages, for retrieve_once
@@ -89,10 +88,11 @@ class Tree:
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
     # what judges said of evidence and the question alone, kept for the whole answer
     reflections: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
+    # lowest and highest score of any segment, where candidates are given up
     limits: tuple[float, float] = (
         0.0,
         0.0,
-    )  # lowest and highest score of any segment, where candidates are given up
+    )
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """Return what has been recorded so far."""
@@ -281,9 +281,8 @@ class EvidenceFilterResult:
     abstained: bool = False  # whether the fixed abstention replaces the answer
     writes: bool = False  # whether a guardrail has the segment written without evidence
     reasons: list[str] = field(default_factory=list)  # what each guardrail did
-    judged: list[tuple[str, Judgment]] = field(
-        default_factory=list
-    )  # judge and judgment, in the order asked
+    # judge and judgment, in the order asked
+    judged: list[tuple[str, Judgment]] = field(default_factory=list)
 
     def note(self, guardrail: Guardrail, judgment: Judgment | None, done: str) -> bool:
         """Record a judgment; return whether it is below the guardrail's threshold."""

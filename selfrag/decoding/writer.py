@@ -28,12 +28,10 @@ class Hypothesis:
     """A beam entry: where it stands in the tree and what led there."""
 
     node: int
-    prefix: tuple[
-        int, ...
-    ]  # ids of the prompt and of everything written so far; empty for a model without ids
-    boundary: (
-        Judgment | None
-    )  # Retrieve at its end; None where nobody has judged that yet
+    # ids of the prompt and of everything written so far; empty for a model without ids
+    prefix: tuple[int, ...]
+    # Retrieve at its end; None where nobody has judged that yet
+    boundary: Judgment | None
     texts: tuple[tuple[int, ...], ...] = ()  # text ids of its segments
     evidence: Passage | None = None  # what its last segment used
     spent: int = 0  # new tokens so far
@@ -81,9 +79,8 @@ class ScoredOptions:
 
     ids: Sequence[tuple[int, ...]]  # of each option
     logprobs: Sequence[float]  # natural log-probability of each option
-    judgments: Sequence[
-        dict[Role, Judgment | None]
-    ]  # IsRel, IsSup and IsUse of each option; None where undefined
+    # IsRel, IsSup and IsUse of each option; None where undefined
+    judgments: Sequence[dict[Role, Judgment | None]]
 
 
 class SegmentWriter(Protocol):
@@ -102,9 +99,8 @@ class SegmentWriter(Protocol):
     """
 
     policy: Decoding  # the settings, with the model's own judges among the terms of the score
-    judges: Mapping[
-        str, Judge
-    ]  # the model's own judges by name; empty where critiques are written with the text
+    # the model's own judges by name; empty where critiques are written with the text
+    judges: Mapping[str, Judge]
     # whether candidates are whole answers, because the model's server cannot go on with what was written
     whole_answers: bool = False
 

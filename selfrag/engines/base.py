@@ -46,9 +46,8 @@ class Architecture:
     `config.json` of its checkpoints.
     """
 
-    register: Callable[
-        [str], None
-    ]  # makes the type known; gets the checkpoint's name, for its `EngineError`
+    # makes the type known; gets the checkpoint's name, for its `EngineError`
+    register: Callable[[str], None]
     # whether sequences must run one at a time, and keys and values are all that it keeps, though it is called stateful
     alone: bool = False
 
@@ -175,9 +174,8 @@ class BaseEngine(ABC):
 class NoEngine:
     """Stands where an engine is wanted for a model behind an endpoint, which takes texts: nothing is asked of it."""
 
-    limits = EngineLimits(
-        max_model_len=8192, vocab_size=1, max_watch=0
-    )  # old turns are left out by this context
+    # old turns are left out by this context
+    limits = EngineLimits(max_model_len=8192, vocab_size=1, max_watch=0)
 
     def __init__(self, close: Callable[[], None] = lambda: None) -> None:
         """Run nothing; `close` frees what the model's executor holds."""

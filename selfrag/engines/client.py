@@ -179,9 +179,8 @@ class Client:
             if not again or tries > config.retries:
                 break
             pause = min(reply.pause, config.longest_wait)
-            self._next = max(
-                self._next, time.monotonic() + pause
-            )  # nothing else starts either
+            # nothing else starts either
+            self._next = max(self._next, time.monotonic() + pause)
             spread = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
             await asyncio.sleep(min(max(spread, pause), config.longest_wait))
             wait *= 2

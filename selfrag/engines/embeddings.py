@@ -108,9 +108,8 @@ class ServerEncoder:
 
     def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the embeddings of texts, from as many requests at once as the server may have."""
-        clean = [
-            replace_surrogates(text) or " " for text in texts
-        ]  # many servers refuse no text
+        # many servers refuse no text
+        clean = [replace_surrogates(text) or " " for text in texts]
         requests = []
         for start in range(0, len(clean), _TEXTS):
             part = clean[start : start + _TEXTS]

@@ -105,12 +105,10 @@ class Wire:
     """A route that serves requests."""
 
     route: str  # path below the server's address
-    fields: Callable[
-        [Generate, int], dict[str, Any]
-    ]  # of a request, where the server has this longest context
-    rows: Callable[
-        [Mapping[str, Any]], list[Any]
-    ]  # of `logprobs` in a reply an entry for each position, with others
+    # of a request, where the server has this longest context
+    fields: Callable[[Generate, int], dict[str, Any]]
+    # of `logprobs` in a reply an entry for each position, with others
+    rows: Callable[[Mapping[str, Any]], list[Any]]
 
     def body(
         self, request: Generate, model: str, request_id: str, max_model_len: int

@@ -43,9 +43,8 @@ def unlike(position: int) -> float:
 class ScriptedEngine:
     """Serves `reply(request)`."""
 
-    reply: Callable[
-        [Generate], ScriptedReply | Failed
-    ]  # from a request to what the model would write, or `Failed`
+    # from a request to what the model would write, or `Failed`
+    reply: Callable[[Generate], ScriptedReply | Failed]
     eos_id: int  # ends every generation
     # as of a real engine
     limits: EngineLimits = field(
@@ -54,14 +53,12 @@ class ScriptedEngine:
     batch: int = 1_000_000  # requests served in one step; fewer shows interleaving
     pace: int | None = None  # tokens of a request in one step; None for all of them
     generated: int = 0  # tokens written so far, those of aborted requests among them
-    requests: list[Generate] = field(
-        default_factory=list
-    )  # everything submitted, in order
+    # everything submitted, in order
+    requests: list[Generate] = field(default_factory=list)
     aborted: list[Ticket] = field(default_factory=list)
     _waiting: dict[Ticket, Generate] = field(default_factory=dict)
-    _running: dict[Ticket, tuple[Generated | Failed, int]] = field(
-        default_factory=dict
-    )  # with the tokens written so far
+    # with the tokens written so far
+    _running: dict[Ticket, tuple[Generated | Failed, int]] = field(default_factory=dict)
     _closed: bool = False
 
     def submit(self, request: Generate) -> Ticket:

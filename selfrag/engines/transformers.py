@@ -351,9 +351,8 @@ class RunningRequest:
     cached: int = 0  # prompt tokens that were not computed for it
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    watched: list[NDArray[np.float32]] = field(
-        default_factory=list
-    )  # one row [watched ids] a token
+    # one row [watched ids] a token
+    watched: list[NDArray[np.float32]] = field(default_factory=list)
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -377,9 +376,8 @@ class _PendingPrompt:
 
     position: int  # among the prompts of the call
     ids: tuple[int, ...]
-    prefix: (
-        CachedPrefix | None
-    )  # keys and values of its first ids, None if none are cached
+    # keys and values of its first ids, None if none are cached
+    prefix: CachedPrefix | None
     cached: int  # prompt tokens that are not computed for it
 
     @property
@@ -677,9 +675,8 @@ class RunningBatch:
         ids = torch.zeros((len(chunk), new), dtype=torch.long)
         positions = torch.zeros((len(chunk), new), dtype=torch.long)
         mask = torch.zeros((len(chunk), width + new), dtype=torch.long)
-        for row, prompt in enumerate(
-            chunk
-        ):  # cached and new columns are both right-aligned
+        # cached and new columns are both right-aligned
+        for row, prompt in enumerate(chunk):
             ids[row, new - prompt.size :] = torch.tensor(prompt.ids[prompt.start :])
             positions[row, new - prompt.size :] = torch.arange(
                 prompt.start, len(prompt.ids)

@@ -84,9 +84,8 @@ class LoadedModel:
     _peft: Any = None
     _active: str | None = None
     _grammars: Grammars | None = None
-    _cache_name: str = field(
-        init=False
-    )  # newer versions of transformers call the argument `cache`
+    # newer versions of transformers call the argument `cache`
+    _cache_name: str = field(init=False)
 
     def __post_init__(self) -> None:
         known = inspect.signature(self.module.forward).parameters
@@ -147,9 +146,10 @@ class LoadedModel:
                 raise EngineError(
                     f"constraints need the tokenizer of {self._name}: {reason(error)}"
                 ) from error
+            # xgrammar is needed by few requests
             from selfrag.engines.grammars import (
                 Grammars,
-            )  # xgrammar is needed by few requests
+            )
 
             self._grammars = Grammars(tokenizer, self.vocab_size)
         return self._grammars.matcher(
@@ -188,9 +188,8 @@ def load(settings: TransformersConfig) -> LoadedModel:
                 dtype=pretrained.number_format(settings.dtype, name, device.type).name,
                 output_loading_info=True,
             )
-            if missing := sorted(
-                report["missing_keys"]
-            ):  # transformers would continue with random values
+            # transformers would continue with random values
+            if missing := sorted(report["missing_keys"]):
                 raise EngineError(
                     f"model {name!r} lacks {len(missing)} of its weights, such as {missing[0]}"
                 )
@@ -284,9 +283,8 @@ def _context(config: Any, name: str, max_model_len: int | None) -> int:
 
 def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
     sources = [module.generation_config, module.config.get_text_config()]
-    with suppress(
-        Exception
-    ):  # a checkpoint without a tokenizer still generates; its own configuration names EOS
+    # a checkpoint without a tokenizer still generates; its own configuration names EOS
+    with suppress(Exception):
         sources.append(
             pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code)
         )
@@ -356,9 +354,8 @@ SPARE_COLUMNS = 64
 class CachedPrefix:
     """Keys and values of the first tokens of one sequence."""
 
-    layers: tuple[
-        tuple[Tensor, Tensor], ...
-    ]  # for each layer the keys and the values, [heads, tokens, head size]
+    # for each layer the keys and the values, [heads, tokens, head size]
+    layers: tuple[tuple[Tensor, Tensor], ...]
 
     def __len__(self) -> int:
         return int(self.layers[0][0].shape[1])

@@ -363,14 +363,12 @@ def quiet_import() -> Iterator[None]:
 
     Deprecations inside vLLM and torch are left out too: nothing a user of this package can act on.
     """
-    logger = logging.getLogger(
-        "vllm"
-    )  # vLLM sets its level itself, but logs before it does
+    # vLLM sets its level itself, but logs before it does
+    logger = logging.getLogger("vllm")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)
-    logging.getLogger("vllm.logging_utils.dump_input").setLevel(
-        logging.CRITICAL
-    )  # pages of settings after a failure
+    # pages of settings after a failure
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
     ours = QUIET | {
         "VLLM_LOGGING_CONFIG_PATH": os.environ.get(
             "VLLM_LOGGING_CONFIG_PATH", str(LOGGING)
@@ -534,9 +532,8 @@ class VLLMEngine(BaseEngine):
         self._live.clear()
         self._refused.clear()
         if engine is not None:
-            with suppress(
-                ValueError
-            ):  # the process's groups are gone: training or another engine took them down
+            # the process's groups are gone: training or another engine took them down
+            with suppress(ValueError):
                 engine.engine_core.shutdown()
 
     def _die(self, error: Exception) -> EngineError:

@@ -104,9 +104,8 @@ def bootstrap(
         raise ValueError("figures of different numbers of items")
     if not items:
         return [None] * len(figures)
-    numbers = np.array(
-        [[part or (0.0, 0.0) for part in parts] for parts in figures]
-    )  # [figures, items, 2]
+    # [figures, items, 2]
+    numbers = np.array([[part or (0.0, 0.0) for part in parts] for parts in figures])
     top = np.ascontiguousarray(numbers[:, :, 0]).T
     bottom = np.ascontiguousarray(numbers[:, :, 1]).T
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -413,9 +412,8 @@ class ComparisonRow:
     figures: Mapping[str, Estimate | None]
     # metric to this system minus the reference, paired; empty for the reference itself
     differences: Mapping[str, Estimate | None]
-    seconds: (
-        float | None
-    )  # an item, wall time of the batch divided by its items; None in the average
+    # an item, wall time of the batch divided by its items; None in the average
+    seconds: float | None
     failed: int  # items without an answer
 
 
@@ -435,9 +433,8 @@ class ComparisonTable:
 class Comparison:
     """Tables a file, and the average if there are several files."""
 
-    reference: (
-        str | None
-    )  # the system that differences are against; None without differences
+    # the system that differences are against; None without differences
+    reference: str | None
     tables: tuple[ComparisonTable, ...]  # in the order of the files
     average: ComparisonTable | None  # over all files
     seed: int = 0  # of the bootstrap
@@ -485,9 +482,8 @@ def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     for run in runs:
         for name, corpus_figures in run.files[file].corpus_figures.items():
             figures[run.name][name] = None
-            if (
-                corpus_figures is not None
-            ):  # one value for all items cannot be resampled
+            # one value for all items cannot be resampled
+            if corpus_figures is not None:
                 value, texts = corpus_figures
                 figures[run.name][name] = Draws(value, np.empty(0), texts, texts)
     return figures

@@ -255,10 +255,11 @@ def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Est
     """
     tables = []
     for pairs in filter(None, items):
+        # 0 neither, 1 the second, 2 the first, 3 both
         codes = np.array(pairs, dtype=np.int64) @ (
             2,
             1,
-        )  # 0 neither, 1 the second, 2 the first, 3 both
+        )
         tables.append(np.bincount(codes, minlength=4))
     counts = np.array(tables, dtype=np.float64).reshape(-1, 4)
 

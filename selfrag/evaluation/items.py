@@ -36,9 +36,8 @@ class Item:
 
     id: str  # as in the file
     instruction: str  # what the model is asked
-    needs_retrieval: (
-        bool | None
-    )  # whether it should retrieve; None where either is fine or unknown
+    # whether it should retrieve; None where either is fine or unknown
+    needs_retrieval: bool | None
     passages: tuple[
         Passage, ...
     ] = ()  # evidence to answer from, in the order of the file
@@ -325,9 +324,8 @@ class Output:
     segments: tuple[
         tuple[str, str | None], ...
     ] = ()  # of a long answer, text and cited passage id of each piece
-    usage: Mapping[str, int] = field(
-        default_factory=dict
-    )  # requests, prompt and generated tokens, searches
+    # requests, prompt and generated tokens, searches
+    usage: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

@@ -111,9 +111,8 @@ class Judged:
     identity: Mapping[str, Any]  # everything that decides its verdicts
     # metric to id of the item to its part; None where the metric says nothing about the item
     parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
-    undecided: Mapping[str, int] = field(
-        default_factory=dict
-    )  # metric to the number of items that lack a verdict
+    # metric to the number of items that lack a verdict
+    undecided: Mapping[str, int] = field(default_factory=dict)
     # figures of all items together, such as MAUVE; None if undefined
     corpus_figures: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 

@@ -78,9 +78,8 @@ class Schema:
 
     name: str  # in error lines and documentation
     fields: str  # what a record has, for the reader
-    marks: tuple[
-        str, ...
-    ]  # keys of which a record has one, and records of other schemas do not
+    # keys of which a record has one, and records of other schemas do not
+    marks: tuple[str, ...]
     read: Callable[[PublicRecord], Item]  # makes an item without passages
 
     def item(self, record: PublicRecord) -> Item:
@@ -266,9 +265,8 @@ class Preset:
     schema: Schema  # of its public file
     kind: Kind  # of answers
     metrics: tuple[str, ...]  # names, the published one first
-    judged: tuple[
-        str, ...
-    ]  # names of published metrics that a second model computes on the finished run
+    # names of published metrics that a second model computes on the finished run
+    judged: tuple[str, ...]
     protocols: Mapping[str, Protocol]  # by name; `paper` among them
     # metric to Self-RAG's figure in percent (Table 2), by size of the model, `7b` and `13b`
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -185,9 +185,8 @@ class RecordFile:
             self._take,
             remedy="delete this line to run its item again",
         )
-        if (
-            not len(self._log) and self.final.exists()
-        ):  # somebody threw the log away, which costs the times only
+        # somebody threw the log away, which costs the times only
+        if not len(self._log) and self.final.exists():
             for record in read_records(self.final):
                 self._keep(record, Spent(0.0))
 

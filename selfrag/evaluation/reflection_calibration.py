@@ -60,15 +60,12 @@ class CalibrationFigures:
 
     scaling: Scaling  # fitted on all places
     places: int
-    loss: tuple[
-        Estimate, Estimate
-    ]  # negative log-likelihood of the right label, in nats
-    error: tuple[
-        Estimate, Estimate
-    ]  # expected calibration error of the most probable label, 0 to 1
-    accuracy: tuple[
-        Estimate, Estimate
-    ]  # of the most probable label; biases may change it
+    # negative log-likelihood of the right label, in nats
+    loss: tuple[Estimate, Estimate]
+    # expected calibration error of the most probable label, 0 to 1
+    error: tuple[Estimate, Estimate]
+    # of the most probable label; biases may change it
+    accuracy: tuple[Estimate, Estimate]
 
     @property
     def helps(self) -> bool:
@@ -89,9 +86,8 @@ def _observe_judges(
     rows: Iterable[TrainingRow], judges: Mapping[str, Judge], engine: Engine
 ) -> list[Observed]:
     """Ask the judges of a chat model wherever a row has a token of their group."""
-    right_labels: dict[str, list[tuple[str, int]]] = {
-        name: [] for name in judges
-    }  # instruction and label
+    # instruction and label
+    right_labels: dict[str, list[tuple[str, int]]] = {name: [] for name in judges}
     inputs: dict[str, list[JudgeInput]] = {name: [] for name in judges}
     for row in rows:
         for name, state, label in _judged_places(row):

@@ -78,9 +78,8 @@ class SystemOutcome:
     system: str  # its name
     output: Output  # the answer; an empty one where the item failed
     error: str | None  # why there is none; None if there is one
-    scores: Mapping[
-        str, Part | None
-    ]  # metric to part, the headline first; None where a metric says nothing
+    # metric to part, the headline first; None where a metric says nothing
+    scores: Mapping[str, Part | None]
     trace: Trace | None  # everything that was considered; None if the run kept none
     damage: str | None = None  # why a trace that is there cannot be read
 
@@ -286,9 +285,8 @@ class Report:
     """What the page shows."""
 
     comparison: Comparison  # all figures
-    manifests: Mapping[
-        str, Mapping[str, Any]
-    ]  # name of a system to the manifest of its run
+    # name of a system to the manifest of its run
+    manifests: Mapping[str, Mapping[str, Any]]
     files: Sequence[CaseFile]  # items of each file
     seed: int = 0  # of the sample of items
 
@@ -522,9 +520,8 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
     heights = [_HEADING + _LINE * max(4, len(table.rows)) for table in shown]
     figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
     widths = [1.3, 1.0]
-    if any(
-        _tokens(row) is not None for table in shown for row in table.rows
-    ):  # an average has none
+    # an average has none
+    if any(_tokens(row) is not None for table in shown for row in table.rows):
         widths.append(1.0)
     panels = figure.subplots(
         len(shown),
@@ -547,9 +544,8 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
             for row in table.rows
         }
         _against(retrieval, table, rates, "items with retrieval, %")
-        retrieval.set_xlim(
-            -8, 112
-        )  # the ends are figures of their own, and have a number beside them
+        # the ends are figures of their own, and have a number beside them
+        retrieval.set_xlim(-8, 112)
     return figure
 
 

@@ -171,13 +171,11 @@ class RunJob:
     """One system over some files."""
 
     system: System  # how items are answered
-    identity: Mapping[
-        str, Any
-    ]  # what decides the records: name, system, model; goes into the manifest
+    # what decides the records: name, system, model; goes into the manifest
+    identity: Mapping[str, Any]
     folder: Path  # of the run
-    settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # how the files were read; goes into the manifest
+    # how the files were read; goes into the manifest
+    settings: Mapping[str, Any] = field(default_factory=dict)
     retry_failed: bool = False  # run items again that failed before
     traces: bool = False  # keep each answer's whole trace in its record
     # systems of single files by the file's name, where a published task says how it is decoded
@@ -465,9 +463,8 @@ class Model:
     model: str  # checkpoint directory, hub name, or `demo`
     # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
     engine: str | None = None
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # fields of the engine's configuration
+    # fields of the engine's configuration
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self, path: Path) -> Engine:
         """Load the weights, or connect."""

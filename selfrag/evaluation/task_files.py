@@ -229,9 +229,8 @@ class _Check:
         if len({passage.id for passage in item.passages}) != len(item.passages):
             raise UserError("two passages have one id")
         self._check_evidence(item)
-        if (
-            task is SHORT and item.answers is None
-        ):  # the file names a kind of task that `items` does not know
+        # the file names a kind of task that `items` does not know
+        if task is SHORT and item.answers is None:
             return replace(item, answers=item.references)
         return item
 

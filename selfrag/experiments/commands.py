@@ -96,9 +96,8 @@ def sweep(
     goal = None if best == "none" else Goal.parse(best)
     base = decoding_settings(changes or [])
     what = Sweep(base, axes, grid, goal, seed, judge)
-    plan(
-        based(base), axes, grid=grid
-    )  # a bad setting is refused before a model is loaded
+    # a bad setting is refused before a model is loaded
+    plan(based(base), axes, grid=grid)
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.evaluation.presets import Given

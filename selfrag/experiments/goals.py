@@ -46,9 +46,8 @@ class Goal:
 
     # to be high; `headline` for the one that the task is averaged by
     metric: str = HEADLINE
-    limits: tuple[FigureLimit, ...] = (
-        FigureLimit("retrieval_rate", "<=", 0.4),
-    )  # all must hold
+    # all must hold
+    limits: tuple[FigureLimit, ...] = (FigureLimit("retrieval_rate", "<=", 0.4),)
 
     def __str__(self) -> str:
         return ",".join([self.metric, *map(str, self.limits)])
@@ -106,9 +105,8 @@ class ChosenSetting:
     """A setting chosen on one half and measured on the other."""
 
     goal: Goal  # what was sought, the headline by its name
-    name: (
-        str | None
-    )  # of the setting; None if none kept to the limits on the first half
+    # of the setting; None if none kept to the limits on the first half
+    name: str | None
     candidates: int  # settings that did
     chosen_at: float | None = None  # the goal's figure on the half it was chosen by
     confirmed: Estimate | None = None  # the same on the other half

@@ -152,9 +152,8 @@ def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
 def _answers(
     recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: Sequence[Weights]
 ) -> list[Rescored]:
-    if (
-        trace.options and recorded.nodes and not trace.nodes
-    ):  # the passages that are left could not be scored
+    # the passages that are left could not be scored
+    if trace.options and recorded.nodes and not trace.nodes:
         return [Rescored(None, False, 0.0)] * len(weights)
     chosen = replay(trace, weights)
     known: dict[tuple[int, bytes], Rescored] = {}
@@ -203,9 +202,8 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with twice the beam.
     """
-    base = replace(
-        policies[0], branch_and_bound=False
-    )  # the record is to hold the whole tree
+    # the record is to hold the whole tree
+    base = replace(policies[0], branch_and_bound=False)
     if base.max_segments > 1:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
     deciding = attrgetter("mode", "threshold", "retrieve_test", "no_retrieval_branch")
@@ -240,14 +238,12 @@ class Study:
     """A model that is ready, and how it is studied."""
 
     prompting: DecodingModel  # codec, vocabulary and layout of the model
-    identity: Mapping[
-        str, Any
-    ]  # what decides the records apart from the policy: model and engine
+    # what decides the records apart from the policy: model and engine
+    identity: Mapping[str, Any]
     execute: Execute  # answers items on it
     folder: Path  # of the study; each file gets a folder in it
-    source: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # how the files were read, for the manifests
+    # how the files were read, for the manifests
+    source: Mapping[str, Any] = field(default_factory=dict)
     retry_failed: bool = False  # run items again that failed before
 
 
@@ -256,9 +252,8 @@ class SettingOutcome:
     """What one setting answers to one item."""
 
     output: Output | None  # None if the item failed
-    source: Literal[
-        "replayed", "decoded", "missing"
-    ]  # rescored exactly, decoded for this setting, not known yet
+    # rescored exactly, decoded for this setting, not known yet
+    source: Literal["replayed", "decoded", "missing"]
     seconds: float = 0.0  # of a decode of its own, estimated by the share of candidates
 
 
@@ -268,9 +263,8 @@ class FileStudy:
 
     file: TaskFile  # what was asked
     settings: tuple[Setting, ...]  # in order, the base first
-    outcomes: Mapping[
-        str, tuple[SettingOutcome, ...]
-    ]  # name of the setting to one outcome an item, in the order of the items
+    # name of the setting to one outcome an item, in the order of the items
+    outcomes: Mapping[str, tuple[SettingOutcome, ...]]
 
 
 def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:

@@ -28,9 +28,8 @@ class Panel:
     """One pair of axes."""
 
     label: str  # of what goes up
-    curves: Mapping[
-        str, Curve
-    ]  # name to values along the axis; without values it is left out
+    # name to values along the axis; without values it is left out
+    curves: Mapping[str, Curve]
     percent: bool = True  # show shares in percent
 
 

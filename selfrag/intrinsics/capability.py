@@ -91,9 +91,8 @@ R = TypeVar("R", bound="Result")
 class Result:
     """What every typed result has."""
 
-    diagnostics: tuple[
-        Diagnostic, ...
-    ]  # what was wrong with the model's output; empty if nothing
+    # what was wrong with the model's output; empty if nothing
+    diagnostics: tuple[Diagnostic, ...]
     # who judged: `tokens`, `combined`, `overlap`, `adapter`, `prompt`, `endpoint`, or the name of another judge
     judge: str = field(default="", kw_only=True)
 
@@ -185,9 +184,8 @@ class Capability(Judge, Generic[R]):
     summary: ClassVar[str]  # one line for people
     needs: ClassVar[Needs]  # what its input must be
     chat: ClassVar[Teachable]  # its codec in the default dialect
-    result_type: ClassVar[
-        type[Any]
-    ]  # whose `of` makes the typed result of a reflection
+    # whose `of` makes the typed result of a reflection
+    result_type: ClassVar[type[Any]]
 
     def __init__(
         self,

@@ -15,10 +15,11 @@ class Criterion:
     """What a guardian judges a text by."""
 
     text: str  # its definition, as it is sent
+    # roles of the turn that it can judge
     ends_with: tuple[str, ...] = (
         "assistant",
         "user",
-    )  # roles of the turn that it can judge
+    )
     passages: bool = False  # whether it is about passages, too
 
 

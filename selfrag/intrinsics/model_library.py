@@ -66,9 +66,10 @@ MODEL_JUDGES: Mapping[str, LabelSet] = MappingProxyType(
     {**TOKEN_JUDGES, **PROMPT_JUDGES}
 )
 """Judges that a model has by itself: its tokens, or its prompts for the same groups."""
+# need a file of the model
 _LEARNED = frozenset(
     {("hallucination_detection", "combined"), ("uncertainty", "tokens")}
-)  # need a file of the model
+)
 
 
 def split_name(name: str) -> tuple[str, str | None]:

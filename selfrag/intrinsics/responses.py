@@ -158,9 +158,8 @@ class CitedSentence:
     """One sentence of the response."""
 
     site: Site  # where, in the response as given
-    judgment: (
-        Judgment | None
-    )  # over cited and uncited; None where the model left the sentence out
+    # over cited and uncited; None where the model left the sentence out
+    judgment: Judgment | None
     citations: tuple[Citation, ...]  # spans of passages; none if uncited
 
     @property
@@ -176,9 +175,8 @@ class CitationResult(Result):
     source: ClassVar[str] = "citation"  # what the public libraries call one
 
     state: JudgeInput  # the conversation and the passages that offsets refer to
-    sentences: tuple[
-        CitedSentence, ...
-    ]  # in the order of the response; uncited ones are among them
+    # in the order of the response; uncited ones are among them
+    sentences: tuple[CitedSentence, ...]
 
     @classmethod
     def of(cls, reflection: Reflection) -> CitationResult:
@@ -523,9 +521,8 @@ REWRITE = (
 class AnswerRelevanceResult(YesNoResult):
     """Whether a reply is relevant, which is its truth value, and what is wrong with it."""
 
-    category: (
-        str | None
-    )  # such as `Too vague or generic`; None where the model named none
+    # such as `Too vague or generic`; None where the model named none
+    category: str | None
     analysis: str | None  # the model's reasons, if it gave any
 
     label = key = "relevant"

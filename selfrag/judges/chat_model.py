@@ -79,12 +79,10 @@ class ChatModel:
     executor: Executor
     codec: TextCodec  # tokenises text as the model does; counts the tokens of passages
     wording: ReflectionWording
-    extra: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # fields of every prompt, see `ChatPrompt`
-    scalings: Mapping[str, Scaling] = field(
-        default_factory=dict
-    )  # calibrate the judgments of a question
+    # fields of every prompt, see `ChatPrompt`
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    # calibrate the judgments of a question
+    scalings: Mapping[str, Scaling] = field(default_factory=dict)
     knows_tokens: bool = True  # whether `codec` is the model's own tokenizer
 
     @classmethod

@@ -67,9 +67,8 @@ def tokens(
     A token that ends in the middle of a character has no text of its own; the token that completes it has all of it.
     """
     entries = []
-    ends = [
-        0
-    ]  # positions before which all text is complete; a window begins at one, never inside a character
+    # positions before which all text is complete; a window begins at one, never inside a character
+    ends = [0]
     for position, token_id in enumerate(ids):
         begin = ends[max(0, len(ends) - WINDOW)]
         before = codec.decode(ids[begin : ends[-1]])
@@ -140,9 +139,8 @@ class SlotPlan:
     prefix: TokenIds  # everything before the surfaces
     # token sequences to the number of the surface that each writes; none is the beginning of another
     paths: dict[TokenIds, int]
-    requests: tuple[
-        Generate, ...
-    ]  # one a node of the trie; more where more ids part than an engine can watch
+    # one a node of the trie; more where more ids part than an engine can watch
+    requests: tuple[Generate, ...]
 
     def scores(self, results: Sequence[RequestResult]) -> tuple[float, ...] | None:
         """Return the natural log-probability of each surface; None if a request failed or a value is NaN."""

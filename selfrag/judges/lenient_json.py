@@ -111,9 +111,8 @@ class _Reader:
         self.text = text
         self._known: dict[int, JsonNode | type[_CutOffError | _InvalidError]] = {}
         self._records: list[int] | None = None
-        self._hopeless = len(
-            text
-        )  # from here on no record that follows another one is JSON
+        # from here on no record that follows another one is JSON
+        self._hopeless = len(text)
 
     def first(self) -> JsonReading:
         """See `read`, without decoding strings again."""

@@ -94,9 +94,8 @@ _BLANK = " \t\r\n"
 class LabelLikelihood:
     """A distribution over labels that was read off generated tokens."""
 
-    distribution: tuple[
-        float, ...
-    ]  # probability of each label, in label order, summing to 1
+    # probability of each label, in label order, summing to 1
+    distribution: tuple[float, ...]
     coverage: float  # probability that was found on the labels before normalising
     hard: bool = False  # whether a written label was taken as certain, for want of log-probabilities
 
@@ -222,9 +221,8 @@ class ModelOutput:
     request: ModelRequest  # what was asked
     completion: Completion  # what came
     json: JsonReading  # the first JSON value in it
-    diagnostics: list[Diagnostic] = field(
-        default_factory=list
-    )  # filled while it is being understood
+    # filled while it is being understood
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def say(self, code: Code, message: str, site: int | None = None) -> None:
         """Note a diagnostic, once."""

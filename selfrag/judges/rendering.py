@@ -27,9 +27,8 @@ from selfrag.tokenization import (
     common_prefix,
 )
 
-_MARK = re.compile(
-    "\ue000([0-9]+)([^\ue000\ue001]*)\ue001"
-)  # private use: no template has them
+# private use: no template has them
+_MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")
 _WORD = re.compile(r"\s*<[a-z_]+>")
 _PROBE = 'aA"<'
 """Inside a mark: comes out changed where a template changes letters, quotes or brackets."""

@@ -96,9 +96,8 @@ class TokenJudge(Judge):
         if len(state.messages) - 1 > question:
             ids += self.prompting.codec.encode(state.messages[-1].content)
         if self.labels == ISUSE and state.passages:
-            ids.append(
-                vocabulary.group(ISSUP)[0]
-            )  # the most favourable one, so that utility decides
+            # the most favourable one, so that utility decides
+            ids.append(vocabulary.group(ISSUP)[0])
         return tuple(ids)
 
     def _site(self, state: JudgeInput) -> Site:

@@ -70,9 +70,8 @@ class Slot:
     of another (end them with what follows the label), so that their exact sequence probabilities are disjoint events.
     """
 
-    surfaces: tuple[
-        str, ...
-    ]  # one string a label, in label order, as the model would write it after `prefill`
+    # one string a label, in label order, as the model would write it after `prefill`
+    surfaces: tuple[str, ...]
     site: Site  # what is judged
     prefill: str = ""  # text of the reply before the label
 

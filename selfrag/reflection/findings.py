@@ -58,9 +58,8 @@ class Finding:
     """One judgment at one site."""
 
     site: Site  # what was judged, in the caller's text
-    judgment: (
-        Judgment | None
-    )  # None where undefined: left out, unreadable or without probability. Never a number then.
+    # None where undefined: left out, unreadable or without probability. Never a number then.
+    judgment: Judgment | None
     citations: tuple[
         Citation, ...
     ] = ()  # what it rests on; empty is "no citation" if `judgment` says so

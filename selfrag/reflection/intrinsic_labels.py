@@ -33,11 +33,12 @@ FAITHFULNESS = LabelSet(
 )
 """A response sentence against the passages; NA where it claims nothing."""
 
+# the lowest one is written downwards
 _RANGES = (
     "0.1-0",
     *(f"0.{d}-0.{d + 1}" for d in range(1, 9)),
     "0.9-1.0",
-)  # the lowest one is written downwards
+)
 
 FAITHFULNESS_BINS = LabelSet(
     Role.SUPPORT,

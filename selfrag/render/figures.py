@@ -36,9 +36,8 @@ def encoded(figure: Any, suffix: str) -> bytes:
         rc_context({"svg.hashsalt": "selfrag", "svg.fonttype": "none"}),
         warnings.catch_warnings(),
     ):
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing from"
-        )  # a name in another script
+        # a name in another script
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         _settle(figure)
         figure.savefig(
             stream, format=suffix.removeprefix("."), dpi=_DOTS, metadata=dates

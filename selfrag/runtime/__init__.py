@@ -238,9 +238,8 @@ MAX_LIVE = 256
 class _Driver:
     engine: Session
     beside: _Beside
-    running: dict[int, tuple[_Task, int]] = field(
-        default_factory=dict
-    )  # ticket -> task, position in its batch
+    # ticket -> task, position in its batch
+    running: dict[int, tuple[_Task, int]] = field(default_factory=dict)
     live: int = 0  # questions in flight
 
     def advance(
@@ -384,9 +383,8 @@ def drive(
             if event is not None:
                 yield event
                 continue
-            bell.wait(
-                1.0
-            )  # no longer: Windows hears Ctrl-C between waits only, and services have time limits
+            # no longer: Windows hears Ctrl-C between waits only, and services have time limits
+            bell.wait(1.0)
             bell.clear()
 
 

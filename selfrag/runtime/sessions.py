@@ -251,9 +251,8 @@ class _Worker(threading.Thread):
         for ticket in theirs:
             del self._owners[ticket]
         if theirs:
-            with suppress(
-                Exception
-            ):  # a dead engine has nothing to abort, and must not hide why it died
+            # a dead engine has nothing to abort, and must not hide why it died
+            with suppress(Exception):
                 self._engine.abort(theirs)
 
 

@@ -67,9 +67,8 @@ class Piece:
     """A segment as it is sent."""
 
     text: str  # what follows the text sent before
-    annotations: list[
-        dict[str, Any]
-    ]  # citations of this segment, with offsets into the whole text
+    # citations of this segment, with offsets into the whole text
+    annotations: list[dict[str, Any]]
     cited: list[Passage]  # the passage of each
     sources: list[Passage]  # passages that are cited for the first time
     described: dict[str, Any]  # the segment for the `selfrag` object
@@ -81,16 +80,13 @@ class Writer:
 
     style: CitationStyle  # how the text cites
     text: str = ""  # what has been written
-    sources: list[Passage] = field(
-        default_factory=list
-    )  # cited passages in the order of their numbers
-    annotations: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # citations, with offsets
+    # cited passages in the order of their numbers
+    sources: list[Passage] = field(default_factory=list)
+    # citations, with offsets
+    annotations: list[dict[str, Any]] = field(default_factory=list)
     cited: list[Passage] = field(default_factory=list)  # the passage of each
-    segments: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # what was written, for the `selfrag` object
+    # what was written, for the `selfrag` object
+    segments: list[dict[str, Any]] = field(default_factory=list)
     _end: int = 0
     _numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)
 

@@ -131,9 +131,8 @@ class Guard:
             return True
         scheme, _, key = header.partition(b" ")
         digest = hashlib.sha256(key.strip()).digest()
-        matches = [
-            hmac.compare_digest(digest, known) for known in self._keys
-        ]  # all of them, whichever fits
+        # all of them, whichever fits
+        matches = [hmac.compare_digest(digest, known) for known in self._keys]
         return scheme.lower() == b"bearer" and any(matches)
 
 

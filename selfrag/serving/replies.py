@@ -27,9 +27,8 @@ Event = Mapping[str, Any]
 class _ReplyBase:
     model: str  # name of the model
     style: CitationStyle  # how the text cites
-    index: Mapping[str, Any] | None = field(
-        default=None, kw_only=True
-    )  # the state of the index that is searched
+    # the state of the index that is searched
+    index: Mapping[str, Any] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.created, self._writer = int(time.time()), Writer(self.style)

@@ -191,9 +191,8 @@ def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
     """Return an unsharded model like `sharded` with the weights of `state`; a sharded one cannot load them."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    with torch.device(
-        "meta"
-    ):  # nothing is computed with it; `from_config` would cut this one into shards, too
+    # nothing is computed with it; `from_config` would cut this one into shards, too
+    with torch.device("meta"):
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(sharded.config)](sharded.config)
     model.generation_config = sharded.generation_config
     # tied weights may be there once

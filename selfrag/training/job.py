@@ -140,9 +140,8 @@ def launched(
     """
     import torch
 
-    if (
-        "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ
-    ):  # accelerate or torchrun started this one
+    # accelerate or torchrun started this one
+    if "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return None
     here = 1
     if torch.accelerator.is_available():

@@ -235,9 +235,10 @@ def load_parameters(
     digest = fingerprint(path)
     if exported:
         values = _adapter(path, lora)
+        # as PEFT names them
         parameters = {
             name.replace(".default", ""): value for name, value in parameters.items()
-        }  # as PEFT names them
+        }
     else:
         values = read_state(path)["parameters"]
     if _shapes(values) != _shapes(parameters):

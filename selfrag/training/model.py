@@ -450,9 +450,8 @@ def _without_dropout(model: Any) -> None:
             module.p = 0.0
             continue
         for name, value in list(vars(module).items()):
-            if (
-                isinstance(value, float) and "drop" in name
-            ):  # read by functions, under many names
+            # read by functions, under many names
+            if isinstance(value, float) and "drop" in name:
                 setattr(module, name, 0.0)
 
 

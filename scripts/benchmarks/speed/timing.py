@@ -65,9 +65,8 @@ class Run:
     seconds: float  # wall time, tokenising included
     texts: tuple[str, ...]  # the answers, in the order of the questions
     work: Work  # what the engine did
-    answers: tuple[Answer, ...] = field(
-        default=(), repr=False
-    )  # with their traces; empty for rivals
+    # with their traces; empty for rivals
+    answers: tuple[Answer, ...] = field(default=(), repr=False)
 
     @property
     def speed(self) -> float:

@@ -49,9 +49,8 @@ class Classification:
     weighted_f1: Estimate  # mean F1 weighted by the members of each class
     macro_f1: Estimate  # mean F1 of the classes that have members
     undefined: int  # items without a prediction
-    confusion: Mapping[
-        tuple[str, str | None], int
-    ]  # (truth, predicted or None) -> count; only pairs that occur
+    # (truth, predicted or None) -> count; only pairs that occur
+    confusion: Mapping[tuple[str, str | None], int]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

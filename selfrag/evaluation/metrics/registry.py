@@ -36,10 +36,11 @@ class Metric:
     name: str  # of the column
     # from item and output to a part, or to a value that is averaged; None where it says nothing of the item
     measure: Measure
+    # part of an item that failed; None leaves it out
     of_failure: Part | None = (
         0.0,
         1.0,
-    )  # part of an item that failed; None leaves it out
+    )
     # a share is shown in percent, a count as it is
     unit: Literal["share", "count"] = "share"
     # the module that the measure imports and the extra that brings it, if it is an optional one

@@ -38,9 +38,8 @@ class QueryCollection:
     """A corpus with judged queries."""
 
     passages: Mapping[str, Passage]  # by id
-    queries: Mapping[
-        str, tuple[str, tuple[str, ...]]
-    ]  # id -> text and short answers, of one split
+    # id -> text and short answers, of one split
+    queries: Mapping[str, tuple[str, tuple[str, ...]]]
     relevant: Mapping[str, frozenset[str]]  # id of a query -> ids of its passages
 
 

@@ -305,10 +305,11 @@ def _subjects(
     train: Sequence[IntrinsicRow],
 ) -> list[Subject]:
     if name == FLOWS_PART:
+        # what judges in flows where nobody chose
         kinds = (
             Answerability,
             HallucinationDetection,
-        )  # what judges in flows where nobody chose
+        )
         judges = {}
         for kind in kinds:
             judge = library.get(kind).by

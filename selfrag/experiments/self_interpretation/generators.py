@@ -48,9 +48,8 @@ class WrittenReply:
 
     text: str
     finish: str | None = None  # why it ended, as the engine or server says
-    usage: Mapping[str, int] = field(
-        default_factory=dict
-    )  # requests, prompt and generated tokens
+    # requests, prompt and generated tokens
+    usage: Mapping[str, int] = field(default_factory=dict)
     cached_tokens: int = 0  # of the prompt
     judgments: tuple[
         Mapping[str, Any], ...

@@ -297,9 +297,8 @@ def question_type(item: Item, row: Mapping[str, Any]) -> str:
     for key in ("type", "question_type"):
         if isinstance(row.get(key), str) and row[key].strip():
             return str(row[key])
-    first, _, suffix = item.id.partition(
-        "__"
-    )  # as in QAMPARI's `799__wikidata_simple__dev`
+    # as in QAMPARI's `799__wikidata_simple__dev`
+    first, _, suffix = item.id.partition("__")
     kind, _, part = suffix.rpartition("__")
     if part in ("train", "dev", "test") and first and kind:
         return kind

@@ -113,9 +113,8 @@ def _split(text: str) -> tuple[str, str | None]:
     """
     if heading := _HEADING.search(text):
         before = text[: heading.start()].split("\n")
-        while before and not re.search(
-            r"\w", before[-1]
-        ):  # a line of dashes or stars belongs to the heading
+        # a line of dashes or stars belongs to the heading
+        while before and not re.search(r"\w", before[-1]):
             before.pop()
         return _parts("\n".join(before), text[heading.end() :], text)
     paragraphs = re.split(r"\n\s*\n", text, maxsplit=1)

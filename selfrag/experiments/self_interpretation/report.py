@@ -73,9 +73,8 @@ def published_mean(cells: Sequence[GridCell], figure: str) -> float | None:
 class GridFigures:
     """Figures of the finished cells of a run."""
 
-    draws: Mapping[
-        GridCell, Mapping[str, Draws | None]
-    ]  # in each resampling; None where no question counts
+    # in each resampling; None where no question counts
+    draws: Mapping[GridCell, Mapping[str, Draws | None]]
     failed: Mapping[GridCell, int]  # questions without a reply
     questions: int
 

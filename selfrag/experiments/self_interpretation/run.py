@@ -60,9 +60,8 @@ class GridRun:
     identity: Mapping[str, Any]  # what decides the records, as the manifest has it
     questions: Questions
     template: GridTemplate  # of the prompts, whose tags end a generation
-    files: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what the manifest says of each file of records
+    # what the manifest says of each file of records
+    files: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cells(self) -> tuple[GridCell, ...]:

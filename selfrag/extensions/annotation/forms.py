@@ -185,9 +185,8 @@ class Figure:
     file: str
     name: str  # of `FIGURES`
     share: Estimate  # of yes; answers are resampled
-    agreement: (
-        Estimate | None
-    )  # share of equal verdicts of two annotators; None with one annotator
+    # share of equal verdicts of two annotators; None with one annotator
+    agreement: Estimate | None
     kappa: Estimate | None  # Cohen's, over all pairs of annotators
 
 

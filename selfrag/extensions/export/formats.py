@@ -41,9 +41,8 @@ class RunFile:
     manifest: Mapping[str, Any]  # of the run
     name: str  # of the file
     items: Mapping[str, Item]  # by id
-    figures: Mapping[
-        str, Draws | None
-    ]  # metric to its bootstrap draws, the headline first; None where no item counts
+    # metric to its bootstrap draws, the headline first; None where no item counts
+    figures: Mapping[str, Draws | None]
     settings: Mapping[str, Any]  # how the file was read and scored
     result: Mapping[str, Any]  # items, failed items, seconds
     started: datetime

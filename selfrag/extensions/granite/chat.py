@@ -85,12 +85,10 @@ class Spec:
     rules: tuple[Mapping[str, Any], ...] = ()
     # template of the last user turn, with `str.format` fields; None for no such turn
     instruction: str | None = None
-    parameters: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of the request; they win over the caller's
-    tags: Mapping[str, str] = field(
-        default_factory=dict
-    )  # letter of the sentence tags by what carries them
+    # of the request; they win over the caller's
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    # letter of the sentence tags by what carries them
+    tags: Mapping[str, str] = field(default_factory=dict)
     # None leaves documents to the chat template; `string`, `json` and `roles` make them turns
     documents_as: str | None = None
 

@@ -52,9 +52,8 @@ class CompletionSpec:
     documents: bool  # whether the passages are shown in front of the conversation
     turns: tuple[PromptTurn, ...]  # behind the conversation
     max_tokens: int  # most new tokens
-    tags: Mapping[str, str] = field(
-        default_factory=dict
-    )  # letter of the sentence tags by what carries them
+    # letter of the sentence tags by what carries them
+    tags: Mapping[str, str] = field(default_factory=dict)
     constraint: Constraint | None = None  # form of the reply; None for free text
 
 

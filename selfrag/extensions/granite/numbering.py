@@ -84,9 +84,8 @@ class NumberedState:
 
     messages: tuple[Message, ...]  # turns of the caller
     documents: tuple[ShownPassage, ...]  # every passage, blank ones too
-    sites: tuple[
-        Site, ...
-    ]  # sentences that the model calls by number, of the last turn
+    # sentences that the model calls by number, of the last turn
+    sites: tuple[Site, ...]
     sources: tuple[Site, ...]  # sentences that it may cite by number
 
     def only(self, name: str) -> ShownPassage:

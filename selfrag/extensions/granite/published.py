@@ -18,9 +18,8 @@ class Repository:
     name: str  # `owner/name`
     dialect: str  # wire format of its adapters; those that bring an `io.yaml` say it themselves
     bases: tuple[str, ...]  # base models, without their owner `ibm-granite`
-    adapters: Mapping[
-        str, str
-    ]  # what the adapter of an intrinsic is called there, by the intrinsic's name
+    # what the adapter of an intrinsic is called there, by the intrinsic's name
+    adapters: Mapping[str, str]
     # of an adapter; empty for the repository itself
     folder: str = "{adapter}/{base}/{kind}"
     revision: str | None = None  # commit; None where no source names one

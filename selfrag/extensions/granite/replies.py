@@ -70,9 +70,8 @@ class Binding:
     fenced: bool = False  # the JSON stands in a code fence
     doubled: bool = False  # the JSON stands in a JSON string
     ranked: bool = False  # sources come in order of importance and are not merged
-    defaults: Mapping[str, str] = field(
-        default_factory=dict
-    )  # arguments of the template that a caller may leave out
+    # arguments of the template that a caller may leave out
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.labels is None or self.shape not in (

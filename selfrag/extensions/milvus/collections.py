@@ -37,12 +37,10 @@ _SERVER = re.compile(
     re.ASCII,
 )
 _FILE = re.compile(r"milvus:(.+\.db)(?:/([A-Za-z_]\w{0,254}))?", re.ASCII | re.DOTALL)
-_PATH_SLASH = re.compile(
-    r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)"
-)  # a `Path` makes one slash of two
-_NAME = re.compile(
-    r"[\w .:/@+-]+"
-)  # columns that a condition can name: nothing that could end a quoted text
+# a `Path` makes one slash of two
+_PATH_SLASH = re.compile(r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)")
+# columns that a condition can name: nothing that could end a quoted text
+_NAME = re.compile(r"[\w .:/@+-]+")
 _PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
 KINDS: dict[str, dict[str, Any]] = {
     "auto": {"index_type": "AUTOINDEX"},
@@ -103,11 +101,12 @@ class Collection:
         pymilvus = require("pymilvus", extra="milvus")
         if self.is_file:
             require("milvus_lite", extra="milvus")
+        # they log what they raise, with the traceback
         for library in (
             "pymilvus",
             "milvus_lite",
             "grpc._server",
-        ):  # they log what they raise, with the traceback
+        ):
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._error: type[Exception] = pymilvus.MilvusException
         with self._told():
@@ -221,18 +220,18 @@ class Collection:
         schema.add_field(
             "id", DataType.VARCHAR, is_primary=True, max_length=_MOST_BYTES
         )
+        # a body is the title, a space, and the text
         for name in (
             "title",
             "body",
             "digest",
-        ):  # a body is the title, a space, and the text
+        ):
             schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES)
         schema.add_field("metadata", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=card.encoder.dim)
         indexes.add_index("vector", metric_type="IP", **KINDS[card.kind])
-        if (
-            card.language
-        ):  # stems of ours, since the analyzers differ between servers and milvus-lite
+        # stems of ours, since the analyzers differ between servers and milvus-lite
+        if card.language:
             words: dict[str, Any] = {
                 "enable_analyzer": True,
                 "analyzer_params": {"type": "standard"},

@@ -317,9 +317,8 @@ def add_passages(
         texts = [card.template.of_passage(row.passage) for row in rows]
         return checked_encode(loaded, texts)
 
-    with (
-        TemporaryDirectory() as folder
-    ):  # a corpus checks every passage before the first is sent
+    # a corpus checks every passage before the first is sent
+    with TemporaryDirectory() as folder:
         corpus = build_corpus(passages, Path(folder) / "corpus")
         blocks = (
             (rows, partial(encoded, rows))

@@ -64,9 +64,8 @@ class Line:
     text: str
     box: Fragment  # text of its first fragment, and the place of all
     starts_paragraph: bool = False
-    cells: list[Fragment] = field(
-        default_factory=list
-    )  # its fragments in the order of reading
+    # its fragments in the order of reading
+    cells: list[Fragment] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -142,9 +142,8 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
             bold.append(all(item.bold for item in chain.from_iterable(of_row)))
     if sum(sum(map(bool, texts)) > 1 for texts in rows) < 2:
         return None
-    if len(grid.rows) == 3 and _has_aligned_lines(
-        rows[-1]
-    ):  # strokes around the header and around all other rows
+    # strokes around the header and around all other rows
+    if len(grid.rows) == 3 and _has_aligned_lines(rows[-1]):
         return None
     if is_right_to_left(fragments):
         rows = [texts[::-1] for texts in rows]
@@ -216,10 +215,11 @@ def _with_header(
         header = [[name] if name else [] for name in names]
         return PageTable(rows[heads:], edges, header)
     first, *below = grid
+    # the first column may have no name
     with_corner = [
         [first[0] or "-", *first[1:]],
         *below,
-    ]  # the first column may have no name
+    ]
     if below and (names_columns(with_corner) or _has_years(grid)):
         return PageTable(rows[1:], edges, rows[0])
     return PageTable(rows, edges)
@@ -301,9 +301,8 @@ class _Column:
 
 @dataclass(slots=True)
 class _Row:
-    cells: dict[
-        int, CellText
-    ]  # by the number of the column in the order in which they were met
+    # by the number of the column in the order in which they were met
+    cells: dict[int, CellText]
     boxes: dict[int, Fragment]  # first lines of the cells, likewise
     bold: bool
     end: int  # lines of the table up to its end

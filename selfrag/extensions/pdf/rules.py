@@ -40,12 +40,10 @@ class Grid:
 
     columns: list[float]  # edges of the columns from the left
     rows: list[float]  # edges of the rows from the top, falling
-    open_above: set[tuple[int, int]] = field(
-        default_factory=set
-    )  # row and column of cells without a stroke above
-    open_left: set[tuple[int, int]] = field(
-        default_factory=set
-    )  # and of those without a stroke on their left
+    # row and column of cells without a stroke above
+    open_above: set[tuple[int, int]] = field(default_factory=set)
+    # and of those without a stroke on their left
+    open_left: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def box(self) -> Box:

@@ -162,9 +162,8 @@ class FragmentReader:
             return
         fragment = Fragment(text, *self._box, self._turned == self.turns, self._is_bold)
         place = len(self._fragments)
-        if (
-            self._turned == _UPSIDE_DOWN
-        ):  # PDFium sorts the pieces of a line from the left of the page
+        # PDFium sorts the pieces of a line from the left of the page
+        if self._turned == _UPSIDE_DOWN:
             while place > self._upside_down and _stands_before(
                 fragment, self._fragments[place - 1]
             ):

@@ -274,9 +274,10 @@ class WebRetriever:
                 transport=BoundedTransport(timeout, public=not private), headers=headers
             )
         self._splitting = splitting or Splitting()
+        # each page with text gives a passage or more
         self._reader = IsolatedReader(
             ReadingOptions(self._splitting.ocr, pages=per_page)
-        )  # each page with text gives a passage or more
+        )
         self._search: Callable[[str, int], list[Hit]]
         if kind == "searxng":
             check_url(target, "http://127.0.0.1:8888")

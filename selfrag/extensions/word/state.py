@@ -19,9 +19,8 @@ class OpenParagraph:
     # its mark is deleted, or it is the large first letter of the next one
     joins_next: bool = False
     sink_depth: int = 0  # tells which text box or cell it stands in
-    after: list[WordBlock] = field(
-        default_factory=list
-    )  # notes, text boxes and descriptions that belong to it
+    # notes, text boxes and descriptions that belong to it
+    after: list[WordBlock] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -340,9 +340,8 @@ def parts_of(name: str) -> tuple[str, ...]:
 class Flow:
     """Runs its stages in order until one ends the flow."""
 
-    stages: tuple[
-        Stage, ...
-    ]  # in order; somewhere there must be one that writes or takes an answer
+    # in order; somewhere there must be one that writes or takes an answer
+    stages: tuple[Stage, ...]
     name: str = ""  # for reports
 
     def then(self, *stages: Stage) -> Flow:
