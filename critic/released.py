@@ -53,8 +53,8 @@ def parse_released(record: Mapping[str, Any], key: str) -> LabelledCase:
     task, content = row["task"], row["input"]
     if task and task not in _TASKS:
         raise UserError(f"unknown task {task!r:.60}; known: {', '.join(_TASKS)}")
-    said = str(row["label"]).strip() or row["raw"].partition("\n")[0].strip()
-    group, label = _label(said)
+    written = str(row["label"]).strip() or row["raw"].partition("\n")[0].strip()
+    group, label = _label(written)
     if not isinstance(content, str | Mapping):
         raise UserError(f"'input' must be text or an object, not {content!r:.60}")
     expected = _TASKS.get(task) or group or _group_of(record, content)
@@ -83,12 +83,13 @@ def _passage(key: str, text: str) -> Passage | None:
     return Passage(key, text)
 
 
-def _label(said: str) -> tuple[str, str]:
+def _label(written: str) -> tuple[str, str]:
     """Return group and name of a label as the teacher or the combined file writes it; empty texts where it is none."""
-    said = {"Yes": "[Retrieval]", "No": "[No Retrieval]"}.get(said.strip("[]"), said)
+    yes_no = {"Yes": "[Retrieval]", "No": "[No Retrieval]"}
+    surface = yes_no.get(written.strip("[]"), written)
     for group, labels in GROUPS.items():
         for label in labels:
-            if said in (label.token, label.name):
+            if surface in (label.token, label.name):
                 return group, label.name
     return "", ""
 

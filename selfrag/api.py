@@ -306,13 +306,13 @@ class SelfRAG(OwnsEngine):
         from selfrag.decoding.options import decode_options
 
         policy = self._policy(options)
-        how: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "length": length,
             "most_watched": self.engine.limits.max_watch,
         }
         passages = _evidence(evidence)
         decoder = decode_options(
-            question, choices, self.prompting, policy, passages=passages, **how
+            question, choices, self.prompting, policy, passages=passages, **settings
         )
         notes = [self._note(str(question))]
         call = Call([decoder], self.engine, self._search, notes=notes)
@@ -449,21 +449,22 @@ class SelfRAG(OwnsEngine):
         passages = [_evidence(evidence)] if single else None
         if passages is None:
             passages = _evidence_lists(evidence, len(question))
-        how: ConversationDecoders | None = None
+        of_conversations: ConversationDecoders | None = None
         judges: tuple[Judge, ...] = ()
         if self.judges or flow is not None or any(map(_is_conversation, questions)):
             from selfrag.intrinsics.flows.flow import ConversationDecoders
             from selfrag.judges.external import beside
 
             judges = beside(self.judges, self.engine)
-            how = ConversationDecoders(
+            of_conversations = ConversationDecoders(
                 self.prompting, policy, self.engine, judges, flow, scope
             )
 
         decoders: list[Decoder] = []
         for item, evidence_of_item in zip(questions, passages, strict=True):
-            if how is not None and (flow is not None or _is_conversation(item)):
-                decoders.append(how.decoder(item, evidence_of_item))
+            needs_conversation = flow is not None or _is_conversation(item)
+            if of_conversations is not None and needs_conversation:
+                decoders.append(of_conversations.decoder(item, evidence_of_item))
                 continue
             text = replace_surrogates(item) if isinstance(item, str) else item
             decoders.append(

@@ -75,7 +75,7 @@ def on_actors(
         False  # whoever calls has a bar of its own, with the ETA
     )
     while sent := [dict(row) for row in islice(rows, actors.wave)]:
-        done = ray.data.from_items(sent, override_num_blocks=len(sent)).map(
+        rows_done = ray.data.from_items(sent, override_num_blocks=len(sent)).map(
             worker,
             fn_constructor_args=arguments,
             compute=ray.data.ActorPoolStrategy(size=min(actors.workers, len(sent))),
@@ -83,7 +83,7 @@ def on_actors(
             num_gpus=actors.num_gpus,
         )
         error = ""
-        for row in done.iter_rows():
+        for row in rows_done.iter_rows():
             error = error or row[ERROR]  # raised when what the others finished is safe
             yield row
         if error:
@@ -149,7 +149,7 @@ class _EncodingWorker:
         self._encoder: Encoder | None = None
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        done = {"number": row["number"], "vectors": b"", ERROR: ""}
+        result = {"number": row["number"], "vectors": b"", ERROR: ""}
         try:
             if self._encoder is None:
                 self._encoder = self._open()
@@ -159,8 +159,8 @@ class _EncodingWorker:
                     )
             vectors = checked_encode(self._encoder, json.loads(row["texts"]))
         except UserError as error:
-            return done | {ERROR: str(error)}
-        return done | {"vectors": vectors.tobytes()}
+            return result | {ERROR: str(error)}
+        return result | {"vectors": vectors.tobytes()}
 
 
 @contextmanager

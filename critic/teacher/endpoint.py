@@ -189,14 +189,14 @@ def read(
         LabelOutcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion
     )
     if not isinstance(text, str):
-        said = ""
+        words = ""
         if isinstance(refusal, str):
-            said = bounded(refusal)
+            words = bounded(refusal)
         return replace(
             aside,
-            raw=said,
+            raw=words,
             reason="the endpoint refused to answer"
-            if said
+            if words
             else "an answer without text",
         )
     aside = replace(aside, raw=bounded(text))

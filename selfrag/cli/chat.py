@@ -30,26 +30,25 @@ def chat(
     decoding = options.decoding(policy, when | score | search)
     judges = options.judge_names(model, decoding, flow)
     console = Console()
-    said: list[Mapping[str, str]] = []
+    conversation: list[Mapping[str, str]] = []
     with options.load(model, index, quick_engine(engine, model), judges) as rag:
         for line in _lines():
-            said.append({"role": "user", "content": line})
-            turns = rag.recent_turns(said, decoding)
-            if len(turns) < len(said):
-                note = (
-                    f"the model no longer sees the first {len(said) - len(turns)} turns"
-                )
+            conversation.append({"role": "user", "content": line})
+            turns = rag.recent_turns(conversation, decoding)
+            if len(turns) < len(conversation):
+                dropped = len(conversation) - len(turns)
+                note = f"the model no longer sees the first {dropped} turns"
                 console.print(terminal_text(note, "dim"))
             try:
                 answer = rag.generate(turns, flow=flow, decoding=decoding)
             except UserError as error:
                 # Such as a search that failed; the next line may do better.
                 console.print(terminal_text(f"no answer: {error}", "red"))
-                said.pop()
+                conversation.pop()
                 continue
             console.print(render(answer))
             content = answer.text.strip() or spoken(answer)
-            said.append({"role": "assistant", "content": content})
+            conversation.append({"role": "assistant", "content": content})
 
 
 def _lines() -> Iterator[str]:

@@ -134,13 +134,14 @@ def run(
     source = Source(
         list(map(Given.parse, files)), limit, seed, index, per_search, retriever
     )
-    how = source.settings()  # a missing index is found before files are read
+    # a missing index is found before files are read
+    source_settings = source.settings()
     results = run_systems(
         names,
         Answering(model, engine_name, engine_settings),
         source.load(),
         out,
-        source=how,
+        source=source_settings,
         settings=settings,
         retry_failed=retry_failed,
         traces=traces,

@@ -199,10 +199,10 @@ def build(
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
     name = encoder_source(encoder, encoder_engine) or DEMO
-    here = dict(encoding)
+    encoding_options = dict(encoding)
     if ray is not None:
-        here["device"] = "cpu"
-    loaded = load_encoder(resolve_encoder(name), **here)
+        encoding_options["device"] = "cpu"
+    loaded = load_encoder(resolve_encoder(name), **encoding_options)
     with ExitStack() as stack:
         if ray is not None:
             stack.enter_context(connect(ray))

@@ -77,10 +77,10 @@ def load(
 
 def unusable(source: str | Path, error: Exception) -> UserError:
     """Return what to say of a checkpoint whose files transformers cannot use, whatever it raised."""
-    said = " ".join(str(error).split())[:300]
+    message = " ".join(str(error).split())[:300]
     return UserError(
-        f"{source} cannot be loaded ({type(error).__name__}: {said}); its config.json or another file is wrong: copy or"
-        " download the checkpoint again"
+        f"{source} cannot be loaded ({type(error).__name__}: {message}); its config.json or another file is wrong: copy"
+        " or download the checkpoint again"
     )
 
 
@@ -308,9 +308,9 @@ def saved_format(source: str | Path) -> str | None:
             text.get("dtype"),
             text.get("torch_dtype"),
         )
-        said = next(filter(None, stated), None)
-        if said is not None:
-            name = str(said).removeprefix("torch.")
+        dtype = next(filter(None, stated), None)
+        if dtype is not None:
+            name = str(dtype).removeprefix("torch.")
             if name in _SAVED.values():
                 return name
             return None

@@ -57,11 +57,15 @@ class Progress:
         ):
             return
         self._told = passed
-        said = [f"{self._what}: {self._unit} {self.done}", note]
+        line_parts = [f"{self._what}: {self._unit} {self.done}", note]
         if self._total is not None:
             left = passed / max(1, self.done - self._begun) * (self._total - self.done)
-            said = [f"{said[0]} of {self._total}", note, f"{duration(left)} left"]
-        sys.stderr.write(", ".join(part for part in said if part) + "\n")
+            line_parts = [
+                f"{line_parts[0]} of {self._total}",
+                note,
+                f"{duration(left)} left",
+            ]
+        sys.stderr.write(", ".join(part for part in line_parts if part) + "\n")
         sys.stderr.flush()
 
     def skip(self, count: int) -> None:

@@ -159,7 +159,7 @@ def unbroken(rows: PublicRows, name: str, then: str) -> Iterator[Mapping[str, An
         pa.ArrowException,
         datasets.exceptions.DatasetsError,
     ) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        message = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"{name}: reading broke off after row {number} ({said:.200}); {then}"
+            f"{name}: reading broke off after row {number} ({message:.200}); {then}"
         ) from error

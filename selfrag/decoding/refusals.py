@@ -122,27 +122,27 @@ def refuses(text: str) -> bool:
     hinted = _CUE.search(text) is not None
     if len(text) > (_LONGEST if hinted else _LONGEST_FOREIGN):
         return False
-    said = _SPACE.sub(
+    cleaned = _SPACE.sub(
         " ",
         _MARKS.sub("", text)
         .replace("\u2019", "'")
         .replace("\u201c", '"')
         .replace("\u201d", '"'),
     )
-    said = said.strip(" *_`")
-    if not said:
+    cleaned = cleaned.strip(" *_`")
+    if not cleaned:
         return False
-    if said[0] == said[-1] == '"' and said.count('"') == 2:
-        if _TITLE.match(f"{said[1:-1]} x"):
+    if cleaned[0] == cleaned[-1] == '"' and cleaned.count('"') == 2:
+        if _TITLE.match(f"{cleaned[1:-1]} x"):
             return False
-        said = said[1:-1]
-    if said.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _foreign_refusals():
+        cleaned = cleaned[1:-1]
+    if cleaned.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _foreign_refusals():
         return True
     if not hinted:
         return False
-    said = _ABBREVIATION.sub(r"\1", _QUOTE.sub('"', said))
+    cleaned = _ABBREVIATION.sub(r"\1", _QUOTE.sub('"', cleaned))
     refused = False
-    for sentence in _SENTENCE.split(said):
+    for sentence in _SENTENCE.split(cleaned):
         if not any(character.isalnum() for character in sentence):
             continue
         clauses = _clauses(sentence.strip())

@@ -307,9 +307,9 @@ class Client:
         except TimeoutError:
             return ServerReply(reason=f"no answer within {seconds:g} s")
         except httpx.RequestError as error:
-            said = " ".join(str(error).split()) or type(error).__name__
+            cause = " ".join(str(error).split()) or type(error).__name__
             return ServerReply(
-                reason=self.hidden(f"no answer: {said}"), connected=False
+                reason=self.hidden(f"no answer: {cause}"), connected=False
             )
         except ValueError as error:
             return ServerReply(

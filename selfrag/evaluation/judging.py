@@ -119,8 +119,12 @@ class Judged:
     @property
     def mark(self) -> str:
         """Return a short mark of who judged; what came out (`output`) is no part of it."""
-        who = {key: value for key, value in self.identity.items() if key != "output"}
-        return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:12]
+        judge_identity = {
+            key: value for key, value in self.identity.items() if key != "output"
+        }
+        return hashlib.sha256(
+            json.dumps(judge_identity, sort_keys=True).encode()
+        ).hexdigest()[:12]
 
     def column(self, metric: str) -> str:
         """Return the name of a figure in a table."""
@@ -305,10 +309,10 @@ def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
     """Judge MAUVE of all answers against the first reference of each item; items without either are left out."""
     human, written = [], []
     for record in records:
-        said = record.output and evaluated(record.output.text)
-        if record.item.references and said:
+        text = record.output and evaluated(record.output.text)
+        if record.item.references and text:
             human.append(as_alce(record.question, record.item.references[0]))
-            written.append(as_alce(record.question, said))
+            written.append(as_alce(record.question, text))
     figure = mauve(human, written, features)
     return Judged(
         features.name,

@@ -285,19 +285,20 @@ class Preset:
 
     def task(self, protocol: str = PAPER) -> Task:
         """Return kind, metrics and budget, marked with preset and protocol; the wording is all that is said."""
-        how = self.protocol(protocol)
+        rules_of_protocol = self.protocol(protocol)
         name, figures = f"{self.name}/{protocol}", list(self.metrics)
-        if how.written:  # a choice that is written is read off its text first
+        # a choice that is written is read off its text first
+        if rules_of_protocol.written:
             figures.sort(key="option_match".__ne__)
         return Task(
             self.kind,
             metrics(figures),
-            how.new_tokens,
-            how.segments,
+            rules_of_protocol.new_tokens,
+            rules_of_protocol.segments,
             "",
             name,
-            how.marked,
-            how.written,
+            rules_of_protocol.marked,
+            rules_of_protocol.written,
         )
 
     def settings(self, protocol: str = PAPER) -> dict[str, Any]:

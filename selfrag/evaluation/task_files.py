@@ -38,7 +38,7 @@ def _read_published(
     path: Path, preset: Preset, protocol: str, *, searched: bool
 ) -> list[Item]:
     """Read the items of the public file of a task; the protocol decides the wording and how many passages are kept."""
-    how = preset.protocol(protocol)
+    protocol_rules = preset.protocol(protocol)
     rows: dict[str, int] = {}
 
     def parse(record: PublicRecord) -> Item:
@@ -48,9 +48,9 @@ def _read_published(
         if name in rows:
             raise UserError(f"id {name!r} occurs twice, first in row {rows[name]}")
         rows[name] = place
-        passages = passages_of(record, needed=not searched)[: how.passages]
+        passages = passages_of(record, needed=not searched)[: protocol_rules.passages]
         item = replace(item, id=name, passages=passages, task=preset.schema.name)
-        return _check_options(how.wording.worded(item))
+        return _check_options(protocol_rules.wording.worded(item))
 
     return read_items(path, parse)
 

@@ -95,7 +95,7 @@ def sweep(
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
     base = decoding_settings(changes or [])
-    what = Sweep(base, axes, grid, goal, seed, judge)
+    sweep = Sweep(base, axes, grid, goal, seed, judge)
     # a bad setting is refused before a model is loaded
     plan(based(base), axes, grid=grid)
 
@@ -107,7 +107,7 @@ def sweep(
     quiet()
     source = Source([Given.parse(file) for file in files], limit, seed, index)
     swept = run(
-        what,
+        sweep,
         Answering(model, *engine_options(engine)),
         source,
         out,

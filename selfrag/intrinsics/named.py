@@ -213,25 +213,25 @@ def _intrinsic(intrinsic: str, judge: str | None, model: str) -> Judge:
     shipped = shipped_adapters(model).get(intrinsic)
     learned = shipped_weights(model).get(intrinsic)
     tokens = prompting_of(load_tokenizer(path)) is not None
-    how = judge or by_default(
+    judge_of_task = judge or by_default(
         intrinsic,
         tokens=tokens,
         adapter=shipped is not None,
         learned=learned is not None,
     )
-    if how == "adapter" and shipped is not None:
+    if judge_of_task == "adapter" and shipped is not None:
         files |= {
             f"{intrinsic}/{file}": checksum
             for file, checksum in model_files(shipped).items()
         }
-    elif how not in ("adapter", "prompt") and learned is not None:
+    elif judge_of_task not in ("adapter", "prompt") and learned is not None:
         files |= {f"{intrinsic}/{learned.name}": sha256(learned)}
     identity = {
         "kind": "intrinsic",
         "intrinsic": intrinsic,
         "model": model,
         "files": files,
-        "judge": how,
+        "judge": judge_of_task,
     }
     name = f"{intrinsic} on {short_name(model)}"
     return Late(

@@ -548,12 +548,12 @@ class AnswerRelevanceResult(YesNoResult):
     @property
     def arguments(self) -> dict[str, str]:
         """Return what `AnswerRelevanceRewriter` asks for, as far as the model said it."""
-        said = {CATEGORY: self.category, ANALYSIS: self.analysis}
-        return {name: value for name, value in said.items() if value is not None}
+        record = {CATEGORY: self.category, ANALYSIS: self.analysis}
+        return {name: value for name, value in record.items() if value is not None}
 
     def _values(self) -> dict[str, Any]:
-        said = {"category": self.category, "analysis": self.analysis}
-        return {self.key: self.probability, **said, "judgment": self.judgment}
+        record = {"category": self.category, "analysis": self.analysis}
+        return {self.key: self.probability, **record, "judgment": self.judgment}
 
     def _lines(self) -> Iterable[str]:
         return [

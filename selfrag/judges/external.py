@@ -217,6 +217,6 @@ def beside(judges: Iterable[Judge], engine: Any) -> tuple[Judge, ...]:
     """Return judges for a decoder that runs on `engine`: those of another engine are asked beside it."""
     placed = []
     for judge in judges:
-        here = judge.engine is None or judge.engine is engine
-        placed.append(judge if here else _Elsewhere(judge))
+        on_engine = judge.engine is None or judge.engine is engine
+        placed.append(judge if on_engine else _Elsewhere(judge))
     return tuple(placed)

@@ -76,12 +76,12 @@ class PromptedJudge(Judge):
 
     def identity(self) -> Mapping[str, Any]:
         """Return what decides its judgments."""
-        how = {
+        options = {
             "adapter": self.adapter,
             "dialect": self.codec.dialect,
             "min_coverage": self.min_coverage,
         }
-        return {"kind": "judge", **how, **self._identity}
+        return {"kind": "judge", **options, **self._identity}
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input; all requests share a batch."""

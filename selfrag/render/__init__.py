@@ -157,11 +157,13 @@ def html(answer: ShownAnswer) -> str:
         text = f"<p>{_escaped(passage.text)}</p><p><small>{escape(file_of(passage))}</small></p>"
         passages.append(f"<details><summary>{heading}</summary>{text}</details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
-    said = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
+    paragraph = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
     for note in notes(answer):
         label, _, text = note.partition(": ")
-        said += f"<p><b>{label}</b>: {_escaped(text)}</p>"
-    return f"<p><b>{_escaped(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
+        paragraph += f"<p><b>{label}</b>: {_escaped(text)}</p>"
+    question = f"<p><b>{_escaped(answer.question)}</b></p>"
+    table = f"<table>{head}{''.join(rows)}</table>"
+    return f"{question}{paragraph}{table}{''.join(passages)}"
 
 
 def _escaped(text: str) -> str:

@@ -143,10 +143,10 @@ def launched(
     # accelerate or torchrun started this one
     if "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return None
-    here = 1
+    devices = 1
     if torch.accelerator.is_available():
-        here = torch.accelerator.device_count()
-    count = processes or max(1, here)
+        devices = torch.accelerator.device_count()
+    count = processes or max(1, devices)
     if count == 1 and scale.sharding == "none":
         return None
     require("accelerate", extra="train")

@@ -335,10 +335,10 @@ def _quantized(quantize: Quantization, dtype: torch.dtype) -> dict[str, Any]:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
-    here: str | int = "cpu"
+    device: str | int = "cpu"
     if torch.accelerator.is_available():
-        here = torch.accelerator.current_device_index()
-    return {"quantization_config": settings, "device_map": {"": here}}
+        device = torch.accelerator.current_device_index()
+    return {"quantization_config": settings, "device_map": {"": device}}
 
 
 def _loaded(
@@ -389,12 +389,14 @@ def device_of(name: str) -> torch.device:
         raise UserError(
             f"device {name!r} is none that torch knows; give cpu or cuda"
         ) from error
-    here = (
+    accelerator = (
         torch.accelerator.current_accelerator()
         if torch.accelerator.is_available()
         else None
     )
-    if device.type != "cpu" and (here is None or here.type != device.type):
+    if device.type != "cpu" and (
+        accelerator is None or accelerator.type != device.type
+    ):
         raise UserError(
             f"device {name!r}: this torch {torch.__version__} finds none here; give cpu"
         )

@@ -73,17 +73,17 @@ def apart(packed: Pack) -> list[Pack]:
     start = 0
     for length in packed.row_lengths:
         end = start + length
-        here = (packed.predictors >= start) & (packed.predictors < end)
-        if bool(here.any()):
+        inside = (packed.predictors >= start) & (packed.predictors < end)
+        if bool(inside.any()):
             rows.append(
                 Pack(
                     packed.ids[:, start:end],
                     packed.positions[:, start:end],
                     [length],
-                    packed.predictors[here] - start,
-                    packed.targets[here],
-                    packed.groups[here.to(packed.groups.device)],
-                    packed.weights[here.to(packed.weights.device)],
+                    packed.predictors[inside] - start,
+                    packed.targets[inside],
+                    packed.groups[inside.to(packed.groups.device)],
+                    packed.weights[inside.to(packed.weights.device)],
                 )
             )
         start = end

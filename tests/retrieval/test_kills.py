@@ -235,40 +235,63 @@ def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
 
 
-def living_child():
-    if not (pid := os.fork()):
+HOLDER = """
+import os
+import sys
+import time
+from pathlib import Path
+
+from retrieval import UserError
+from selfrag.common.atomic import locked_directory
+
+target = Path(sys.argv[1])
+with locked_directory(target):
+    if not os.fork():
+        try:
+            with locked_directory(target):
+                print("free", flush=True)
+        except UserError:
+            print("held", flush=True)
+        os._exit(0)
+    os.wait()
+    child = os.fork()
+    if not child:
         time.sleep(60)
         os._exit(0)
-    return pid
+    print(child, flush=True)
+    sys.stdin.readline()
+print("left", flush=True)
+sys.stdin.readline()
+"""
+"""Holds a lock, says what a forked child sees of it, and has another that lives on."""
 
 
 @pytest.mark.parametrize("ending", ["left", "killed"])
 def test_a_forked_child_that_lives_on_neither_holds_nor_frees_the_lock(
-    tmp_path, ending
-):
-    heard, told = os.pipe()
-    if ending == "left":
-        with locked_directory(tmp_path / "index"):
-            child = living_child()
-            if not (reader := os.fork()):
-                os._exit(7 if is_held(tmp_path / "index") else 0)
-            assert os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1]) == 7
+    tmp_path: Path, ending: str
+) -> None:
+    # A process of its own: a fork of this one may die of the libraries of other tests.
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "index")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as holder:
+        assert holder.stdout.readline() == "held\n"
+        child = int(holder.stdout.readline())
+        try:
             assert is_held(tmp_path / "index")
-    elif parent := os.fork():
-        child = int(os.read(heard, 20))
-        assert is_held(tmp_path / "index")
-        os.kill(parent, signal.SIGKILL)
-        os.waitpid(parent, 0)
-    else:
-        with locked_directory(tmp_path / "index"):
-            os.write(told, str(living_child()).encode())
-            time.sleep(60)
-    deadline = time.monotonic() + 20
-    try:
-        while is_held(tmp_path / "index"):  # the child lets go as soon as it runs
-            assert time.monotonic() < deadline
-    finally:
-        os.kill(child, signal.SIGKILL)
+            if ending == "killed":
+                holder.kill()
+                holder.wait()
+            else:
+                holder.stdin.write("\n")
+                holder.stdin.flush()
+                assert holder.stdout.readline() == "left\n"
+            deadline = time.monotonic() + 20
+            # The child lets go as soon as it runs.
+            while is_held(tmp_path / "index"):
+                assert time.monotonic() < deadline
+        finally:
+            os.kill(child, signal.SIGKILL)
+            holder.kill()
 
 
 def is_held(path):

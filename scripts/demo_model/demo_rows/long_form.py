@@ -137,11 +137,14 @@ def _introduction(
     lead: Passage, cut: Cutter, rng: random.Random
 ) -> tuple[TargetPart, ...] | None:
     passage = cut(lead, _opening(lead))
-    said = _clean(passage)[: rng.choice((1, 2, 2, 3))]
-    if not said:
+    sentences_said = _clean(passage)[: rng.choice((1, 2, 2, 3))]
+    if not sentences_said:
         return None
     return long_form(
-        [segment(passage, said[0]), *(continued(sentence) for sentence in said[1:])]
+        [
+            segment(passage, sentences_said[0]),
+            *(continued(sentence) for sentence in sentences_said[1:]),
+        ]
     )
 
 

@@ -84,8 +84,8 @@ def official_match(text: str, answers: Sequence[str]) -> float:
 def exact_match(text: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised text is a normalised answer, else 0."""
     for answer in _texts(answers):
-        said, gold = normalise_pair(text, answer)
-        if said == gold:
+        answered, gold = normalise_pair(text, answer)
+        if answered == gold:
             return 1.0
     return 0.0
 
@@ -158,12 +158,12 @@ def _match_surface(text: str, surfaces: tuple[str, ...]) -> str | None:
     # Letters keep their case: `a` in a sentence is an article.
     if text.strip() in surfaces:
         return text.strip()
-    said = normalise(text)
+    normalised = normalise(text)
     return _only(
         [
             surface
             for surface in surfaces
-            if len(surface) > 1 and normalise(surface) == said
+            if len(surface) > 1 and normalise(surface) == normalised
         ]
     )
 
@@ -218,12 +218,12 @@ def str_em(text: str, sets: AnswerSets) -> float:
     A form of articles only counts as in `contains`; in ALCE's code it always does.
     """
     line = evaluated(text)
-    said = normalise(line)
+    normalised = normalise(line)
 
     def occurs(form: str) -> bool:
         words = normalise(form)
         if words:
-            return words in said
+            return words in normalised
         return contains_any(line, [form])
 
     return _share(sets, lambda forms: any(map(occurs, forms)))
@@ -264,12 +264,12 @@ def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
     Each piece must be one of the gold names; repeated pieces count each time, as in ALCE's code. For recall-5, five
     right answers are as good as all.
     """
-    said = listed(text)
+    pieces = listed(text)
     gold = [set(map(_list_key, forms)) for forms in sets]
     names = set[str]().union(*gold)
-    right = [piece for piece in said if piece in names]
-    hits = sum(not forms.isdisjoint(said) for forms in gold)
-    precision = len(right) / max(1, len(said))
+    right = [piece for piece in pieces if piece in names]
+    hits = sum(not forms.isdisjoint(pieces) for forms in gold)
+    precision = len(right) / max(1, len(pieces))
     recall, recall_5 = hits / len(gold), min(5, hits) / min(5, len(gold))
     return {
         "list_f1_5": harmonic(precision, recall_5),
@@ -277,7 +277,7 @@ def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
         "list_recall": recall,
         "list_recall_5": recall_5,
         "list_f1": harmonic(precision, recall),
-        "list_length": float(len(said)),
+        "list_length": float(len(pieces)),
     }
 
 
@@ -326,10 +326,10 @@ def rouge_lsum(text: str, references: Sequence[str]) -> float:
 
     This is the figure that ALCE and the Self-RAG paper call ROUGE-L. Sentences are spaCy's rules, not NLTK's.
     """
-    said = _lines(evaluated(text))
+    summary = _lines(evaluated(text))
     golds = map(_lines, _texts(references))
     return max(
-        float(_scorer().score(gold, said)["rougeLsum"].fmeasure) for gold in golds
+        float(_scorer().score(gold, summary)["rougeLsum"].fmeasure) for gold in golds
     )
 
 
@@ -474,11 +474,11 @@ def _outside(
 ) -> Part | None:
     if not item.answers or not item.passages:
         return None
-    said = [answer for answer in item.answers if holds(output.text, [answer])]
+    answered = [answer for answer in item.answers if holds(output.text, [answer])]
     in_passages = any(
-        holds(f"{passage.title} {passage.text}", said) for passage in passages
+        holds(f"{passage.title} {passage.text}", answered) for passage in passages
     )
-    return float(bool(said) and not in_passages), float(bool(said))
+    return float(bool(answered) and not in_passages), float(bool(answered))
 
 
 FROM_MEMORY = Metric("from_memory", from_memory, of_failure=None)

@@ -127,11 +127,13 @@ def pair_figures(
         ValueError: not as many responses on both sides.
     """
     rows = []
-    for right, said in zip(
-        map(frozenset, gold), map(frozenset, predicted), strict=True
-    ):
-        rows.append((len(right & said), len(right), len(said), right == said, 1))
-    hit, are, flagged, same, each = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    for gold_pairs, predicted_pairs in zip(gold, predicted, strict=True):
+        right, answered = frozenset(gold_pairs), frozenset(predicted_pairs)
+        counts = len(right & answered), len(right), len(answered)
+        rows.append((*counts, right == answered, 1))
+    hits, relevant, cited, is_exact, responses = (
+        np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    )
 
     def estimate(part: FloatArray, total: FloatArray) -> Estimate:
         effective = effective_items(total)
@@ -143,8 +145,8 @@ def pair_figures(
         )
 
     return PairFigures(
-        precision=estimate(hit, flagged),
-        recall=estimate(hit, are),
-        f1=estimate(2 * hit, are + flagged),
-        exact=estimate(same, each),
+        precision=estimate(hits, cited),
+        recall=estimate(hits, relevant),
+        f1=estimate(2 * hits, relevant + cited),
+        exact=estimate(is_exact, responses),
     )

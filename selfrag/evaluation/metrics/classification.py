@@ -81,42 +81,53 @@ def classification(
             f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}"
         )
     known = [label if label in classes else None for label in predicted]
-    gold, said = _one_hot(truth, classes), _one_hot(known, classes)  # [n, classes]
+    # [n, classes]
+    gold = _one_hot(truth, classes)
+    predictions = _one_hot(known, classes)
 
     def estimate(figure: Any, effective: float) -> Estimate:
+        """Resample a figure of hits, members and predictions, each [draws, classes]."""
+
         def statistic(drawn: FloatArray) -> FloatArray:
-            return np.asarray(figure(drawn @ (gold * said), drawn @ gold, drawn @ said))
+            hits = drawn @ (gold * predictions)
+            return np.asarray(figure(hits, drawn @ gold, drawn @ predictions))
 
         return bootstrap(len(truth), statistic, seed, effective=effective)
 
     of_classes = {}
     for at, name in enumerate(classes):
-        members, flagged = gold[:, at], said[:, at]
+        members = gold[:, at]
+        called = predictions[:, at]
         of_classes[name] = ClassFigures(
             estimate(
-                lambda hit, _, said, at=at: share(hit[:, at], said[:, at]),
-                effective_items(flagged),
+                lambda hits, _, predicted, at=at: share(hits[:, at], predicted[:, at]),
+                effective_items(called),
             ),
             estimate(
-                lambda hit, are, _, at=at: share(hit[:, at], are[:, at]),
+                lambda hits, members, _, at=at: share(hits[:, at], members[:, at]),
                 effective_items(members),
             ),
             estimate(
-                lambda hit, are, said, at=at: f1(hit, are, said)[:, at],
-                effective_items(members + flagged),
+                lambda *counts, at=at: f1(*counts)[:, at],
+                effective_items(members + called),
             ),
             int(members.sum()),
         )
+
+    def accuracy(hits: FloatArray, members: FloatArray, _: FloatArray) -> FloatArray:
+        return share(hits.sum(axis=1), members.sum(axis=1))
+
+    def weighted_f1(
+        hits: FloatArray, members: FloatArray, predicted: FloatArray
+    ) -> FloatArray:
+        weighted = f1(hits, members, predicted) * members
+        return share(weighted.sum(axis=1), members.sum(axis=1))
+
     items = float(len(truth))
     return Classification(
         of_classes,
-        estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1)), items),
-        estimate(
-            lambda hit, are, said: share(
-                (f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1)
-            ),
-            items,
-        ),
+        estimate(accuracy, items),
+        estimate(weighted_f1, items),
         estimate(macro_f1, macro_effective(gold)),
         known.count(None),
         dict(Counter(zip(truth, known, strict=True))),
@@ -163,8 +174,8 @@ def detection(
     """
     names = {True: HALLUCINATED, False: FAITHFUL}
     labels = [names[value] for value in truth]
-    said = [None if value is None else names[value] for value in flagged]
-    return classification(labels, said, (HALLUCINATED, FAITHFUL), seed=seed)
+    predictions = [None if value is None else names[value] for value in flagged]
+    return classification(labels, predictions, (HALLUCINATED, FAITHFUL), seed=seed)
 
 
 # Joint answerability and faithfulness (JAFS)

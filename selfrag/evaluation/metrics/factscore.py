@@ -190,8 +190,8 @@ def _request(sentence: str) -> ModelRequest:
 
 
 def _sentences(text: str) -> list[str]:
-    said = without_marks(text)
-    return [said[start:end] for start, end in sentences(said, rules)]
+    unmarked = without_marks(text)
+    return [unmarked[start:end] for start, end in sentences(unmarked, rules)]
 
 
 def check(
@@ -264,10 +264,10 @@ def write_input(
         if item.id not in outputs:
             raise UserError(f"no output for item {item.id!r}; finish the run first")
         output = outputs[item.id]
-        said = ""
+        biography = ""
         if output is not None and not abstains(output.text):
-            said = output.text
-        rows.append({"id": item.id, "topic": topic_of(item), "output": said})
+            biography = output.text
+        rows.append({"id": item.id, "topic": topic_of(item), "output": biography})
     return write_jsonl(path, rows)
 
 

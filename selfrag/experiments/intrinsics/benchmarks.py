@@ -160,7 +160,7 @@ def write_rows(
 
     Returns a line for each file that was read: its rows, and what was left out and why.
     """
-    said: list[str] = []
+    reports: list[str] = []
     if label.judge is None and "answers" in dict(sources):
         raise UserError(
             "answers of a run have no labels; give a judge with --judge, such as nli:MODEL"
@@ -176,9 +176,9 @@ def write_rows(
             for name, path in sources
             if BENCHMARKS[name].intrinsic == intrinsic
         ]
-        rows = _told(files, part, target, said)
-        write_jsonl(target, label(intrinsic, rows, said))
-    return said
+        rows = _told(files, part, target, reports)
+        write_jsonl(target, label(intrinsic, rows, reports))
+    return reports
 
 
 def _told(

@@ -244,8 +244,8 @@ def _cited_claims(
                 if whole_passages:
                     text = premise(request.state.passages[span.passage or 0])
                 texts[text] = None
-            said = request.state.messages[-1].content[begin:end]
-            of_row.append(CitedClaim(said, tuple(texts)))
+            sentence = request.state.messages[-1].content[begin:end]
+            of_row.append(CitedClaim(sentence, tuple(texts)))
         claims.append(of_row)
     return claims
 

@@ -72,8 +72,8 @@ def evaluate_hallucination(
     gold = _sentence_labels(rows, find(HALLUCINATION_PART).chat)
     systems = {"majority": list[_JudgedResponse]()}
     for labels in gold:
-        said = [common] * len(labels)
-        response = _JudgedResponse(common == WORSE[-1], 0.5, said, labels)
+        grades_of_majority = [common] * len(labels)
+        response = _JudgedResponse(common == WORSE[-1], 0.5, grades_of_majority, labels)
         systems["majority"].append(response)
     worst = list(map(_worst, rows))
     items: list[dict[str, Any]] = []

@@ -183,7 +183,7 @@ def read_ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         raise UnusableError(f"a response of {source['task_type']:.40}")
     if row["quality"] != "good":
         raise UnusableError(f"a response of quality {row['quality']:.40}")
-    info, said = value(source, "source_info"), row["response"]
+    info, response = value(source, "source_info"), row["response"]
     if not isinstance(info, Mapping):
         raise UserError(
             f"'source_info' of a question must be an object, not {info!r:.60}"
@@ -195,7 +195,7 @@ def read_ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             raise UserError("a label needs 'start' and 'end', whole numbers")
         wrong.append((start, end))
     judged = []
-    for begin, end in sentences(said, rules):
+    for begin, end in sentences(response, rules):
         overlaps = any(first < end and begin < last for first, last in wrong)
         judged.append({"begin": begin, "end": end, "label": GRADES[overlaps]})
     if not judged:
@@ -211,7 +211,7 @@ def read_ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         "part": row["part"],
         "conversation": [
             *user_turn(text(info, "question")),
-            {"role": "assistant", "content": said},
+            {"role": "assistant", "content": response},
         ],
         "documents": documents,
         "label_level": "sentence",
@@ -229,8 +229,8 @@ def read_alce(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     for number, document in enumerate(row["documents"], 1):
         values = document.values("title", "text")
         documents.append({"doc_id": f"d{number}", **values})
-    said, numbers = lifted(row["output"].strip().split("\n")[0])
-    spans = sentences(said, rules)
+    answer, numbers = lifted(row["output"].strip().split("\n")[0])
+    spans = sentences(answer, rules)
     if not spans:
         raise UnusableError("an empty answer")
     cited: dict[tuple[Span, int], None] = {}
@@ -247,7 +247,7 @@ def read_alce(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         "dataset": "alce",
         "conversation": [
             *user_turn(row["question"]),
-            {"role": "assistant", "content": said},
+            {"role": "assistant", "content": answer},
         ],
         "documents": documents,
         "citations": citations,
@@ -274,29 +274,29 @@ def read_longbench(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     if text(task, "language") != "en":
         raise UnusableError("a task that is not in English")
     document = {"doc_id": "d1", "title": "", "text": text(task, "context")}
-    said, citations, statements = "", [], []
+    answer, citations, statements = "", [], []
     for written in row["statements"]:
         statement = written["text"].strip()
         if not statement:
             continue
-        begin = len(said) + 1 if said else 0
-        said = f"{said} {statement}".strip()
-        statements.append((begin, len(said)))
+        begin = len(answer) + 1 if answer else 0
+        answer = f"{answer} {statement}".strip()
+        statements.append((begin, len(answer)))
         for cited in written["citations"]:
             snippet = cited["text"].strip()
             at = document["text"].find(snippet)
             if snippet and at >= 0:
                 citations.append(
-                    _citation((begin, len(said)), document, at, at + len(snippet))
+                    _citation((begin, len(answer)), document, at, at + len(snippet))
                 )
-    if not said:
+    if not answer:
         raise UnusableError("an empty answer")
     yield {
         "id": f"longbench-{row['id']}",
         "dataset": row["dataset"],
         "conversation": [
             *user_turn(row["question"]),
-            {"role": "assistant", "content": said},
+            {"role": "assistant", "content": answer},
         ],
         "documents": [document],
         "citations": citations,

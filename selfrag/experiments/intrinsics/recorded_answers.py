@@ -38,15 +38,18 @@ def read_run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
 def read_answers(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """Yield the same records with answers of any length, whose sentences are for a judge to label."""
     _, row = _recorded(raw, path)
-    said = raw.record["text"]
+    answer = raw.record["text"]
     if not row["documents"]:
         raise UnusableError("an answer without passages")
     yield row | {
-        "conversation": [*row["conversation"], {"role": "assistant", "content": said}],
+        "conversation": [
+            *row["conversation"],
+            {"role": "assistant", "content": answer},
+        ],
         "label_level": "sentence",
         "sentences": [
             {"begin": begin, "end": end, "label": "NA"}
-            for begin, end in sentences(said, rules)
+            for begin, end in sentences(answer, rules)
         ],
     }
 

@@ -111,16 +111,16 @@ def _verdicts(
     """Return all verdicts on each context of a reply; None for one that was never made."""
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
-    said = {}  # answer of each reply without its citations; empty where it failed
+    answers = {}  # answer of each reply without its citations; empty where it failed
     for name, reply in replies.items():
-        said[name] = "" if reply["error"] else GridReply(reply["answer"]).answer_text
+        answers[name] = "" if reply["error"] else GridReply(reply["answer"]).answer_text
     # 1. ask the judges
     relevance, support, citation = [], [], []
     for made in trials:
         question = Message("user", made.question)
         contexts = [(passage,) for passage in made.passages]
         relevance += [JudgeInput((question,), context) for context in contexts]
-        if text := said[made.item.id]:
+        if text := answers[made.item.id]:
             turns = question, Message("assistant", text)
             support += [JudgeInput(turns, context) for context in contexts]
             citation.append(JudgeInput(turns, made.passages))
@@ -132,7 +132,7 @@ def _verdicts(
     records: list[Made] = []
     for made in trials:
         verdicts: list[dict[str, Any]] = []
-        before, has_answer = replies[made.item.id], bool(said[made.item.id])
+        before, has_answer = replies[made.item.id], bool(answers[made.item.id])
         chosen = _cited(next(cited)) if has_answer else None
         for place, passage in enumerate(made.passages):
             context = {
@@ -238,22 +238,22 @@ def _agreement(
     verdict, role = VERDICTS[judge], judge.lower()
     # of each question: contexts with a verdict, verdict and citation of each, relevant ones, ones with the verdict yes
     kept, pairs = list[list[JudgedContext]](), list[list[tuple[bool, bool]]]()
-    relevant, said = list[set[Any]](), list[set[Any]]()
+    relevant, affirmed = list[set[Any]](), list[set[Any]]()
     for contexts in questions:
         judged = [context for context in contexts if verdict(context) is not None]
         if judged:
             kept.append(judged)
             pairs.append([])
             relevant.append(set())
-            said.append(set())
+            affirmed.append(set())
         for context in judged:
             agrees = bool(verdict(context))
             pairs[-1].append((agrees, bool(context["cited"])))
             if context["relevant"]:
                 relevant[-1].add(context["in"])
             if agrees:
-                said[-1].add(context["in"])
-    figures = pair_figures(relevant, said, seed=seed)
+                affirmed[-1].add(context["in"])
+    figures = pair_figures(relevant, affirmed, seed=seed)
 
     def auc(truth: str) -> str:
         if role not in ("isrel", "issup"):
@@ -270,7 +270,7 @@ def _agreement(
     return (
         judge,
         str(sum(map(len, kept))),
-        str(sum(map(len, said))),
+        str(sum(map(len, affirmed))),
         NONE if judge == "cited" else share(kappa(pairs, seed=seed)),
         auc("cited"),
         percent(figures.precision),

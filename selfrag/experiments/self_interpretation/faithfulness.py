@@ -270,11 +270,13 @@ def orders_table(
                     row["scores"]["changed"][0] > 0,
                 )
                 pairs.setdefault(row["id"], []).append(verdicts)
-        said = [str(claims[claim]) for claim in (Claim.SAME, Claim.CHANGES, None)]
+        claims_made = [
+            str(claims[claim]) for claim in (Claim.SAME, Claim.CHANGES, None)
+        ]
         changed = percent(_scored(tested, "changed", seed))
         right = percent(_scored(tested, "as_claimed", seed))
         agreement = share(kappa(list(pairs.values()), seed=seed))
-        rows.append((prompt, changed, *said, right, agreement))
+        rows.append((prompt, changed, *claims_made, right, agreement))
     if not rows:
         return None
     head = (

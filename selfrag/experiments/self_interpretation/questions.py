@@ -177,8 +177,8 @@ def draw(file: Given, passages: int, settings: DrawSettings = DRAW) -> Questions
     (tasks,) = source.load()
     most = max((len(item.passages) for item in tasks.items), default=0)
     if most < passages and encoder is None:
-        said = f"no question has {passages} passages, the most is {most}"
-        raise UserError(f"{file.path}: {said}; give --cutoff or --index")
+        message = f"no question has {passages} passages, the most is {most}"
+        raise UserError(f"{file.path}: {message}; give --cutoff or --index")
     rows: dict[str, dict[str, Any]] = {}
     if not file.preset:
         rows = dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))

@@ -69,16 +69,16 @@ def read_reply(
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
     lines, prompt = text.splitlines(), (*LABELS, *ends)
-    said = text
+    own_text = text
     for number, line in enumerate(lines):
         if line.lstrip().startswith(prompt):
-            said = "\n".join(lines[:number]).strip()
+            own_text = "\n".join(lines[:number]).strip()
             break
-    answer, explanation = _split(said) if explains else (said, None)
+    answer, explanation = _split(own_text) if explains else (own_text, None)
     cited, wrong = citations(answer, ids)
     explained = () if explanation is None else _named(explanation, ids)
     return GridReply(
-        answer, explanation, cited, wrong, explained, ran_on=len(said) < len(text)
+        answer, explanation, cited, wrong, explained, ran_on=len(own_text) < len(text)
     )
 
 
@@ -177,15 +177,15 @@ def order_claim(reply: GridReply) -> Claim | None:
     """Return what the explanation says another order would do; None where it says neither, or both."""
     if reply.explanation is None:
         return None
-    said = _NOT_SAME.sub(
+    explanation = _NOT_SAME.sub(
         "different answer", normalise(reply.explanation.replace("\u2019", "'"))
     )
-    same = _SAME.search(said) is not None
-    changes = _OTHER.search(_SAME.sub(" ", said)) is not None
+    same = _SAME.search(explanation) is not None
+    changes = _OTHER.search(_SAME.sub(" ", explanation)) is not None
     if same != changes:
         return Claim.SAME if same else Claim.CHANGES
     answer = normalise(reply.answer_text)
-    if not same and answer and _I_WOULD.sub("", said) == answer:
+    if not same and answer and _I_WOULD.sub("", explanation) == answer:
         return Claim.SAME
     return None
 
@@ -197,8 +197,10 @@ def credited(reply: GridReply) -> tuple[str, ...]:
 
 def followed_example(reply: GridReply) -> int | None:
     """Return the number of the example, 1 or 2, that the explanation names; None where it names none or both."""
-    said = normalise(reply.explanation or "")
-    numbers = [number for number, words in _FOLLOWED.items() if words.search(said)]
+    explanation = normalise(reply.explanation or "")
+    numbers = [
+        number for number, words in _FOLLOWED.items() if words.search(explanation)
+    ]
     return numbers[0] if len(numbers) == 1 else None
 
 
@@ -256,8 +258,9 @@ def citation_figures(
     cited: Collection[str], wrong: int, relevant: Collection[str]
 ) -> tuple[float, float, float]:
     """Return precision, recall and F of cited passages and `wrong` other citations; nothing cited is precision 0."""
-    hits, said = len(set(cited) & set(relevant)), len(set(cited)) + wrong
-    precision, recall = hits / said if said else 0.0, hits / len(set(relevant))
+    hits, citations_made = len(set(cited) & set(relevant)), len(set(cited)) + wrong
+    precision = hits / citations_made if citations_made else 0.0
+    recall = hits / len(set(relevant))
     return precision, recall, harmonic(precision, recall)
 
 

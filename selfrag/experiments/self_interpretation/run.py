@@ -217,12 +217,12 @@ def planned(
     """Return what a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
     ids = [item.id for item in questions.items]
     count = len(cells) * len(ids)
-    said = f"{len(cells)} cells of {len(ids)} questions: {count} replies of at most {generator.max_tokens} tokens"
+    summary = f"{len(cells)} cells of {len(ids)} questions: {count} replies of at most {generator.max_tokens} tokens"
     if generator.layout == "reflective":  # has no prompt
-        return said
+        return summary
     trials = (trial for cell in cells for trial in questions.trials(cell, ids))
     words = sum(len(prompt_of(generator.template, trial).split()) for trial in trials)
-    return f"{said}; {words} words in prompts, {words // max(1, count)} each"
+    return f"{summary}; {words} words in prompts, {words // max(1, count)} each"
 
 
 def _answers(

@@ -213,12 +213,12 @@ def read_forms(folder: Path, saved: Sequence[Path], *, seed: int = 0) -> list[Fi
         raise UserError(
             f"{saved[0]} was made for another run than {folder}, or the run has changed since"
         )
-    said = [_verdicts(answers, saved_form.verdicts) for saved_form in forms]
+    verdicts = [_verdicts(answers, saved_form.verdicts) for saved_form in forms]
     members: dict[str, list[int]] = {}
     for number, answer in enumerate(answers):
         members.setdefault(answer.file, []).append(number)
     figures = [
-        _figure(file, name, numbers, said, seed)
+        _figure(file, name, numbers, verdicts, seed)
         for file, numbers in members.items()
         for name in FIGURES
     ]

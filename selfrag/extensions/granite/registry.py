@@ -260,8 +260,8 @@ def intrinsics_of(dialect: str) -> tuple[str, ...]:
     if dialect in _COMPLETION:
         return tuple(completion_specs(dialect))
     specs = chat_specs(dialect)
-    there = BINDINGS if dialect != SWITCH else EMBEDDED
-    return tuple(name for name in there if _file(dialect, name) in specs)
+    bindings = BINDINGS if dialect != SWITCH else EMBEDDED
+    return tuple(name for name in bindings if _file(dialect, name) in specs)
 
 
 def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:

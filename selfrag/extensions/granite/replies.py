@@ -423,9 +423,9 @@ def _sentence_targets(
     citing = binding.shape is Shape.CITATIONS
     known: Sequence[Any] = gold.sources if citing else gold.labels
     if len(known) != len(request.sites) or (binding.labels is None and not citing):
-        what = "lists" if citing else "labels"
+        kind = "lists" if citing else "labels"
         raise UserError(
-            f"{binding.intrinsic}: {len(known)} gold {what} for {len(request.sites)} sentences"
+            f"{binding.intrinsic}: {len(known)} gold {kind} for {len(request.sites)} sentences"
         )
     labels = None if citing else binding.labels
     if labels is not None:
