@@ -232,8 +232,15 @@ def index_passages(
             if records is not None:
                 manifest = write_records(target, manifest, records)
             if (kind, storage, language) != (None, None, None):
-                changes = {"kind": kind, "storage": storage, "language": language}
-                restructure(target, manifest, building, progress=progress, **changes)
+                restructure(
+                    target,
+                    manifest,
+                    building,
+                    progress=progress,
+                    kind=kind,
+                    storage=storage,
+                    language=language,
+                )
         shutil.rmtree(building, ignore_errors=True)
     return open_index(target, encoder)
 

@@ -240,14 +240,14 @@ def _build(
     progress: bool | None,
 ) -> SyncReport:
     report = SyncReport(links=listed.links, other_files=listed.unknown)
-    options: dict[str, Any] = {"progress": progress, "skip_unreadable": skip_unreadable}
     build_index(
         files,
         target,
         encoder=encoder,
         splitting=splitting,
         report=report.read,
-        **options,
+        progress=progress,
+        skip_unreadable=skip_unreadable,
     )
     manifest = load_manifest(target)
     report.added = [record.inside for record in file_records(target, manifest) or []]

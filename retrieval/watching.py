@@ -94,15 +94,15 @@ def _bursts(
         while not stop.wait(_LOOK / 1000):
             yield False
         return
-    options: dict[str, Any] = {
-        "step": _QUIET,
-        "debounce": _LONGEST,
-        "rust_timeout": _LOOK,
-        "yield_on_timeout": True,
-    }
     try:
         for changes in watchfiles.watch(
-            *folders, watch_filter=counts, stop_event=stop, **options
+            *folders,
+            watch_filter=counts,
+            stop_event=stop,
+            step=_QUIET,
+            debounce=_LONGEST,
+            rust_timeout=_LOOK,
+            yield_on_timeout=True,
         ):
             yield bool(changes)
     except FileNotFoundError:  # it vanished a moment ago

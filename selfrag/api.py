@@ -306,13 +306,15 @@ class SelfRAG(OwnsEngine):
         from selfrag.decoding.options import decode_options
 
         policy = self._policy(options)
-        settings: dict[str, Any] = {
-            "length": length,
-            "most_watched": self.engine.limits.max_watch,
-        }
         passages = _evidence(evidence)
         decoder = decode_options(
-            question, choices, self.prompting, policy, passages=passages, **settings
+            question,
+            choices,
+            self.prompting,
+            policy,
+            passages=passages,
+            length=length,
+            most_watched=self.engine.limits.max_watch,
         )
         notes = [self._note(str(question))]
         call = Call([decoder], self.engine, self._search, notes=notes)

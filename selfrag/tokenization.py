@@ -102,12 +102,14 @@ class ReadOnlyTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, special tokens included."""
         if self._core is None:
-            options = {
-                "skip_special_tokens": False,
-                "clean_up_tokenization_spaces": False,
-            }
             with self._lock:
-                return str(self._tokenizer.decode(list(ids), **options))
+                return str(
+                    self._tokenizer.decode(
+                        list(ids),
+                        skip_special_tokens=False,
+                        clean_up_tokenization_spaces=False,
+                    )
+                )
         return str(self._core.decode(list(ids), skip_special_tokens=False))
 
 

@@ -24,7 +24,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from selfrag.common.atomic import write_text
 from selfrag.common.untrusted import printable
@@ -74,13 +73,15 @@ def shell(
     environment = {**os.environ, "PATH": path, "COLUMNS": "80", "NO_COLOR": "1"}
     try:
         words = ["bash", "-c", command]
-        options: dict[str, Any] = {
-            "capture_output": True,
-            "text": True,
-            "timeout": 600,
-            "check": True,
-        }
-        done = subprocess.run(words, cwd=folder, env=environment, **options)  # noqa: S603 - the page is ours
+        done = subprocess.run(  # noqa: S603 - the page is ours
+            words,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
+        )
     except subprocess.SubprocessError as error:
         said = getattr(error, "stderr", None) or str(error)
         raise ExampleError(f"{command}: {said[-2000:]}") from error

@@ -118,10 +118,15 @@ def run_tests(
         template=run.template,
     )
     run = replace(run, identity={**run.identity, "generator": same.identity()})
-    options: dict[str, Any] = {"retry_failed": retry_failed, "batch": same.batch}
     with on_demand(same.load) as writer:
         return record(
-            run, "test", files, partial(_answers, run, writer), NAMES, **options
+            run,
+            "test",
+            files,
+            partial(_answers, run, writer),
+            NAMES,
+            retry_failed=retry_failed,
+            batch=same.batch,
         )
 
 

@@ -130,8 +130,13 @@ class GridTemplate:
         examples: Sequence[Demonstration],
     ) -> str:
         """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
-        shown = {"question": question, "contexts": contexts, "examples": examples}
-        return _table1().render(template=self, asked=strategy.question, **shown)
+        return _table1().render(
+            template=self,
+            asked=strategy.question,
+            question=question,
+            contexts=contexts,
+            examples=examples,
+        )
 
 
 @cache

@@ -198,7 +198,6 @@ def run_grid(
         "data": questions.data,
     }
     run = GridRun(out, {"name": generator.name, **made}, questions, generator.template)
-    options: dict[str, Any] = {"retry_failed": retry_failed, "batch": generator.batch}
     with on_demand(generator.load) as writer:
         files: list[RecordsFile] = [(cell, "", {}) for cell in cells]
         return record(
@@ -207,7 +206,8 @@ def run_grid(
             files,
             partial(_answers, run, writer),
             replies.NAMES,
-            **options,
+            retry_failed=retry_failed,
+            batch=generator.batch,
         )
 
 

@@ -152,13 +152,14 @@ def form(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -
     template = templates("selfrag.extensions", "annotation").get_template(
         "form.html.j2"
     )
-    values = {
-        "questions": QUESTIONS,
-        "about": json.dumps(about),
-        "title": folder.name,
-        "script": script,
-    }
-    body = template.render(answers=answers, names=names, **values)
+    body = template.render(
+        answers=answers,
+        names=names,
+        questions=QUESTIONS,
+        about=json.dumps(about),
+        title=folder.name,
+        script=script,
+    )
     style = style_sheet(
         files(__package__).joinpath("form.css").read_text(encoding="utf-8")
     )

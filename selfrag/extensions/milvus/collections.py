@@ -232,11 +232,13 @@ class Collection:
         indexes.add_index("vector", metric_type="IP", **KINDS[card.kind])
         # stems of ours, since the analyzers differ between servers and milvus-lite
         if card.language:
-            words: dict[str, Any] = {
-                "enable_analyzer": True,
-                "analyzer_params": {"type": "standard"},
-            }
-            schema.add_field("words", DataType.VARCHAR, max_length=_MOST_BYTES, **words)
+            schema.add_field(
+                "words",
+                DataType.VARCHAR,
+                max_length=_MOST_BYTES,
+                enable_analyzer=True,
+                analyzer_params={"type": "standard"},
+            )
             schema.add_field("bm25", DataType.SPARSE_FLOAT_VECTOR)
             schema.add_function(
                 Function("bm25", FunctionType.BM25, ["words"], ["bm25"])
