@@ -63,7 +63,7 @@ def read_reply(
     explains: bool,
     ends: Collection[str] = (),
 ) -> GridReply:
-    """Take a generation apart; `given` are the context ids of the prompt.
+    """Take a generation apart; `ids` are the context ids of the prompt.
 
     Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
     """
