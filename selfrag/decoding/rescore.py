@@ -34,12 +34,10 @@ class Replay:
     """What S settings choose in one trace of N nodes."""
 
     best: Ints  # [S] id of the node that ends the answer, -1 where there is none
-    exact: (
-        Bools  # [S] whether the recorded tree held everything that the setting asks for
-    )
-    segment_scores: (
-        ScoreArray  # [N, S] score of each node; means nothing for one that was given up
-    )
+    # [S] whether the recorded tree held everything that the setting asks for
+    exact: Bools
+    # [N, S] score of each node; means nothing for one that was given up
+    segment_scores: ScoreArray
     path_scores: ScoreArray  # [N, S] score of the hypothesis that ends at each node
     kept: Bools  # [N, S] nodes that are finished, or in the beam after their step
     finished: Bools  # [N, S] of these, the ones where a hypothesis ended

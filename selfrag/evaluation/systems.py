@@ -332,9 +332,8 @@ class System(Protocol):
 class Reflective:
     """A model that reflects: by the tokens it was trained with, or a chat model by prompts."""
 
-    prompting: (
-        DecodingModel  # codec, vocabulary and layout of the model, or a chat model
-    )
+    # codec, vocabulary and layout of the model, or a chat model
+    prompting: DecodingModel
     decoding: Decoding  # the policy; the task sets segments and tokens, so that its budget holds
     cites_all: bool = False
     judges: tuple[Judge, ...] = ()  # that the policy names

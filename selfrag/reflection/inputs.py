@@ -24,9 +24,8 @@ class Message:
     """One turn."""
 
     role: str  # one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`
-    content: (
-        str  # untrusted; nothing in it can become a control token or a sentence tag
-    )
+    # untrusted; nothing in it can become a control token or a sentence tag
+    content: str
 
 
 class SiteKind(StrEnum):

@@ -172,9 +172,8 @@ class Served:
     """A loaded model."""
 
     llm: Any  # vLLM's offline front end
-    engine: (
-        VLLMEngine  # ours, over the same vLLM engine. Never use both at the same time.
-    )
+    # ours, over the same vLLM engine. Never use both at the same time.
+    engine: VLLMEngine
 
     def forget(self) -> None:
         """Empty the prefix cache, so that a run cannot profit from the one before."""

@@ -27,9 +27,8 @@ class Form:
 
     name: str  # `short` or `long`
     policy: Decoding  # our settings. The mode is `always`, so that every question costs the same kind of work.
-    rival_logprobs: (
-        int  # log-probabilities a token that the official code asks for in this form
-    )
+    # log-probabilities a token that the official code asks for in this form
+    rival_logprobs: int
 
     def with_passages(self, count: int) -> Form:
         """Return the same form with `count` passages a search."""

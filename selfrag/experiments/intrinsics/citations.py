@@ -59,9 +59,8 @@ JUDGED = {
 class _CitedRow:
     """What one system cites for one row."""
 
-    request: (
-        ModelRequest  # the row, with its sentences as the system's dialect splits them
-    )
+    # the row, with its sentences as the system's dialect splits them
+    request: ModelRequest
     cited: Sequence[Cited]
     judged: Sequence[bool]  # of each sentence
 

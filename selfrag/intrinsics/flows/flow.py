@@ -632,9 +632,8 @@ class ConversationDecoders:
     judges: tuple[Judge, ...]  # at hand, by their roles and names
     # a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite
     flow: Flow | str | None
-    rewrite_scope: (
-        RewriteScope  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
-    )
+    # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
+    rewrite_scope: RewriteScope
 
     def __post_init__(self) -> None:
         names = [judge.name for judge in self.judges]
