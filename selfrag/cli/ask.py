@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from retrieval.passage import Passage
 from selfrag.cli import options
 from selfrag.cli.options import EngineChoice, quick_engine
 from selfrag.cli.results import CommandResult, print_result
 from selfrag.cli.running import is_quiet
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
-from selfrag.common.untrusted import NAME, cut, replace_surrogates
-from selfrag.decoding.answer import Answer, Usage
-from selfrag.reflection.labels import GROUPS
-from selfrag.render import file_of, judged, notes, passage_name, spoken, terminal_text
+from selfrag.common.untrusted import replace_surrogates
 
 if TYPE_CHECKING:
+    from retrieval.passage import Passage
+    from selfrag.decoding.answer import Answer
     from selfrag.reflection.inputs import Message
 
 
@@ -137,64 +128,11 @@ def answer_result(answer: Answer, *, quiet: bool = False) -> CommandResult:
     """Return an answer as a command prints it; `quiet` shows its text alone."""
 
     def show() -> None:
-        text = terminal_text(spoken(answer)) if quiet else render(answer)
+        from rich.console import Console
+
+        from selfrag.render import spoken, terminal_answer, terminal_text
+
+        text = terminal_text(spoken(answer)) if quiet else terminal_answer(answer)
         Console().print(text)
 
     return CommandResult(answer.as_dict(), show)
-
-
-def render(answer: Answer) -> RenderableType:
-    """Return the answer as it is shown: text, notes on it, cited passages, judgments, usage."""
-    parts: list[RenderableType] = [terminal_text(spoken(answer), "bold")]
-    parts += [terminal_text(cut(note), "yellow") for note in notes(answer)]
-    if answer.citations:
-        parts += [Text(), *_passages(answer)]
-    if answer.segments:
-        parts += [Text(), _judgments(answer)]
-    return Group(*parts, Text(), usage_line(answer.usage))
-
-
-def usage_line(usage: Usage) -> Text:
-    """Return what the answer cost, in one line."""
-    return Text(
-        f"{usage.requests} requests, {usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached),"
-        f" {usage.generated_tokens:,} generated, {usage.searches} searches, {usage.seconds:.1f} s",
-        "dim",
-    )
-
-
-_EXCERPT = 2000
-"""Characters of a cited passage that are shown."""
-
-
-def _passages(answer: Answer) -> Iterator[RenderableType]:
-    for number, passage in enumerate(answer.citations, 1):
-        heading = Text(f"[{number}] ", "cyan")
-        if passage.title:
-            heading.append_text(terminal_text(passage_name(passage), "cyan"))
-        source = file_of(passage) or cut(passage.id, NAME)
-        if passage.score is not None:
-            source += f", score {passage.score:.3f}"
-        yield heading.append_text(terminal_text(f"  ({source})", "dim"))
-        yield Padding(terminal_text(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
-
-
-def _judgments(answer: Answer) -> Table:
-    numbers = answer.numbers
-    # Narrow enough for 80 columns with the usual labels.
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True
-    )
-    roles = [labels.role for labels in GROUPS]
-    judges = dict.fromkeys(chain.from_iterable(part.judges for part in answer.segments))
-    for heading in ("#", "cites", *map(str, roles), *judges, "score"):
-        table.add_column(heading)
-    for number, segment in enumerate(answer.segments, 1):
-        judgments = [segment.judgments.get(role) for role in roles]
-        judgments += map(segment.judges.get, judges)
-        cells = [Text(judged(judgment)) for judgment in judgments]
-        cited = "-"
-        if segment.citation:
-            cited = f"[{numbers[segment.citation.key]}]"
-        table.add_row(str(number), Text(cited), *cells, f"{segment.score:.3f}")
-    return table

@@ -5,14 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
-from rich.console import Console
-
 from selfrag.cli import options
-from selfrag.cli.ask import render
 from selfrag.cli.options import EngineChoice, quick_engine
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
-from selfrag.render import spoken, terminal_text
 
 
 def chat(
@@ -27,6 +23,10 @@ def chat(
     search: options.SearchOption,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
+    from rich.console import Console
+
+    from selfrag.render import spoken, terminal_answer, terminal_text
+
     decoding = options.decoding(policy, when | score | search)
     judges = options.judge_names(model, decoding, flow)
     console = Console()
@@ -46,7 +46,7 @@ def chat(
                 console.print(terminal_text(f"no answer: {error}", "red"))
                 conversation.pop()
                 continue
-            console.print(render(answer))
+            console.print(terminal_answer(answer))
             content = answer.text.strip() or spoken(answer)
             conversation.append({"role": "assistant", "content": content})
 

@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.rule import Rule
 
 from selfrag.cli import options
-from selfrag.cli.ask import render
 from selfrag.cli.options import EngineChoice
 from selfrag.cli.results import CommandResult, wants_json
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
-from selfrag.render import terminal_text
 
 # Name of the trace file, what the question shows, the question, the most segments of its answer.
 EXAMPLES = (
@@ -40,8 +36,12 @@ def demo(
     engine: EngineChoice,
 ) -> CommandResult:
     """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
+    from rich.console import Console
+    from rich.rule import Rule
+
     from selfrag.common.atomic import write_text
     from selfrag.demo.download import timed
+    from selfrag.render import terminal_answer, terminal_text
 
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def demo(
                 console.print(terminal_text(question, "italic"))
                 answer = rag.generate(question, max_segments=segments)
                 file = out / f"{name}.json"
-                console.print(render(answer))
+                console.print(terminal_answer(answer))
                 write_text(file, replace_surrogates(answer.trace.to_json()))
                 console.print(terminal_text(f"trace: {file}\n", "dim"))
                 answers.append({"answer": answer.as_dict(), "trace": file})

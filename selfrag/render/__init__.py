@@ -1,4 +1,4 @@
-"""An answer as text and as HTML, with its citations, judgments, and what a reader must know beside them.
+"""An answer as text, as HTML and for a terminal, with citations, judgments, and what a reader must know beside them.
 
 Answers are known by the attributes that are shown, so that `selfrag.decoding.answer` can use this package. `documents`
 has pages, `figures` and `colours` pictures.
@@ -9,8 +9,9 @@ has pages, `figures` and `colours` pictures.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +21,11 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
+
+    from selfrag.reflection.requests import Usage
 
 
 class ShownSegment(Protocol):
@@ -63,6 +68,8 @@ class ShownAnswer(Protocol):
     def note(self) -> str | None: ...
     @property
     def finish(self) -> str: ...
+    @property
+    def usage(self) -> Usage: ...
     def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str: ...
 
 
@@ -175,3 +182,68 @@ def terminal_text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(printable(text), style)
+
+
+def terminal_answer(answer: ShownAnswer) -> RenderableType:
+    """Return an answer for a terminal: text, notes on it, cited passages, judgments, usage."""
+    from rich.console import Group
+
+    parts: list[RenderableType] = [terminal_text(spoken(answer), "bold")]
+    parts += [terminal_text(cut(note), "yellow") for note in notes(answer)]
+    if answer.citations:
+        parts += ["", *_passages(answer)]
+    if answer.segments:
+        parts += ["", _judgments(answer)]
+    return Group(*parts, "", terminal_text(_usage_line(answer.usage), "dim"))
+
+
+def _usage_line(usage: Usage) -> str:
+    """Return what the answer cost, in one line."""
+    return (
+        f"{usage.requests} requests, {usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached),"
+        f" {usage.generated_tokens:,} generated, {usage.searches} searches, {usage.seconds:.1f} s"
+    )
+
+
+_EXCERPT = 2000
+"""Characters of a cited passage that are shown."""
+
+
+def _passages(answer: ShownAnswer) -> Iterator[RenderableType]:
+    """Yield the heading and the text of each cited passage."""
+    from rich.padding import Padding
+
+    for number, passage in enumerate(answer.citations, 1):
+        heading = terminal_text(f"[{number}] ", "cyan")
+        if passage.title:
+            heading.append_text(terminal_text(passage_name(passage), "cyan"))
+        source = file_of(passage) or cut(passage.id, NAME)
+        if passage.score is not None:
+            source += f", score {passage.score:.3f}"
+        yield heading.append_text(terminal_text(f"  ({source})", "dim"))
+        yield Padding(terminal_text(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
+
+
+def _judgments(answer: ShownAnswer) -> Table:
+    """Return a table of the segments with their citations, judgments and scores."""
+    from rich import box
+    from rich.table import Table
+
+    numbers = answer.numbers
+    # Narrow enough for 80 columns with the usual labels.
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True
+    )
+    roles = [labels.role for labels in GROUPS]
+    judges = dict.fromkeys(chain.from_iterable(part.judges for part in answer.segments))
+    for heading in ("#", "cites", *map(str, roles), *judges, "score"):
+        table.add_column(heading)
+    for number, segment in enumerate(answer.segments, 1):
+        judgments = [segment.judgments.get(role) for role in roles]
+        judgments += map(segment.judges.get, judges)
+        cells = [terminal_text(judged(judgment)) for judgment in judgments]
+        cited = "-"
+        if segment.citation:
+            cited = f"[{numbers[segment.citation.key]}]"
+        table.add_row(str(number), terminal_text(cited), *cells, f"{segment.score:.3f}")
+    return table

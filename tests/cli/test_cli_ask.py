@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from retrieval import Passage, index_passages
-from selfrag.cli.ask import render
 from selfrag.cli.main import main
 from selfrag.cli.options import constraints, decoding, judge_names, judge_weights
 from selfrag.common.errors import UserError
@@ -22,7 +21,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
 from selfrag.reflection.weights import Weights
-from selfrag.render import terminal_text
+from selfrag.render import terminal_answer, terminal_text
 
 USAGE_KEYS = [
     "requests",
@@ -272,7 +271,7 @@ def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost(
     answer = Answer(
         "q", "One. Two. Three. Four.", segments, Usage(3, 1200, 128, 40, 1, 2.5), trace
     )
-    Console(file=file, width=120, force_terminal=False).print(render(answer))
+    Console(file=file, width=120, force_terminal=False).print(terminal_answer(answer))
     shown = file.getvalue()
     assert "One. [1] Two. Three. [2] Four. [1]" in shown
     title, other = (

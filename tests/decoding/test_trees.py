@@ -16,7 +16,6 @@ from scripted_judges import Scripted, says
 from written import LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
-from selfrag.cli.ask import render
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
@@ -29,7 +28,7 @@ from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
-from selfrag.render import html
+from selfrag.render import html, terminal_answer
 
 TREE: dict[str, Any] = {
     "": "{~retrieve .5 .5 0}x",
@@ -240,7 +239,7 @@ def check_partial(answer: Answer, text: str, reason: str) -> None:
     assert answer.rescore() == answer
     assert answer.rescore(Weights(3, 1, 0)).partial == reason
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(render(answer))
+    console.print(terminal_answer(answer))
     assert all(
         f"partial: {reason}" in shown for shown in (str(answer), console.export_text())
     )
