@@ -139,10 +139,6 @@ def _shown(
     return shown
 
 
-_NAME = 12
-"""Characters that the column of names keeps at least; longer names are folded."""
-
-
 def _pieces(
     table: RichTable, console: Console, options: ConsoleOptions
 ) -> Iterator[RichTable]:
@@ -150,16 +146,18 @@ def _pieces(
     from rich.measure import Measurement
 
     names, *figures = table.columns
-    widths = [
+    name_width, *widths = [
         Measurement.get(console, options, _piece(table, [column])).maximum
-        for column in figures
+        for column in table.columns
     ]
+    # longer names are folded
+    room_of_figures = options.max_width - min(name_width, options.max_width // 3)
     kept: list[Column] = []
-    room = options.max_width - _NAME
+    room = room_of_figures
     for column, width in zip(figures, widths, strict=True):
         if kept and width > room:
             yield _piece(table, [names, *kept])
-            kept, room = [], options.max_width - _NAME
+            kept, room = [], room_of_figures
         kept.append(column)
         room -= width
     yield _piece(table, [names, *kept])
@@ -201,7 +199,7 @@ def grid(
 ) -> list[list[str]]:
     """Return header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
 
-    `narrow` leaves out the difference of citations and the seconds.
+    `narrow` leaves out the difference of citations, the seconds, and failures where there are none.
     """
     head = table.metrics[0]
     paired: list[str] = []  # metrics that have a column of differences
@@ -244,7 +242,8 @@ def grid(
                 ),
             ]
         )
-    columns.append(["failed", *(str(row.failed) for row in table.rows)])
+    if not narrow or any(row.failed for row in table.rows):
+        columns.append(["failed", *(str(row.failed) for row in table.rows)])
     return list(map(list, zip(*columns, strict=True)))
 
 

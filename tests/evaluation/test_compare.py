@@ -248,3 +248,5 @@ def test_a_table_that_is_too_wide_is_cut_between_columns_and_never_inside_an_int
     lines = console.file.getvalue().splitlines()
     assert sum(line.count("[0.0, 100.0]") for line in lines) == len(metrics)
     assert max(map(len, lines)) <= width
+    # A name is whole where it takes no more than a third of the width.
+    assert width == 40 or any(line.startswith(" selfrag-adaptive ") for line in lines)
