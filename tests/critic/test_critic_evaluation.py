@@ -1,7 +1,5 @@
 """Figures and kappa by hand, baselines that do what their names say, reports, and evaluations that are killed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -99,7 +97,7 @@ def agreement(one, two, group="IsUse", **options):
     return compare("a", "b", group, left, right, **options)
 
 
-def test_kappa_by_hand() -> None:
+def test_kappa_by_hand():
     """20 both Yes, 15 both No, 5 and 10 apart: observed 0.7, by chance 0.5, kappa 0.4."""
     one = ["Relevant"] * 25 + ["Irrelevant"] * 25
     two = (
@@ -127,7 +125,7 @@ GRADES = list(GROUPS["IsUse"].names)
         max_size=40,
     )
 )
-def test_kappa_is_that_of_scikit_learn(pairs) -> None:
+def test_kappa_is_that_of_scikit_learn(pairs):
     metrics = pytest.importorskip("sklearn.metrics")
     one, two = zip(*pairs, strict=True)
     found = agreement(one, two, rounds=10)
@@ -140,9 +138,7 @@ def test_kappa_is_that_of_scikit_learn(pairs) -> None:
             )
 
 
-def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero() -> (
-    None
-):
+def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero():
     found = agreement(["5", "5", "1", None, None], [None, "5", "1", "5", "5"])
     assert (
         found.agreement.value,
@@ -356,7 +352,7 @@ class Kept:
 
     eos_id, max_length = 0, 10
 
-    def prompt(self, case: Case) -> CriticPrompt:
+    def prompt(self, case):
         return CriticPrompt(
             (1,),
             ((2,), (3,)),
@@ -369,7 +365,7 @@ class Kept:
 class World:
     """A folder with rows and two models: which were opened, and how many cases each call asked."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.rows, self.out = folder / "rows.jsonl", folder / "out" / "figures.json"
         self.journal = folder / "out" / "figures.json.journal"
         write_jsonl(self.rows, [row.as_dict() for row in SIX])

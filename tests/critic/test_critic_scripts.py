@@ -1,7 +1,5 @@
 """The scripts of the critic and of D_gen on small data, and the critic of the package."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -31,7 +29,7 @@ CLAIM = {
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     folder = tmp_path / "data"
     write_jsonl(
         folder / "train" / "critic.jsonl",
@@ -46,9 +44,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_d_gen_is_priced_with_the_settings_of_the_script(
-    data: Path, tmp_path: Path, run_script
-) -> None:
+def test_d_gen_is_priced_with_the_settings_of_the_script(data, tmp_path, run_script):
     (tmp_path / "out" / "index").mkdir(parents=True)
     arguments = (
         "--data",
@@ -68,7 +64,7 @@ def test_d_gen_is_priced_with_the_settings_of_the_script(
     assert (code, "no pairs at" in error) == (2, True)
 
 
-def test_the_packaged_critic_is_whole_and_all_package_data_stays_small() -> None:
+def test_the_packaged_critic_is_whole_and_all_package_data_stays_small():
     files = {path.name: path for path in ADAPTER.iterdir()}
     made = {
         "adapter_config.json",
@@ -106,7 +102,7 @@ def test_the_packaged_critic_is_whole_and_all_package_data_stays_small() -> None
 
 
 @pytest.mark.demo
-def test_the_packaged_critic_judges_what_any_critic_should() -> None:
+def test_the_packaged_critic_judges_what_any_critic_should():
     curie = Passage(
         "a", "Radium was discovered by Marie and Pierre Curie in 1898.", "Radium"
     )

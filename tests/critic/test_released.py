@@ -1,7 +1,5 @@
 """The authors' critic data and critic, in the published shapes: made-up rows, read as they are."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -26,11 +24,11 @@ OBJECT = {
 OBJECT |= {"evidence": HALL, "q_id": "q1", "sent_idx": 1}
 
 
-def combined(task: str, form: str, text: str, label: str) -> dict[str, str]:
+def combined(task, form, text, label):
     return {"instruction": TOLD[form], "input": text, "output": label, "task": task}
 
 
-def reply(**fields: object) -> dict[str, object]:
+def reply(**fields):
     return {"input": OBJECT, "explanation": "", "raw_output": "", **fields}
 
 

@@ -1,7 +1,5 @@
 """Cases drawn from pairs: seeded, shared among rules, every case of the shape that its group judges; and targets."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -42,7 +40,7 @@ ALL = {"Retrieve": 24, "IsRel": 24, "IsSup": 24, "IsUse": 24}
 
 def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(
     tmp_path,
-) -> None:
+):
     sample = draw([pair(n) for n in range(40)], ALL, find, retriever=searching())
     assert Counter(question.case.group for question in sample.questions) == ALL
     assert sample.short() == {}
@@ -69,7 +67,7 @@ def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(
     ] == written
 
 
-def test_what_one_rule_cannot_give_comes_from_others() -> None:
+def test_what_one_rule_cannot_give_comes_from_others():
     pairs = [pair(n, passages=1 if n < 2 else 0, sentences=1) for n in range(30)]
     sample = draw(pairs, {"IsUse": 30, "IsRel": 10}, find)
     counts = Counter(question.rule for question in sample.questions)
@@ -88,9 +86,7 @@ def test_what_one_rule_cannot_give_comes_from_others() -> None:
         draw([], ALL, find)
 
 
-def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work() -> (
-    None
-):
+def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work():
     """Official code: unseeded, and it crashes where a data set that it knows by name is missing."""
     first, second, other = (
         draw(
@@ -101,7 +97,7 @@ def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work
     assert first == second != other
 
 
-def test_defect_32_a_passage_is_drawn_from_its_own_list() -> None:
+def test_defect_32_a_passage_is_drawn_from_its_own_list():
     """Official code draws positions below the length of a list instead of members of it."""
     sample = draw(
         [pair(n, passages=3) for n in range(60)],
@@ -129,7 +125,7 @@ def test_defect_32_a_passage_is_drawn_from_its_own_list() -> None:
     }
 
 
-def test_defect_38_searches_go_out_in_batches_with_instruction_and_text() -> None:
+def test_defect_38_searches_go_out_in_batches_with_instruction_and_text():
     """Official code searches one query at a time, and one script searches for None."""
     found = searching()
     draw([pair(n) for n in range(WAVE + 5)], {"IsRel": 2 * WAVE}, find, retriever=found)
@@ -140,7 +136,7 @@ def test_defect_38_searches_go_out_in_batches_with_instruction_and_text() -> Non
     )
 
 
-def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -> None:
+def test_the_report_counts_and_shows_examples_without_letting_them_be_markup():
     evil = [
         Pair(f"p{n}", "set|<b>", f"# {n} \x1b[31m<script>|x|\n# Heading", "Out.")
         for n in range(9)
@@ -154,7 +150,7 @@ def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -
 
 def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
     tmp_path, capsys
-) -> None:
+):
     files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
     command = [
         "sample",
@@ -186,7 +182,7 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
         (["Retrieve=1", "Retrieve=2"], "'Retrieve' is given twice"),
     ],
 )
-def test_a_bad_target_is_one_line(texts, reason) -> None:
+def test_a_bad_target_is_one_line(texts, reason):
     with pytest.raises(UserError, match=reason):
         parse_targets(texts)
 
@@ -203,7 +199,7 @@ def test_a_bad_target_is_one_line(texts, reason) -> None:
         (["IsRel=0"], "ri", []),
     ],
 )
-def test_rows_fill_targets_in_order(wanted, text, kept) -> None:
+def test_rows_fill_targets_in_order(wanted, text, kept):
     filling = Filling(parse_targets(wanted))
     labels = {"r": "Relevant", "i": "Irrelevant"}
     assert [
@@ -211,7 +207,7 @@ def test_rows_fill_targets_in_order(wanted, text, kept) -> None:
     ] == kept
 
 
-def test_the_papers_targets_are_those_of_appendix_a1() -> None:
+def test_the_papers_targets_are_those_of_appendix_a1():
     assert PAPER == {
         "Retrieve": 12_594,
         "IsSup": 11_181,

@@ -1,7 +1,5 @@
 """Helpers of other rooms on the path, a tiny judge of entailment, and finished runs to report on."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -14,7 +12,7 @@ for folder in (HERE, *(HERE.parent / name for name in OTHERS)):
 
 
 @pytest.fixture(scope="session")
-def tiny_nli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_nli(tmp_path_factory):
     """Directory of a random cross-encoder with three labels."""
     import tiny_judges
 
@@ -22,7 +20,7 @@ def tiny_nli(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def runs(tmp_path_factory):
     """Two finished runs over two files; the first keeps traces, the second fails on an item."""
     import reported
 

@@ -1,12 +1,9 @@
 """Metrics of answers by hand; the registry: names parse back, plug-ins join, nothing is NaN, the page names all."""
 
-from __future__ import annotations
-
 import math
 import random
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +36,6 @@ from selfrag.evaluation.metrics.registry import (
     METRICS,
     PARAMETRIC,
     Metric,
-    Part,
     get_metric,
     metrics,
     ratio,
@@ -78,13 +74,11 @@ SEVERAL = Item("q", "which?", True, answer_sets=SETS)
 BARE = Item("q", "?", True)
 
 
-def part(name: str, item: Item, said: str | Output | None) -> Part | None:
+def part(name, item, said):
     return get_metric(name).part(item, Output(said) if isinstance(said, str) else said)
 
 
-def test_defect_28_the_official_match_is_there_under_its_own_name_and_the_other_reads_words() -> (
-    None
-):
+def test_defect_28_the_official_match_is_there_under_its_own_name_and_the_other_reads_words():
     assert official_match("D. Atoms", ["A"]) == 1.0
     assert contains("D. Atoms", ["A"]) == 0.0
     assert official_match("paris", ["Paris"]) == 0.0
@@ -94,7 +88,7 @@ def test_defect_28_the_official_match_is_there_under_its_own_name_and_the_other_
 @pytest.mark.parametrize(
     "metric", [official_match, contains, exact_match, token_f1, rouge_l, rouge_lsum]
 )
-def test_defect_29_a_text_in_place_of_a_list_is_refused(metric: Any) -> None:
+def test_defect_29_a_text_in_place_of_a_list_is_refused(metric):
     for wrong in ("false", []):
         with pytest.raises(UserError, match="must be a list of at least one"):
             metric("true", wrong)
@@ -103,14 +97,14 @@ def test_defect_29_a_text_in_place_of_a_list_is_refused(metric: Any) -> None:
             str_em("Paris", wrong)
 
 
-def test_contains_whole_words_only() -> None:
+def test_contains_whole_words_only():
     assert contains_any("It sank in Havana Harbor.", ["Manila", "the Havana harbor"])
     assert not contains_any("In 1998.", ["19", "98", "199"])
     assert contains_any("Beyonc\u00e9 sang", ["beyonce\u0301"])
     assert not contains_any("a the an", ["The"])  # normalises to nothing
 
 
-def test_abstentions() -> None:
+def test_abstentions():
     declined = (
         "",
         " . ",
@@ -125,7 +119,7 @@ def test_abstentions() -> None:
     )
 
 
-def test_exact_match_and_token_f1() -> None:
+def test_exact_match_and_token_f1():
     assert exact_match("The Beatles!", ["beatles"]) == 1.0
     assert exact_match("The Beatles of Liverpool", ["beatles"]) == 0.0
     # 2 words in common; 3 and 4 words: 2 * 2 / 7. The other answer shares none.
@@ -140,7 +134,7 @@ def test_exact_match_and_token_f1() -> None:
     ) == (1.0, 0.0, 0.0)
 
 
-def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
+def test_an_answer_of_articles_only_is_compared_as_it_is_written():
     """Audit E3, defect 13."""
     assert (
         contains("Vitamin A", ["A"])
@@ -192,9 +186,7 @@ def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
         ("هل ١٩٤٥؟", "1945"),
     ],
 )
-def test_the_same_words_in_another_script_or_typography_match(
-    text: str, answer: str
-) -> None:
+def test_the_same_words_in_another_script_or_typography_match(text, answer):
     """Field audit E4 and E5: Chinese, curly quotes, dashes and full width never matched."""
     assert (
         contains(text, [answer])
@@ -229,7 +221,7 @@ def test_the_same_words_in_another_script_or_typography_match(
         ("true or false?", CLAIM, None),
     ],
 )
-def test_options_are_read(text: str, item: Item, option: str | None) -> None:
+def test_options_are_read(text, item, option):
     assert read_option(text, item) == option
 
 
@@ -260,16 +252,14 @@ def test_options_are_read(text: str, item: Item, option: str | None) -> None:
         ("words", BARE, "Ann wrote [1][2] it.", 3.0),
     ],
 )
-def test_metrics_of_one_answer(
-    name: str, item: Item, said: str | None, expected: float | None
-) -> None:
+def test_metrics_of_one_answer(name, item, said, expected):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     assert part(name, item, said) == (
         None if expected is None else pytest.approx((expected, 1.0))
     )
 
 
-def test_three_readings_of_contains() -> None:
+def test_three_readings_of_contains():
     text = "It was NYC, where beatles lived [1]."
     assert answer_recall(text, SETS) == pytest.approx(
         1 / 3
@@ -298,7 +288,7 @@ def test_three_readings_of_contains() -> None:
     ) == (1.0, 0.0)
 
 
-def test_qampari_by_hand() -> None:
+def test_qampari_by_hand():
     gold = [["Big Ben"], ["Nelson's Column", "the column of Nelson"], ["Hyde Park"]]
     found = list_figures(
         "Big Ben, Column of Nelson, Eiffel Tower [1].\nHyde Park", gold
@@ -325,7 +315,7 @@ REFERENCES = (
 )
 
 
-def test_rouge_by_hand() -> None:
+def test_rouge_by_hand():
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     # Longest common subsequence "the cat" of 4 and 3 words: P = 2/4, R = 2/3, F = 4/7.
     assert rouge_l("the big cat lies", ["the cat sat", "a dog"]) == pytest.approx(4 / 7)
@@ -339,7 +329,7 @@ def test_rouge_by_hand() -> None:
     assert found == pytest.approx(2 * (4 / 5) * (4 / 7) / (4 / 5 + 4 / 7))
 
 
-def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None:
+def test_defect_30_three_of_four_questions_retrieved_is_three_quarters():
     read, in_vain = (
         Output("x", read=("p1",), retrieved=True),
         Output("x", retrieved=True),
@@ -358,7 +348,7 @@ def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None
     assert ratio([part("prompt_tokens", SHORT, output) for output in outputs]) == 20.0
 
 
-def test_recall_and_ndcg_by_hand() -> None:
+def test_recall_and_ndcg_by_hand():
     ranking = ["a", "x", "b", "y", "c"]
     assert [recall_at(ranking, {"a", "b", "z"}, k) for k in (1, 3)] == pytest.approx(
         [1 / 3, 2 / 3]
@@ -388,7 +378,7 @@ def test_recall_and_ndcg_by_hand() -> None:
         recall_at(["a"], {"a"}, 0)
 
 
-def test_both_agree_with_trec_eval() -> None:
+def test_both_agree_with_trec_eval():
     measures = pytest.importorskip("ir_measures")
     rng = random.Random(5)
     documents = [f"d{i}" for i in range(30)]
@@ -448,14 +438,14 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text(
         ),
     ],
 )
-def test_errors_name_what_is_known(names: list[str], message: str) -> None:
+def test_errors_name_what_is_known(names, message):
     with pytest.raises(UserError, match=message):
         metrics(names)
 
 
 def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(
         registry,
         "entry_points",
@@ -471,7 +461,7 @@ def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(
         registry.metric("contains")(lambda item, output: 1.0)
 
 
-def test_no_metric_returns_nan_in_silence() -> None:
+def test_no_metric_returns_nan_in_silence():
     with pytest.raises(ValueError, match="broken of item 'q' is"):
         Metric("broken", lambda item, output: (math.nan, 1.0)).part(SHORT, Output("x"))
     assert ratio([None, (0.0, 0.0)]) is ratio([]) is None
@@ -481,9 +471,7 @@ def test_no_metric_returns_nan_in_silence() -> None:
     st.text(alphabet="abcAB .,[]12\n\x1b\ud800", max_size=20),
     st.lists(st.sampled_from(["p1", "p2", "p9"]), unique=True, max_size=3),
 )
-def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(
-    text: str, cited: list[str]
-) -> None:
+def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(text, cited):
     output = Output(
         text,
         tuple(cited),
@@ -506,8 +494,8 @@ def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(
 
 
 def test_every_metric_is_on_the_page_and_listed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     assert main(["eval", "metrics"]) == 0
     shown = capsys.readouterr().out
     assert [

@@ -1,9 +1,6 @@
 """Citation figures by hand: against gold, by entailment as ALCE defines them, and by grades of a chat model."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
 
 import pytest
 from answering import Answering
@@ -27,7 +24,7 @@ from selfrag.evaluation.metrics.citations import (
 from selfrag.evaluation.metrics.grading import Grader, load_grader
 from selfrag.evaluation.metrics.registry import get_metric, ratio
 from selfrag.judges.entailment import premise
-from selfrag.judges.wire import Completion, ModelRequest
+from selfrag.judges.wire import Completion
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Failed
 
@@ -43,11 +40,11 @@ SHORT = Item("q", "who?", True, THREE, gold=frozenset({"p1", "p2"}), answers=("A
 NO_ANSWER = Item("q", "why?", True, THREE, gold=frozenset(), answerable=False)
 
 
-def figure(name: str, *outputs: Output) -> float | None:
+def figure(name, *outputs):
     return ratio([get_metric(name).part(SHORT, one) for one in outputs])
 
 
-def test_citations_of_two_items() -> None:
+def test_citations_of_two_items():
     one, other, silent = (
         Output("Ann", cited=("p1", "p3")),
         Output("Bob", cited=("p2",)),
@@ -65,9 +62,7 @@ def test_citations_of_two_items() -> None:
     assert figure("citation_f1", one, both, silent) == pytest.approx((0.5 + 1 + 0) / 3)
 
 
-def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_citation() -> (
-    None
-):
+def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_citation():
     precision, recall = get_metric("citation_precision"), get_metric("citation_recall")
     declined = Output("I don't know.", cited=("p1",))
     assert (precision.part(SHORT, declined), recall.part(SHORT, declined)) == (
@@ -90,7 +85,7 @@ def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_c
     assert precision.part(item, Output("I do not know", cited=("p1",))) == (1.0, 1.0)
 
 
-def test_pairs_by_hand() -> None:
+def test_pairs_by_hand():
     gold = [[Cited(0, "p", 0), Cited(0, "p", 1), Cited(1, "q", 0)], [Cited(0, "p", 2)]]
     given = [[Cited(0, "p", 1), Cited(1, "p", 0)], [Cited(0, "p", 2)]]
     found = pair_figures(list(map(by_sentence, gold)), list(map(by_sentence, given)))
@@ -114,10 +109,10 @@ def test_pairs_by_hand() -> None:
 class Letters:
     """A premise that holds all letters of a claim entails it; `?` in a claim leaves the judge without a verdict."""
 
-    def __init__(self) -> None:
-        self.rounds: list[list[tuple[str, str]]] = []
+    def __init__(self):
+        self.rounds = []
 
-    def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+    def __call__(self, pairs):
         self.rounds.append(list(pairs))
         return [
             None if "?" in claim else set(claim) <= set(premise)
@@ -125,7 +120,7 @@ class Letters:
         ]
 
 
-def test_alce_by_hand() -> None:
+def test_alce_by_hand():
     response = [
         CitedClaim(
             "ab", ("a", "b", "c")
@@ -147,9 +142,7 @@ def test_alce_by_hand() -> None:
     ] * 2
 
 
-def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out() -> (
-    None
-):
+def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out():
     judge = Letters()
     cites(
         [
@@ -173,7 +166,7 @@ def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_l
     assert [None if one is None else one.f1 for one in found] == [1.0, None, 0.0]
 
 
-def test_claim_recall_by_hand() -> None:
+def test_claim_recall_by_hand():
     judge = Letters()
     found = claim_recall(
         ["abc [1]", "", "ab", "ab"], [["a", "ac", "d"], ["a"], [], ["a", "?"]], judge
@@ -188,7 +181,7 @@ def test_claim_recall_by_hand() -> None:
     ]  # each pair once, nothing of empty answers
 
 
-def test_sentences_cite_their_segment() -> None:
+def test_sentences_cite_their_segment():
     output = Output(
         "Ann did. It rained. So.",
         ("p1",),
@@ -217,9 +210,7 @@ def test_sentences_cite_their_segment() -> None:
         cited_sentences(Output("Ann.", ("p9",), segments=(("Ann.", "p9"),)), PASSAGES)
 
 
-def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says_so() -> (
-    None
-):
+def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says_so():
     said = "Ann wrote [1][2]. It rained. [2] So it did [3].\n[1] So."
     output = Output(said, ("p2",), ("p1", "p2"), True, (("..", None),))
     assert cited_sentences(output, PASSAGES, marked=True) == (
@@ -243,18 +234,18 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
     ],
 )
 def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(
-    said: str,
-) -> None:
+    said,
+):
     claims = marked_sentences(said, list(PASSAGES.values()))
     assert [claim.passages for claim in claims] == [
         (premise(passage),) for passage in PASSAGES.values()
     ]
 
 
-def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:
+def grader(labels):
     """Gives the label for a piece of a question and a piece of what is judged; fails where there is none."""
 
-    def answer(request: ModelRequest) -> Completion | Failed:
+    def answer(request):
         (turn,), (slot,) = request.prompt.messages, request.slots
         found = [
             label
@@ -275,7 +266,7 @@ def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:
     return Grader(executor, "m"), executor
 
 
-def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
+def test_three_grades_of_support_as_longbench_cite_counts_them():
     judge, executor = grader(
         {
             ("How far", "Goethe wrote Faust."): "fully",
@@ -309,11 +300,11 @@ def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
 
 def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(
     tmp_path, monkeypatch
-) -> None:
+):
     """RAGAS's statements; where the model writes none, the sentences stand."""
     replies = {"Both": '{"statements": "Goethe wrote Faust. | Faust is long. |"}'}
 
-    def answer(request: ModelRequest) -> Completion | Failed:
+    def answer(request):
         (turn,) = request.prompt.messages
         reply = replies.get("Both" if "Both" in turn.content else "")
         return Failed("no") if reply is None else Completion(reply, "stop")
@@ -342,7 +333,7 @@ def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(
             load_grader("m", words)
 
 
-def test_a_model_says_who_does_not_know_and_rates_against_a_reference() -> None:
+def test_a_model_says_who_does_not_know_and_rates_against_a_reference():
     said = ["Nobody can tell from this.", "Perhaps Goethe, who knows.", "Goethe.", "?"]
     kinds = zip(said, ("unknown", "partly", "answer"), strict=False)
     states = [

@@ -1,14 +1,10 @@
 """The comparison: bootstrap and pairing by hand, tables of real runs; exports that the other tools read."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,16 +28,15 @@ from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY
-from selfrag.evaluation.task_files import TaskFile
 
 FEW = replace(FILE, items=FILE.items[:3])
 
 
-def means(*values: float) -> list[tuple[float, float]]:
+def means(*values):
     return [(value, 1.0) for value in values]
 
 
-def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count() -> None:
+def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count():
     plain, pooled, none = bootstrap(
         [[*means(1, 0), None], [(2.0, 4.0), (0.0, 0.0), (1.0, 2.0)], [None] * 3]
     )
@@ -53,7 +48,7 @@ def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count() -> N
         bootstrap([means(1), means(1, 2)])
 
 
-def test_pairing_finds_what_two_separate_intervals_hide() -> None:
+def test_pairing_finds_what_two_separate_intervals_hide():
     """Better on 10 of 100 items and worse on none: the intervals overlap, the paired difference is above 0."""
     worse = [i % 2 for i in range(100)]
     better = [1 if i < 20 else right for i, right in enumerate(worse)]
@@ -64,7 +59,7 @@ def test_pairing_finds_what_two_separate_intervals_hide() -> None:
     assert 0.0 < difference.low < 0.1 < difference.high < 0.2
 
 
-def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
+def test_the_average_is_plain_and_its_files_are_drawn_apart():
     (large,) = bootstrap([means(*[1.0, 0.0] * 200)], name="large")
     (small,) = bootstrap([means(*[1.0, 1.0, 1.0, 0.0] * 5)], name="small")
     found = average([large, small])
@@ -75,7 +70,7 @@ def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
     assert average([large, None]) is average([]) is None
 
 
-def test_tables_of_two_systems(runs: list[Path], tmp_path: Path) -> None:
+def test_tables_of_two_systems(runs, tmp_path):
     found = compare(read_runs(runs), against="finetuned")
     table = found.tables[0]
     assert [(t.name, t.kind, t.items) for t in found.tables] == [
@@ -116,7 +111,7 @@ def test_tables_of_two_systems(runs: list[Path], tmp_path: Path) -> None:
     assert found.tables[0].rows[0].figures["citation_precision"] is None
 
 
-def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None:
+def test_every_rendering_holds_every_system_and_no_nan(runs):
     found = compare(read_runs(runs), against="finetuned")
     text = markdown(found)
     assert "### Average over 2 files" in text
@@ -151,7 +146,7 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
         assert not re.search(r"\b([nN]a[nN]|None)\b", rendering)
 
 
-def few(folder: Path, file: TaskFile = FEW, **options: Any) -> Path:
+def few(folder, file=FEW, **options):
     """A run of three items."""
     run(
         replace(job(folder, **options), identity={"name": folder.name}),
@@ -161,7 +156,7 @@ def few(folder: Path, file: TaskFile = FEW, **options: Any) -> Path:
     return folder
 
 
-def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared(runs, tmp_path):
     assert list(read_runs(runs, ["long"])[0].files) == ["long"]
     half, limited = (
         few(tmp_path / "half"),
@@ -177,7 +172,7 @@ def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
             read_runs(folders)
 
 
-def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path: Path) -> None:
+def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path):
     path = few(tmp_path / "run") / "set.jsonl"
     text = path.read_text()
     for figure in ("[NaN, 1.0]", '"right"', "[1.0]", "[[1.0], 1.0]"):
@@ -201,8 +196,8 @@ def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path: Path) -> No
 
 
 def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """The rows of an ablation beside an ordinary run of the same items, in either order."""
     metrics = FILE.task.metrics
     plain = few(tmp_path / "run")
@@ -227,8 +222,8 @@ def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 def test_a_table_that_is_too_wide_is_cut_between_columns_and_never_inside_an_interval(
-    width: int,
-) -> None:
+    width,
+):
     estimate = Estimate(0.5, 0.0, 1.0, 3)
     metrics = (
         "str_em",

@@ -1,10 +1,6 @@
 """Judges of entailment: models against themselves asked one pair at a time, prompts, intrinsics, critics, memory."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import scripted_critic
@@ -29,7 +25,7 @@ from selfrag.judges.entailment import (
     TrueJudge,
 )
 from selfrag.judges.prompted import PromptedJudge
-from selfrag.judges.wire import Completion, ModelRequest
+from selfrag.judges.wire import Completion
 from selfrag.reflection.judge import Cost
 from selfrag.reflection.requests import Failed
 
@@ -45,12 +41,12 @@ PAIRS = [
 
 
 @pytest.fixture(scope="session")
-def tiny_true(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_true(tmp_path_factory):
     """Directory of a random T5."""
     return tiny_judges.save_t5(tmp_path_factory.mktemp("true"))
 
 
-def test_true_says_what_the_model_writes_whatever_the_batch(tiny_true: Path) -> None:
+def test_true_says_what_the_model_writes_whatever_the_batch(tiny_true):
     torch = pytest.importorskip("torch")
     judge = TrueJudge.load(str(tiny_true))
     wanted = []
@@ -71,9 +67,7 @@ def test_true_says_what_the_model_writes_whatever_the_batch(tiny_true: Path) -> 
     assert entails(judge, []) == []
 
 
-def test_a_classifier_is_the_model_whatever_the_batch(
-    tiny_nli: Path, tmp_path: Path
-) -> None:
+def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli, tmp_path):
     torch = pytest.importorskip("torch")
     judge = NLIJudge.load(str(tiny_nli))
     assert (judge.label_name, judge.max_tokens) == ("entailment", 48)
@@ -104,7 +98,7 @@ def test_a_classifier_is_the_model_whatever_the_batch(
     assert entails(one, PAIRS) == [row[0] >= 0.5 for row in one.probabilities(PAIRS)]
 
 
-def test_judges_by_name(tiny_nli: Path, tiny_true: Path, tmp_path: Path) -> None:
+def test_judges_by_name(tiny_nli, tiny_true, tmp_path):
     for kind, path in (("nli", tiny_nli), ("true", tiny_true)):
         found = open_judge(f"{kind}:{path}")
         assert (found.name, found.identity()["kind"]) == (path.name, kind)
@@ -125,8 +119,8 @@ def test_judges_by_name(tiny_nli: Path, tiny_true: Path, tmp_path: Path) -> None
             open_judge(name)
 
 
-def test_a_prompted_judge_compares_its_two_answers() -> None:
-    def judged(executor: Any, pairs: Any = (PAIR,)) -> Any:
+def test_a_prompted_judge_compares_its_two_answers():
+    def judged(executor, pairs=(PAIR,)):
         return entails(
             PromptedJudge(executor, CODEC, ENTAILMENT, min_coverage=LEAST), pairs
         )
@@ -149,7 +143,7 @@ def test_a_prompted_judge_compares_its_two_answers() -> None:
     ]
 
 
-def test_an_endpoint_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_judges(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     replies = {
         "rained": said("yes"),
@@ -170,8 +164,8 @@ def test_an_endpoint_judges(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {body["model"] for body in server.bodies} == {"owner/model-7b"}
 
 
-def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
-    def answer(request: ModelRequest) -> Completion | Failed:
+def test_the_hallucination_intrinsic_wants_every_sentence_faithful():
+    def answer(request):
         words = [site.text for site in request.sites]
         assert request.state.query  # reflection tokens judge what answers a user
         if any("!" in word for word in words):
@@ -202,9 +196,7 @@ def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
     assert found.identity()["dialect"]
 
 
-def test_a_critic_calls_full_support_entailment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_critic_calls_full_support_entailment(tmp_path, monkeypatch):
     answers = {
         "full": "Fully supported",
         "part": "Partially supported",
@@ -220,7 +212,7 @@ def test_a_critic_calls_full_support_entailment(
     class Scripted(CaseJudge):
         cost = Cost.INLINE
 
-        def judge_cases(self, cases: Any) -> Any:
+        def judge_cases(self, cases):
             asked.extend(cases)
             return [
                 scripted_critic.judgment(case, answers[case.output]) for case in cases
@@ -256,9 +248,7 @@ def test_a_critic_calls_full_support_entailment(
 
 
 @pytest.mark.engine
-def test_judges_in_process_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judges_in_process_by_name(tmp_path, monkeypatch):
     from selfrag import engines as select
 
     model = save_chat_llama(tmp_path / "chat")
@@ -289,10 +279,10 @@ def test_judges_in_process_by_name(
     assert splitter.split([""]) == [()]
 
 
-def counting(model: str = "m") -> tiny_judges.Ruled:
+def counting(model="m"):
     """A judge that says whether the claim is in the premise; `?` gives no verdict, `!` kills it."""
 
-    def rule(premise: str, claim: str) -> bool | None:
+    def rule(premise, claim):
         if claim == "!":
             raise KeyboardInterrupt("killed")
         return None if claim == "?" else claim in premise
@@ -300,7 +290,7 @@ def counting(model: str = "m") -> tiny_judges.Ruled:
     return tiny_judges.Ruled(rule, model=model)
 
 
-def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path: Path) -> None:
+def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path):
     inner, again = counting(), counting()
     pairs = [("ab", "a"), ("ab", "c"), ("ab", "a"), ("ab", "?")]
     for judge in (inner, again):
@@ -315,8 +305,8 @@ def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path: Path) -> N
 
 
 def test_a_killed_pass_goes_on_and_what_is_damaged_or_of_another_judge_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("selfrag.evaluation.metrics.entailment.AT_ONCE", 2)
     path, inner, after = tmp_path / "v.log", counting(), counting()
     path.write_bytes(b'{"for')  # died while writing the first line

@@ -1,10 +1,7 @@
 """Bootstrap intervals, AUC, classes and calibration by hand and against scikit-learn and torchmetrics; temperatures."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +12,10 @@ from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
-from selfrag.evaluation.comparison import Draws, average, bootstrap
+from selfrag.evaluation.comparison import average, bootstrap
 from selfrag.evaluation.intervals import (
     DIFFERENCE,
     SHARE,
-    Estimate,
     bracketed,
     kappa,
     mean,
@@ -55,7 +51,7 @@ from selfrag.tokenization import HFTextCodec
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 
 
-def test_mean_with_its_interval() -> None:
+def test_mean_with_its_interval():
     values = [1.0] * 60 + [0.0] * 40
     found = mean(values, seed=1)
     assert (found.value, found.n) == (pytest.approx(0.6), 100)
@@ -64,10 +60,10 @@ def test_mean_with_its_interval() -> None:
     assert found == mean(values, seed=1)
 
 
-def test_intervals_keep_a_width_where_all_items_agree() -> None:
+def test_intervals_keep_a_width_where_all_items_agree():
     """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three, hundred = 0.025 ** (1 / 3), 0.025 ** (1 / 100)
-    cases: list[tuple[Estimate, float, float]] = [
+    cases = [
         (mean([1.0] * 3), three, 1.0),
         (mean([0.0] * 3), 0.0, 1 - three),
         (mean([0.5] * 3), three / 2, 1 - three / 2),
@@ -90,12 +86,12 @@ def test_intervals_keep_a_width_where_all_items_agree() -> None:
         assert math.isnan(unknown.high)
 
 
-def drawn(draws: Draws | None) -> Draws:
+def drawn(draws):
     assert draws is not None
     return draws
 
 
-def test_differences_and_clusters_keep_a_width_where_all_items_agree() -> None:
+def test_differences_and_clusters_keep_a_width_where_all_items_agree():
     """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three = 0.025 ** (1 / 3)
     right, wrong, clustered = (
@@ -117,7 +113,7 @@ def test_differences_and_clusters_keep_a_width_where_all_items_agree() -> None:
     assert both.estimate.low == pytest.approx(0.025 ** (66 / 200))
 
 
-def test_one_item_has_no_interval_and_none_has_no_value() -> None:
+def test_one_item_has_no_interval_and_none_has_no_value():
     one = mean([0.5])
     assert (one.value, one.as_dict()["low"], str(one)) == (0.5, None, "0.500 n=1")
     for nothing in (
@@ -134,7 +130,7 @@ def test_one_item_has_no_interval_and_none_has_no_value() -> None:
         assert nothing.as_dict()["value"] is None
 
 
-def test_pooled_auc_pools_scores_and_resamples_items() -> None:
+def test_pooled_auc_pools_scores_and_resamples_items():
     found = pooled_auc([[0.9], [0.3]], [[0.1, 0.2], [0.4]], seed=3)
     assert found.value == pytest.approx(5 / 6)
     # samples are item 1 twice (AUC 1), item 2 twice (0) or both (5/6)
@@ -142,7 +138,7 @@ def test_pooled_auc_pools_scores_and_resamples_items() -> None:
     assert pooled_auc([[0.5]], [[0.5, 0.9]]).value == 0.25  # a tie is half a win
 
 
-def test_answerability_by_hand() -> None:
+def test_answerability_by_hand():
     found = classification(list("UUAA"), list("UAAA"), ("U", "A"))
     figures = [
         [one.precision.value, one.recall.value, one.f1.value]
@@ -170,7 +166,7 @@ def test_answerability_by_hand() -> None:
             classification(truth, said, ("U", "A"))
 
 
-def test_jafs_by_hand() -> None:
+def test_jafs_by_hand():
     outcomes = [
         FlowOutcome(answerable=False, answered=False),
         FlowOutcome(answerable=True, answered=True, faithfulness=0.8),
@@ -209,7 +205,7 @@ def test_jafs_by_hand() -> None:
 CONFIDENCE, CORRECT = [0.95, 0.95, 0.95, 0.95, 0.25], [1, 1, 1, 0, 0]
 
 
-def test_five_answers_by_hand() -> None:
+def test_five_answers_by_hand():
     found = calibration_error(CONFIDENCE, CORRECT)
     assert (found.value, found.n) == (pytest.approx(0.21), 5)
     # (3 * 0.05^2 + 0.95^2 + 0.25^2) / 5
@@ -243,7 +239,7 @@ def test_five_answers_by_hand() -> None:
                 figure(confidence, [1])
 
 
-def test_figures_agree_with_torchmetrics_and_scikit_learn() -> None:
+def test_figures_agree_with_torchmetrics_and_scikit_learn():
     torch = pytest.importorskip("torch")
     torchmetrics = pytest.importorskip("torchmetrics.functional.classification")
     sklearn = pytest.importorskip("sklearn.metrics")
@@ -307,7 +303,7 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn() -> None:
         ) == pytest.approx(expected)
 
 
-def sure(rights: int, wrongs: int) -> list[Observed]:
+def sure(rights, wrongs):
     """A model that is sure of Relevant, and right in some rows."""
     judgment = Judgment(ISREL, "row", (0.99, 0.01), 1.0)
     return [
@@ -315,7 +311,7 @@ def sure(rights: int, wrongs: int) -> list[Observed]:
     ]
 
 
-def test_the_temperature_makes_confidence_the_share_that_is_right() -> None:
+def test_the_temperature_makes_confidence_the_share_that_is_right():
     """Right in 80 of 100 rows: the log-odds of .99 become those of .8, so T is near log 99 / log 4."""
     scaling = fit(sure(80, 20), biased=False)
     assert scaling.temperature == pytest.approx(math.log(99) / math.log(4), rel=0.1)
@@ -324,7 +320,7 @@ def test_the_temperature_makes_confidence_the_share_that_is_right() -> None:
     )
 
 
-def test_tokens_are_read_where_a_row_has_them() -> None:
+def test_tokens_are_read_where_a_row_has_them():
     """The prefix is all that the row has before the token; the passage stands in it."""
     tokenizer = tiny.byte_level_tokenizer()
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
@@ -358,8 +354,8 @@ def test_tokens_are_read_where_a_row_has_them() -> None:
 
 
 def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     observed = sure(80, 20)
     found = calibrate(observed)
     figures = found[Role.RELEVANCE]
@@ -386,8 +382,8 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
 
 
 def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, capsys
+):
     command = [
         "eval",
         "calibration",

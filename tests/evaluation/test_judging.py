@@ -1,14 +1,9 @@
 """Judges asked about runs: citations, FactScore and MAUVE by hand, real runs, tables that show who judged."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,9 +50,9 @@ from selfrag.evaluation.metrics.factscore import (
 from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import csv_text, markdown
-from selfrag.evaluation.task_files import TaskFile, read_task
-from selfrag.judges.wire import Completion, ModelRequest
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.evaluation.task_files import read_task
+from selfrag.judges.wire import Completion
+from selfrag.reflection.requests import Failed
 
 PASSAGES = (
     Passage("good", "The answer is Paris.", "France"),
@@ -66,16 +61,16 @@ PASSAGES = (
 COLUMN = "citation_recall_nli (last word)"
 
 
-def last_word(**identity: object) -> Ruled:
+def last_word(**identity):
     """Entailed is what ends in a word of the premise; `?` gives no verdict."""
 
-    def rule(known: str, said: str) -> bool | None:
+    def rule(known, said):
         return None if "?" in said else said.split()[-1].strip(".") in known
 
     return Ruled(rule, "last word", **identity)
 
 
-def record(text: str, cited: str | None, **fields: object) -> Record:
+def record(text, cited, **fields):
     item = Item(
         f"q{abs(hash((text, cited))) % 10**6}", "Where is", True, PASSAGES, **fields
     )
@@ -83,7 +78,7 @@ def record(text: str, cited: str | None, **fields: object) -> Record:
     return Record(item, output, {one.id: one for one in PASSAGES})
 
 
-def test_citations_of_long_short_and_listed_answers() -> None:
+def test_citations_of_long_short_and_listed_answers():
     judge = last_word()
     records = [
         record("In Paris. In Rome.", "good"),
@@ -105,7 +100,7 @@ def test_citations_of_long_short_and_listed_answers() -> None:
     assert as_list_for("Q")(" , ") == []
 
 
-def test_what_is_left_out_and_what_counts_as_nothing() -> None:
+def test_what_is_left_out_and_what_counts_as_nothing():
     closed = record("B", "good", label="B", options=("x", "y"))
     records = [
         record("Why?", "good"),
@@ -123,11 +118,11 @@ def test_what_is_left_out_and_what_counts_as_nothing() -> None:
     assert found.undecided == dict.fromkeys(found.parts, 1)
 
 
-def writes(text: str) -> Callable[[Generate], ScriptedReply]:
+def writes(text):
     return lambda request: ScriptedReply((*PROMPTING.codec.encode(text), 0))
 
 
-def answered(folder: Path, data: TaskFile, text: str, **options: Any) -> Path:
+def answered(folder, data, text, **options):
     """A run that answers every question with `text`."""
     system = finetuned(1)
     work = replace(
@@ -140,7 +135,7 @@ def answered(folder: Path, data: TaskFile, text: str, **options: Any) -> Path:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> TaskFile:
+def data(tmp_path):
     """Four questions in a real file."""
     row = {"task": "short_qa", "answers": ["Paris"], "gold_passage_ids": ["good"]}
     row["passages"] = [one.as_dict() for one in PASSAGES]
@@ -152,7 +147,7 @@ def data(tmp_path: Path) -> TaskFile:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, data: TaskFile) -> list[Path]:
+def runs(tmp_path, data):
     """One system that is right and cites a passage that says so, one that is wrong."""
     return [
         answered(tmp_path / name, data, text)
@@ -161,7 +156,7 @@ def runs(tmp_path: Path, data: TaskFile) -> list[Path]:
 
 
 @pytest.fixture
-def ask(data: TaskFile) -> Callable[..., Any]:
+def ask(data):
     """`judge_run` on the items of the file."""
     items = {one.id: one for one in data.items}
     return lambda folder, judges, *only, known=items: judge_run(
@@ -169,7 +164,7 @@ def ask(data: TaskFile) -> Callable[..., Any]:
     )
 
 
-def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], ask: Any) -> None:
+def test_figures_of_a_judge_join_those_of_the_run(runs, ask):
     before = (runs[0] / "places.jsonl").read_bytes()
     judge = last_word()
     for folder in runs:
@@ -190,7 +185,7 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], ask: Any) ->
     assert COLUMN in markdown(compare(read_runs(runs)))
 
 
-def test_two_judges_of_one_name_are_not_compared(runs: list[Path], ask: Any) -> None:
+def test_two_judges_of_one_name_are_not_compared(runs, ask):
     other = last_word(files={"model.safetensors": "abc"})
     for folder, judge in zip(runs, (last_word(), other), strict=True):
         ask(folder, Judges(judge))
@@ -208,7 +203,7 @@ def test_two_judges_of_one_name_are_not_compared(runs: list[Path], ask: Any) -> 
     assert COLUMN in compare(read_runs(runs[1:])).tables[0].metrics
 
 
-def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
+def test_figures_of_all_items_have_no_interval(runs):
     for folder, value in zip(runs, (0.9, 0.4), strict=True):
         whole = {"mauve": {"value": value, "low": value, "high": value, "texts": 4}}
         write_judged(folder, "places", Judged("gpt2", {}, corpus_figures=whole))
@@ -228,9 +223,7 @@ def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
         assert "nan" not in text.lower()
 
 
-def test_passages_that_a_file_does_not_bring_are_read_from_traces(
-    tmp_path: Path, data: TaskFile, ask: Any
-) -> None:
+def test_passages_that_a_file_does_not_bring_are_read_from_traces(tmp_path, data, ask):
     bare = {one.id: replace(one, passages=()) for one in data.items}
     kept, lost = (
         answered(tmp_path / str(traces), data, "Paris", traces=traces)
@@ -245,9 +238,7 @@ def test_passages_that_a_file_does_not_bring_are_read_from_traces(
         ask(lost, Judges(last_word()), known=bare)
 
 
-def test_figures_of_one_judge_are_in_one_file(
-    runs: list[Path], data: TaskFile, ask: Any
-) -> None:
+def test_figures_of_one_judge_are_in_one_file(runs, data, ask):
     items = {
         one.id: replace(one, claims=("in Paris", "in Oslo"), topic="Paris")
         for one in data.items
@@ -270,9 +261,7 @@ def test_figures_of_one_judge_are_in_one_file(
     assert facts.identity["knowledge"] == {"index": "abc"}
 
 
-def test_damage_is_named_and_what_is_missing_is_asked_for(
-    runs: list[Path], ask: Any
-) -> None:
+def test_damage_is_named_and_what_is_missing_is_asked_for(runs, ask):
     judges = Judges(last_word())
     with locked_directory(runs[0]), pytest.raises(UserError, match="another process"):
         ask(runs[0], judges)  # its verdicts would be written into the other's lines
@@ -333,11 +322,11 @@ def test_the_command_asks_a_real_model(
 # FactScore
 
 
-def facts(*supported: bool | None) -> Facts:
+def facts(*supported):
     return Facts(tuple(Fact(f"fact {at}", one) for at, one in enumerate(supported)))
 
 
-def test_the_score_by_hand() -> None:
+def test_the_score_by_hand():
     # 3 of 4 facts, and exp(1 - 10 / 4) for so few.
     values = (0.75 * math.exp(-1.5), 0.75, 4.0, 1.0)
     wanted = {
@@ -365,7 +354,7 @@ BIOS = [
 ]
 
 
-def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path: Path) -> None:
+def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
     outputs = {
         "q0": Output("Ann wrote. Ann died."),
         "q1": Output("I do not know."),
@@ -424,9 +413,7 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path: Path) ->
             read_output(out, BIOS)
 
 
-def test_the_official_tool_between_two_commands(
-    runs: list[Path], data: TaskFile, tmp_path: Path, capsys: Any
-) -> None:
+def test_the_official_tool_between_two_commands(runs, data, tmp_path, capsys):
     command = ["eval", "facts", str(runs[0]), "places"]
     assert main(command) != 0
     assert "--write FILE.jsonl before" in capsys.readouterr().err
@@ -457,7 +444,7 @@ def test_the_official_tool_between_two_commands(
     assert (score.value, count.value) == (0.75, 11.0)
 
 
-def test_splitting() -> None:
+def test_splitting():
     found = read_facts("Sure:\n- Ann wrote.\n  * Ann died.\n2. Ann lived. \n\n-no\n")
     assert found == ("Ann wrote.", "Ann died.", "Ann lived.")
     assert load_splitter("sentences").split(["Ann wrote [1]. Ann died.", ""]) == [
@@ -477,7 +464,7 @@ def test_splitting() -> None:
         ["Ann wrote."]
     ) == [None]
 
-    def fails(request: ModelRequest) -> Completion | Failed:
+    def fails(request):
         return (
             Failed("gone")
             if "rained" in request.prompt.messages[0].content
@@ -489,8 +476,8 @@ def test_splitting() -> None:
     ) == [None, ("fact",)]
 
 
-def test_facts_are_looked_up_under_their_topic() -> None:
-    def search(queries: Sequence[str], k: int) -> list[list[Passage]]:
+def test_facts_are_looked_up_under_their_topic():
+    def search(queries, k):
         return [
             [Passage("p", "Ann wrote", "Ann")][:k] if query.startswith("Ann ") else []
             for query in queries
@@ -518,10 +505,10 @@ class Drawn:
 
     name = "drawn"
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self):
         return {"kind": "drawn"}
 
-    def embed(self, texts: Sequence[str]) -> Any:
+    def embed(self, texts):
         noise = np.random.default_rng(len(texts)).normal(
             scale=0.01, size=(len(texts), 4)
         )
@@ -531,8 +518,8 @@ class Drawn:
 
 
 def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
-    monkeypatch: Any,
-) -> None:
+    monkeypatch,
+):
     pytest.importorskip("mauve", reason="mauve-text is not installed")
     pytest.importorskip("faiss", reason="faiss is not installed")
     mixed = [("a" if at % 2 else "b") + str(at) for at in range(40)]
@@ -562,10 +549,10 @@ def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
 
 
 def test_answers_are_judged_as_alce_prepares_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     assert as_alce("q", "w " * 200) == "q" + " w" * 99
-    seen: list[list[str]] = []
+    seen = []
     monkeypatch.setattr(
         "selfrag.evaluation.judging.mauve",
         lambda human, said, features: seen.extend((human, said)),
@@ -582,8 +569,8 @@ def test_answers_are_judged_as_alce_prepares_them(
 
 
 def test_features_are_the_last_states_and_those_of_mauve_text_whatever_the_batch(
-    tiny_gpt2: Path,
-) -> None:
+    tiny_gpt2,
+):
     torch = pytest.importorskip("torch")
     made = HiddenStates.load(str(tiny_gpt2))
     texts = [

@@ -1,7 +1,5 @@
 """Reports of runs: tables, page, plots and the annotation form; texts of others stay texts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -54,8 +52,8 @@ browser = browsing.browser
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])
 def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
-    runs: list[Path], capsys, monkeypatch, width: int, columns: int
-) -> None:
+    runs, capsys, monkeypatch, width, columns
+):
     monkeypatch.setenv("COLUMNS", str(width))
     assert (
         main(
@@ -78,9 +76,7 @@ def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
     assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
 
 
-def test_what_cannot_be_done_is_one_line(
-    runs: list[Path], tmp_path: Path, capsys
-) -> None:
+def test_what_cannot_be_done_is_one_line(runs, tmp_path, capsys):
     both, ours = list(map(str, runs)), str(runs[0])
     for words, said in (
         (["report", str(tmp_path / "none")], "holds no run: manifest.json is missing"),
@@ -94,14 +90,14 @@ def test_what_cannot_be_done_is_one_line(
 
 
 @pytest.fixture
-def copied(runs: list[Path], tmp_path: Path) -> list[Path]:
+def copied(runs, tmp_path):
     """The same runs, free to be damaged; their manifests name the data files of the first ones."""
     return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
 
 
 def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(
-    runs: list[Path],
-) -> None:
+    runs,
+):
     found = read_runs(runs)
     (short, long), again = read_cases(found, 3, seed=1), read_cases(found, 3, seed=1)
     assert [case.id for case in short.cases] == [case.id for case in again[0].cases]
@@ -119,7 +115,7 @@ def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(
         read_cases(found, -1)
 
 
-def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None:
+def test_a_data_file_that_is_gone_or_changed_is_said(copied):
     manifest = json.loads((copied[0] / "manifest.json").read_text())
     before = Path(manifest["files"]["short"]["path"])
     path = copied[0].parent / before.name
@@ -136,7 +132,7 @@ def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None
     assert all(case.item is not None for case in moved.cases)
 
 
-def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
+def test_a_damaged_trace_spoils_only_itself(copied):
     path = copied[0] / "short.jsonl"
     records = [
         json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
@@ -160,9 +156,7 @@ def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
 # The page
 
 
-def outcome(
-    system: str = "ours", share: float = 1.0, **changes: object
-) -> SystemOutcome:
+def outcome(system="ours", share=1.0, **changes):
     answer = {
         "text": "Paris.",
         "segments": (("Paris.", "d1"),),
@@ -175,7 +169,7 @@ def outcome(
     )
 
 
-def hostile_page(text: str) -> Structure:
+def hostile_page(text):
     """A report with `text` wherever others can write."""
     scores = {f"m{text}": (1.0, 1.0)}
     made = {"trace": reported.hostile(text), "usage": {f"u{text}": 3}, "scores": scores}
@@ -237,7 +231,7 @@ def hostile_page(text: str) -> Structure:
     )
 
 
-def check(found: Structure) -> None:
+def check(found):
     found.check_inert(TAGS, ATTRIBUTES)
     assert not found.unseen()
     assert all(
@@ -248,11 +242,11 @@ def check(found: Structure) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(reported.HOSTILE))
-def test_hostile_text_is_text(name: str) -> None:
+def test_hostile_text_is_text(name):
     check(hostile_page(reported.HOSTILE[name]))
 
 
-def test_the_report_of_real_runs(runs: list[Path]) -> None:
+def test_the_report_of_real_runs(runs):
     found = Structure(render(read_report(runs, against="finetuned")))
     check(found)
     for part in ("Average over 2 files", "long (long, 3 items)", "finetuned: 1 items failed and count as wrong",
@@ -283,7 +277,7 @@ def test_the_report_of_real_runs(runs: list[Path]) -> None:
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-def test_what_is_not_at_hand_is_said() -> None:
+def test_what_is_not_at_hand_is_said():
     text = Structure(
         parts().article(ItemCase("q", None, (outcome(read=("d1", "d2")),)), "item")
     ).text()
@@ -297,9 +291,7 @@ def test_what_is_not_at_hand_is_said() -> None:
         assert ItemCase("q", None, outcomes).kinds == {"all", *kinds}
 
 
-def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(
-    browser, runs: list[Path], tmp_path: Path
-) -> None:
+def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs, tmp_path):
     report = read_report(runs, against="finetuned")
     file = write(report, tmp_path / "a report.html")
     page, seen = browsing.opened(browser, file, viewport={"width": 400, "height": 700})
@@ -345,8 +337,8 @@ def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(
 # Plots
 
 
-def table(*names: str, head: str = "contains") -> ComparisonTable:
-    def row(place: int, name: str) -> ComparisonRow:
+def table(*names, head="contains"):
+    def row(place, name):
         value = (0.2, 0.5, 0.4)[place]
         figures = {
             head: Estimate(value, value - 0.1, value + 0.1, 9),
@@ -362,7 +354,7 @@ def table(*names: str, head: str = "contains") -> ComparisonTable:
     )
 
 
-def test_the_panels_hold_the_figures() -> None:
+def test_the_panels_hold_the_figures():
     shown = table("a", "b", "c")
     assert spoken(shown).startswith(
         "set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]"
@@ -404,7 +396,7 @@ def test_the_panels_hold_the_figures() -> None:
         )
 
 
-def test_names_of_others_are_only_text() -> None:
+def test_names_of_others_are_only_text():
     text = (
         "$\\frac{1}{$ <b>&</b> \ud83d\u202e\x1b[31m\n\u0645 "
         + reported.HOSTILE["closing"]
@@ -416,7 +408,7 @@ def test_names_of_others_are_only_text() -> None:
     assert "\u202e" not in drawn
 
 
-def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
+def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path):
     drawn = draw_tables([table("a", "b")])
     for ending, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
         paths = [save(drawn, tmp_path / f"{i}{ending}") for i in range(2)]
@@ -431,9 +423,7 @@ def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
             save(drawn, tmp_path / name)
 
 
-def test_the_examples_of_the_guide_run(
-    runs: list[Path], tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_the_examples_of_the_guide_run(runs, tmp_path, monkeypatch, capsys):
     for run, name in zip(runs, ("selfrag-adaptive", "rag-1"), strict=True):
         made = Path(shutil.copytree(run, tmp_path / "runs" / name))
         manifest = (made / "manifest.json").read_text()

@@ -1,7 +1,5 @@
 """The runner: every item once, whatever happens, here and on Ray. Kills are real: a process, SIGKILL, again."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -11,12 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_run import FILE, ITEMS, Slow, data_file, finetuned, job, reply, start
@@ -45,7 +41,7 @@ from selfrag.evaluation.runner import (
 )
 from selfrag.evaluation.systems import SYSTEMS, Reflective
 from selfrag.evaluation.task import SHORT
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -71,30 +67,30 @@ except UserError as error:
 class Mortal(Slow):
     """Dies after nine answers."""
 
-    def step(self) -> Any:
+    def step(self):
         if len(self.requests) - len(self._waiting) >= 9:
             raise EngineError("the server is gone")
         return super().step()
 
 
-def recorded(log: Path) -> int:
+def recorded(log):
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
-def complete(folder: Path) -> bool:
+def complete(folder):
     """Whether the run of a folder has every item, in order."""
     return [record["id"] for record in read_records(folder / "set.jsonl")] == [
         item.id for item in ITEMS
     ]
 
 
-def no_engine() -> Any:
+def no_engine():
     raise AssertionError("nothing is left to run")
 
 
 def test_a_run_records_every_item_in_order_and_counts_what_failed(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     results = start(tmp_path)
     records = read_records(tmp_path / "set.jsonl")
     assert complete(tmp_path)
@@ -116,7 +112,7 @@ def test_a_run_records_every_item_in_order_and_counts_what_failed(
     assert {"commit", "time", "versions"} <= set(manifest["about"])
 
 
-def test_killed_at_random_points_the_file_is_the_same(tmp_path: Path) -> None:
+def test_killed_at_random_points_the_file_is_the_same(tmp_path):
     start(tmp_path / "whole")
     killed = tmp_path / "killed"
     log = killed / "set.log.jsonl"
@@ -153,7 +149,7 @@ def test_killed_at_random_points_the_file_is_the_same(tmp_path: Path) -> None:
     ).read_bytes()
 
 
-def test_killed_between_the_last_record_and_the_end(tmp_path: Path) -> None:
+def test_killed_between_the_last_record_and_the_end(tmp_path):
     start(tmp_path)
     whole = (tmp_path / "set.jsonl").read_bytes()
     (tmp_path / "set.jsonl").unlink()
@@ -169,11 +165,11 @@ def test_killed_between_the_last_record_and_the_end(tmp_path: Path) -> None:
     assert run(job(tmp_path), [FILE], no_engine)["set"]["items"] == len(ITEMS)
 
 
-def test_failed_items_are_run_again_on_request(tmp_path: Path) -> None:
+def test_failed_items_are_run_again_on_request(tmp_path):
     start(tmp_path)
-    asked: list[Generate] = []
+    asked = []
 
-    def mended(request: Generate) -> ScriptedReply:
+    def mended(request):
         asked.append(request)
         return ScriptedReply((*b"", 0))
 
@@ -187,7 +183,7 @@ def test_failed_items_are_run_again_on_request(tmp_path: Path) -> None:
     ] * len(ITEMS)
 
 
-def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path):
     with pytest.raises(EngineError, match="the server is gone"):
         run(job(tmp_path), [FILE], lambda: Mortal(reply, 0.0))
     assert recorded(tmp_path / "set.log.jsonl") == 9
@@ -195,7 +191,7 @@ def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
     assert start(tmp_path)["set"]["items"] == len(ITEMS)
 
 
-def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -> None:
+def test_another_run_in_the_folder_or_another_process_is_named(tmp_path):
     with (
         locked_directory(tmp_path),
         pytest.raises(UserError, match="another process is writing"),
@@ -213,7 +209,7 @@ def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -
             run(other, [file], no_engine)
 
 
-def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path):
     command = [sys.executable, "-c", FULL, str(HERE), str(tmp_path)]
     done = subprocess.run(
         command, env=ENVIRONMENT, capture_output=True, text=True, check=False
@@ -225,7 +221,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> No
     assert complete(tmp_path)
 
 
-def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
+def test_the_record_of_an_answer_that_was_cut_off_says_so():
     tree = {
         "[No Retrieval]": "One.{retrieve 0 1 0}",
         "[No Retrieval]One.[No Retrieval]": Failed("no memory"),
@@ -244,7 +240,7 @@ def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
     assert "partial" not in record_of(item, long, replace(finished, partial=None))
 
 
-def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None:
+def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path):
     records = RecordFile(tmp_path, "set")
     for name in ("0", "1", "a\ud800"):
         fields = {"scores": {}, "error": None, "text": "x\udfff", "trace": "t" * 10_000}
@@ -276,11 +272,11 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None
 
 
 def in_this_process(
-    rows: Iterator[Mapping[str, Any]],
-    worker: type,
-    arguments: tuple[Any, ...],
-    actors: Actors,
-) -> Iterator[dict[str, Any]]:
+    rows,
+    worker,
+    arguments,
+    actors,
+):
     """What Ray does: two actors take turns, everything crosses as bytes, errors come at the end of the wave."""
     cloudpickle = pytest.importorskip("cloudpickle")  # Ray's is a copy of it
     workers = [
@@ -297,8 +293,8 @@ def in_this_process(
 
 
 def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     here, there = tmp_path / "here", tmp_path / "there"
     start(here, traces=True)
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -325,9 +321,7 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
-def test_a_local_cluster_writes_the_answers_of_a_local_run(
-    tiny_llama: Path, tmp_path: Path
-) -> None:
+def test_a_local_cluster_writes_the_answers_of_a_local_run(tiny_llama, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")
     rows = [
         {
@@ -388,7 +382,7 @@ def test_a_local_cluster_writes_the_answers_of_a_local_run(
 PAGE = (ROOT / "docs" / "guides" / "running.md").read_text(encoding="utf-8")
 
 
-def test_every_name_is_on_the_page() -> None:
+def test_every_name_is_on_the_page():
     protocols = {name for one in PRESETS.values() for name in one.protocols}
     assert [
         name for name in (*PRESETS, *SYSTEMS, *protocols) if f"`{name}`" not in PAGE
@@ -397,7 +391,7 @@ def test_every_name_is_on_the_page() -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own(tmp_path, monkeypatch):
     """A data file without passages beside the page's module of one's own, in the working directory."""
     row = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
     (tmp_path / "own.jsonl").write_text(json.dumps(row) + "\n")
@@ -412,9 +406,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.engine
-def test_its_example_runs(
-    own: Path, tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_example_runs(own, tiny_llama, tmp_path, capsys):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     write_samples(tmp_path)["asqa"].rename(tmp_path / "asqa.json")
     (python,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
@@ -440,9 +432,7 @@ def test_its_example_runs(
         assert {path.name for path in (tmp_path / "runs" / name).iterdir()} == left
 
 
-def test_items_without_passages_get_those_of_the_retriever(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_without_passages_get_those_of_the_retriever(own, monkeypatch):
     source = Source([own], found=3, retriever="mysearch:search")
     (file,) = source.load()
     assert [passage.text for passage in file.items[0].passages] == ["Ann was first."]
@@ -459,7 +449,7 @@ def test_items_without_passages_get_those_of_the_retriever(
 
 
 @pytest.mark.usefixtures("own")
-def test_an_unknown_one_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_one_is_one_line(capsys):
     for name, said in (
         ("wiki", "no entry point 'wiki' of selfrag.retrievers"),
         ("nowhere_at_all:search", "the module cannot be imported"),

@@ -1,10 +1,6 @@
 """The systems: prompts and decoders against a scripted engine and real tokenizers; search by tags; endpoints."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -23,7 +19,6 @@ from written import (
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item, output_of
@@ -35,14 +30,13 @@ from selfrag.evaluation.systems import (
     Chat,
     Prompted,
     Reflective,
-    System,
     Untuned,
     decoding_settings,
     endpoint_system,
     named_system,
 )
-from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.evaluation.task import CLOSED, LONG, SHORT
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 
@@ -77,9 +71,7 @@ UNTUNED = Untuned(
 )
 
 
-def answer(
-    one: System, item: Item, task: Task, reply: Any
-) -> tuple[Answer, ScriptedEngine]:
+def answer(one, item, task, reply):
     engine = ScriptedEngine(reply, EOS, limits=LIMITS)
     (event,) = [
         e
@@ -91,12 +83,12 @@ def answer(
     return event.answer, engine
 
 
-def says(text: str) -> Any:
+def says(text):
     return lambda request: ScriptedReply((*CODEC.encode(text), EOS))
 
 
-def prefers(letter: str) -> Any:
-    def reply(request: Generate) -> ScriptedReply:
+def prefers(letter):
+    def reply(request):
         row = {
             i: 0.7 if i == FIRST_CHARACTER + ord(letter) else 0.1
             for i in request.watch_ids
@@ -106,7 +98,7 @@ def prefers(letter: str) -> Any:
     return reply
 
 
-def test_the_untuned_model_reads_numbered_passages_question_and_hint() -> None:
+def test_the_untuned_model_reads_numbered_passages_question_and_hint():
     found, engine = answer(UNTUNED, ITEM, SHORT, says(" Paris. "))
     (request,) = engine.requests
     assert seen(request.prompt_ids) == (
@@ -135,7 +127,7 @@ def test_the_untuned_model_reads_numbered_passages_question_and_hint() -> None:
     assert output.usage == usage
 
 
-def test_a_closed_set_is_scored_and_not_written() -> None:
+def test_a_closed_set_is_scored_and_not_written():
     found, engine = answer(UNTUNED, CHOICE, CLOSED, prefers("B"))
     (request,) = engine.requests
     assert seen(request.prompt_ids).endswith(
@@ -148,7 +140,7 @@ def test_a_closed_set_is_scored_and_not_written() -> None:
     )
 
 
-def test_a_choice_is_written_where_the_task_says_so() -> None:
+def test_a_choice_is_written_where_the_task_says_so():
     """Appendix B.2: up to 50 tokens; case and format of the answer do not matter."""
     task, item = (
         preset("pubhealth").task("baseline"),
@@ -163,14 +155,12 @@ def test_a_choice_is_written_where_the_task_says_so() -> None:
 
 
 @pytest.mark.parametrize(("item", "task"), [(ITEM, SHORT), (CHOICE, CLOSED)])
-def test_a_request_that_fails_breaks_its_item_with_the_reason(
-    item: Item, task: Task
-) -> None:
+def test_a_request_that_fails_breaks_its_item_with_the_reason(item, task):
     with pytest.raises(UserError, match="no memory"):
         answer(UNTUNED, item, task, lambda request: Failed("no memory"))
 
 
-def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
+def test_numbers_are_citations_where_the_task_asks_for_them():
     """The baselines of ASQA are told to cite `[1][2][3]`; what they do not cite is not cited."""
     found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
     every, told = (
@@ -184,9 +174,7 @@ def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
     ]
 
 
-def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the_question() -> (
-    None
-):
+def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the_question():
     """Section 4.2: Llama2-FT, No Retriever and No Critic; the tokenizer knows no reflection token."""
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     documents = "[1] Title of d1\nText of d1.\n\n"
@@ -203,9 +191,7 @@ def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the
         assert asked == f"### Instruction:\n{shown}Q\n\n### Response:\n"
 
 
-def test_retrieval_baselines_read_five_documents_of_asqa_and_qampari_under_every_protocol() -> (
-    None
-):
+def test_retrieval_baselines_read_five_documents_of_asqa_and_qampari_under_every_protocol():
     """Section 4.3: the top five of GTR for all systems."""
     for name in ("asqa", "qampari"):
         assert {
@@ -214,7 +200,7 @@ def test_retrieval_baselines_read_five_documents_of_asqa_and_qampari_under_every
         } == {5}
 
 
-def test_the_published_code_votes_over_the_texts_that_passages_wrote() -> None:
+def test_the_published_code_votes_over_the_texts_that_passages_wrote():
     """Only `a` is written, so a critique that prefers `b` cannot make it win; both texts are read as written."""
     item = replace(CHOICE, label="A", options=("x", "y"))
     task = preset("arc-challenge").task("official")
@@ -237,7 +223,7 @@ def test_the_published_code_votes_over_the_texts_that_passages_wrote() -> None:
     assert scores(item, task, output_of(found))["official_match"] == (1.0, 1.0)
 
 
-def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() -> None:
+def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item():
     ours = Reflective(
         PROMPTING, Decoding(mode="never", max_segments=9, answer_tokens=900)
     )
@@ -273,7 +259,7 @@ def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() 
     )
 
 
-def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() -> None:
+def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat():
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.chat_template = (
         "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -294,7 +280,7 @@ def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() 
     assert untuned.chat.source == "chat_template"
 
 
-def test_systems_by_name() -> None:
+def test_systems_by_name():
     tokenizer = tiny.byte_level_tokenizer()
     for name in ROLES:
         assert named_system(name, tokenizer).as_dict()["kind"] in (
@@ -336,7 +322,7 @@ def test_systems_by_name() -> None:
             named_system(name, tokenizer, settings)
 
 
-def test_settings_on_a_command_line() -> None:
+def test_settings_on_a_command_line():
     found = decoding_settings(
         [
             "threshold=None",
@@ -362,7 +348,7 @@ def test_settings_on_a_command_line() -> None:
 # Behind an endpoint
 
 
-def test_prompts_of_an_endpoint_word_for_word() -> None:
+def test_prompts_of_an_endpoint_word_for_word():
     published = preset("popqa").task("baseline")
     long = Passage("a", "He was born in Ulm. " + "More. " * 300, "Einstein")
     item = replace(
@@ -380,7 +366,7 @@ def test_prompts_of_an_endpoint_word_for_word() -> None:
     assert endpoint_system("base", None).passages == 0
 
 
-def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
+def test_a_run_over_an_endpoint(tmp_path):
     """One question of three is refused."""
     rows = [
         {"task": "short_qa", "id": f"q{n}", "instruction": f"Where is {n}?", "answers": ["Ulm"],
@@ -388,7 +374,7 @@ def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
         for n in range(3)
     ]  # fmt: skip
 
-    def reply(body: dict[str, Any]) -> Any:
+    def reply(body):
         asked = body["messages"][-1]["content"]
         if "Where is 1?" in asked:
             return 400, {"error": {"message": "no"}}
@@ -450,9 +436,7 @@ def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
         (["base", "--set", "beam=2"], "--set beam"),
     ],
 )
-def test_what_an_endpoint_cannot_do_is_one_line(
-    tmp_path: Path, capsys: Any, more: list[str], message: str
-) -> None:
+def test_what_an_endpoint_cannot_do_is_one_line(tmp_path, capsys, more, message):
     row = {
         "task": "short_qa",
         "id": "q",

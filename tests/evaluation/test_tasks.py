@@ -1,15 +1,11 @@
 """Tasks: kinds by fields, strict reading, published ones with wordings byte for byte, files of public originals."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from loopback import Answering, loopback
@@ -29,7 +25,7 @@ from selfrag.evaluation.task_files import read_task, read_tasks, save_rows, sear
 from selfrag.reflection.weights import Weights
 from selfrag.render.tables import compact
 
-ROW: dict[str, Any] = {
+ROW = {
     "id": "a",
     "task": "short_qa",
     "instruction": "who?",
@@ -47,23 +43,23 @@ ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "eval" / "dev"
 
 
-def closed(label: str, *options: str) -> Item:
+def closed(label, *options):
     return Item("q", "?", None, label=label, options=options)
 
 
-def test_a_label_names_an_option_by_text_letter_or_number() -> None:
+def test_a_label_names_an_option_by_text_letter_or_number():
     assert choices(closed("true", "true", "false")).surfaces == ("true", "false")
     assert choices(closed("B", "x", "y", "z")).surfaces == ("A", "B", "C")
     assert choices(closed("2", "x", "y")).surfaces == ("1", "2")
 
 
 @pytest.mark.parametrize("label", ["D", "4", "maybe", "0"])
-def test_defect_28_a_label_out_of_range_is_refused(label: str) -> None:
+def test_defect_28_a_label_out_of_range_is_refused(label):
     with pytest.raises(UserError, match=f"label '{label}' is none of"):
         choices(closed(label, "x", "y", "z"))
 
 
-def test_the_kind_follows_from_the_fields() -> None:
+def test_the_kind_follows_from_the_fields():
     words, sets = " ".join(["word"] * 11), (("a",), ("b",))
     known = {
         closed("A", "x", "y"): CLOSED,
@@ -81,8 +77,8 @@ def test_the_kind_follows_from_the_fields() -> None:
 
 
 def test_a_file_is_read_with_its_kind_and_a_seeded_sample_in_order(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = write(tmp_path, *(ROW | {"id": f"q{i}"} for i in range(20)))
     file = read_task(path, limit=5, seed=3)
     assert (file.name, file.task, file.rows, len(file.items)) == ("set", SHORT, 20, 5)
@@ -92,7 +88,7 @@ def test_a_file_is_read_with_its_kind_and_a_seeded_sample_in_order(
     assert file.items != read_task(path, limit=5, seed=4).items
 
 
-def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path: Path) -> None:
+def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path):
     passages = [{"id": f"p{i}", "title": f"T{i}", "text": "x"} for i in range(3)]
     given = {
         "claims": ["Ann paints."],
@@ -161,16 +157,14 @@ def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path: Path) -> 
         ),
     ],
 )
-def test_bad_files_are_named_by_line(
-    tmp_path: Path, rows: list[dict[str, Any]], message: str
-) -> None:
+def test_bad_files_are_named_by_line(tmp_path, rows, message):
     with pytest.raises(UserError, match=message):
         read_task(write(tmp_path, *rows))
 
 
 def test_passages_are_searched_for_items_without_any_by_their_question(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     own = {"passages": [{"id": "own", "title": "", "text": "x"}]}
     given = (
         CHOICE,
@@ -178,9 +172,9 @@ def test_passages_are_searched_for_items_without_any_by_their_question(
         CHOICE | {"id": "e", "question": "Which one?"},
     )
     file = read_task(write(tmp_path, *given), searched=True)
-    asked: list[str] = []
+    asked = []
 
-    def search(queries: Any, k: int) -> list[list[Passage]]:
+    def search(queries, k):
         asked.extend(queries)
         return [[Passage(f"found-{k}", "text")] for _ in queries]
 
@@ -193,7 +187,7 @@ def test_passages_are_searched_for_items_without_any_by_their_question(
     not SHARED.is_dir(),
     reason="the given evaluation files are not beside this checkout",
 )
-def test_the_given_files_are_read() -> None:
+def test_the_given_files_are_read():
     kinds = {
         file.name: (file.task.kind, file.rows)
         for file in read_tasks(sorted(SHARED.glob("*.jsonl*")))
@@ -221,7 +215,7 @@ PAIRS = [
     {"context": "x", "question": "Most?", "short_answers": names}
     for names in (["Ann", "Ann Roe"], ["Bob"])
 ]
-FILES: dict[str, dict[str, Any]] = {
+FILES = {
     "popqa": {
         "id": 4222362,
         "possible_answers": '["painter", "artist"]',
@@ -281,9 +275,7 @@ QAMPARI = {
 }
 
 
-def read(
-    path: Path, name: str, protocol: str = "paper", **options: Any
-) -> tuple[Item, ...]:
+def read(path, name, protocol="paper", **options):
     return read_task(Given(path, preset(name), protocol), **options).items
 
 
@@ -323,14 +315,12 @@ def read(
         ),
     ],
 )
-def test_a_row_of_a_public_file_is_an_item(
-    tmp_path: Path, name: str, row: Any, wanted: dict[str, Any]
-) -> None:
+def test_a_row_of_a_public_file_is_an_item(tmp_path, name, row, wanted):
     (item,) = read(write(tmp_path, row or FILES[name]), name, searched=True)
     assert {key: getattr(item, key) for key in wanted} == wanted
 
 
-def test_passages_have_ids_and_a_protocol_keeps_the_first(tmp_path: Path) -> None:
+def test_passages_have_ids_and_a_protocol_keeps_the_first(tmp_path):
     (popqa,), (asqa,) = (
         read(write(tmp_path, FILES[name]), name) for name in ("popqa", "asqa")
     )
@@ -392,7 +382,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_wording_of_a_protocol_byte_for_byte(tmp_path: Path, name: str) -> None:
+def test_the_wording_of_a_protocol_byte_for_byte(tmp_path, name):
     """Nothing of ours is said; tests of the paper's table see the whole prompts."""
     path = write(tmp_path, FILES[name])
     for how in PRESETS[name].protocols:
@@ -467,9 +457,7 @@ def test_the_wording_of_a_protocol_byte_for_byte(tmp_path: Path, name: str) -> N
         ),
     ],
 )
-def test_a_bad_row_is_named_by_file_and_line(
-    tmp_path: Path, name: str, change: dict[str, Any], message: str
-) -> None:
+def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, message):
     changed = FILES[name] | {"id": "b", "sample_id": "b"} | change
     second = {key: value for key, value in changed.items() if value is not None}
     with pytest.raises(UserError, match=rf"set\.jsonl:2: .*{message}"):
@@ -485,15 +473,13 @@ def test_a_bad_row_is_named_by_file_and_line(
         (b"{]\n", "x.json:1: "),
     ],
 )
-def test_files_that_cannot_be_read(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_files_that_cannot_be_read(tmp_path, content, message):
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(UserError, match=message):
         read(tmp_path / "x.json", "triviaqa")
 
 
-def test_settings_are_the_policy_where_it_differs_from_the_defaults() -> None:
+def test_settings_are_the_policy_where_it_differs_from_the_defaults():
     """Algorithm 1 line 6: the critiques at every segment. Eq. 3: an option's critique is added to its probability."""
     assert preset("popqa").settings() == {"passages": 10, "undefined": "force"}
     closed = {"segment_tokens": 50, "undefined": "force", "aggregate": "sum"}
@@ -545,7 +531,7 @@ def test_settings_are_the_policy_where_it_differs_from_the_defaults() -> None:
                 assert rebuilt == how.decoding, (what.name, name)
 
 
-def test_what_a_command_line_names(tmp_path: Path) -> None:
+def test_what_a_command_line_names(tmp_path):
     assert Given.parse("a/b.jsonl") == Given(Path("a/b.jsonl"))
     assert Given.parse("popqa=x=y.jsonl") == Given(Path("x=y.jsonl"), preset("popqa"))
     assert Given.parse("asqa/official=f.json") == Given(
@@ -561,8 +547,8 @@ def test_what_a_command_line_names(tmp_path: Path) -> None:
 
 
 def test_tasks_are_described_and_the_page_has_their_table(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     assert main(["eval", "tasks"]) == main(["eval", "tasks", "asqa"]) == 0
     shown = capsys.readouterr().out
     assert r"correct answers.## Input:\n\nQUESTION'" in shown
@@ -582,8 +568,8 @@ NQ = {
 }
 
 
-def test_rows_are_made_as_measured() -> None:
-    def made(name: str, *raws: Any, selection: str = "") -> list[dict[str, Any]]:
+def test_rows_are_made_as_measured():
+    def made(name, *raws, selection=""):
         return list(ROWS[name](raws, selection.split()))
 
     asked = "Please choose the correct answer to the question: How will it roll?"
@@ -660,7 +646,7 @@ def test_rows_are_made_as_measured() -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def small(monkeypatch, tmp_path):
     """`nq_gold` of one question, whose original lies in a folder."""
     content = gzip.compress(json.dumps(NQ).encode(), mtime=0)
     original = Original(
@@ -677,9 +663,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     return tmp_path / "nq.jsonl.gz"
 
 
-def test_a_file_is_made_from_a_folder(
-    small: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_a_file_is_made_from_a_folder(small, tmp_path, capsys, monkeypatch):
     command = [
         "data",
         "make",
@@ -708,14 +692,12 @@ def test_a_file_is_made_from_a_folder(
     assert "came out other than it was measured with" in capsys.readouterr().err
 
 
-def test_originals_are_downloaded_once_and_checked(
-    small: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_originals_are_downloaded_once_and_checked(small, tmp_path, monkeypatch):
     served = {"/owner/name/abc/qa/nq.jsonl.gz": b"another file"}
     asked = []
 
     class Original(Answering):
-        def do_GET(self) -> None:
+        def do_GET(self):
             asked.append(self.path)
             self.answer(200, served[self.path])
 
@@ -735,7 +717,7 @@ def test_originals_are_downloaded_once_and_checked(
         make("nq_gold", tmp_path / "dev")
 
 
-SIMPLE: dict[str, tuple[str, list[tuple[str, str, tuple[str, ...]]]]] = {
+SIMPLE = {
     "qa.csv": (
         'question,answer\nWho?,Ann\n"Where, then?","Rome, Italy"\n',
         [("row-1", "Who?", ("Ann",)), ("row-2", "Where, then?", ("Rome, Italy",))],
@@ -760,7 +742,7 @@ SIMPLE: dict[str, tuple[str, list[tuple[str, str, tuple[str, ...]]]]] = {
 
 
 @pytest.mark.parametrize("name", SIMPLE)
-def test_issue_50_rows_of_a_question_and_its_answer(tmp_path: Path, name: str) -> None:
+def test_issue_50_rows_of_a_question_and_its_answer(tmp_path, name):
     """At 2d68d6f3: "unknown kind of row: key 'task' is missing", or no JSON."""
     text, expected = SIMPLE[name]
     file = tmp_path / name
@@ -799,9 +781,7 @@ def test_issue_50_rows_of_a_question_and_its_answer(tmp_path: Path, name: str) -
         ("a.jsonl", '{"query": "Who?"}', "unknown kind of row"),
     ],
 )
-def test_bad_rows_of_questions_are_one_line(
-    tmp_path: Path, name: str, text: str, said: str
-) -> None:
+def test_bad_rows_of_questions_are_one_line(tmp_path, name, text, said):
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(UserError) as error:
@@ -810,7 +790,7 @@ def test_bad_rows_of_questions_are_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_issue_50_data_sets_and_frames_become_files(tmp_path: Path) -> None:
+def test_issue_50_data_sets_and_frames_become_files(tmp_path):
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     columns = {

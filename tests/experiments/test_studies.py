@@ -1,12 +1,8 @@
 """Many settings from few decodes: whatever is called exact is what a decode of its own gives; sweeps and ablations."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +14,6 @@ from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, EngineError, UserError
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.comparison import read_runs
@@ -27,7 +22,7 @@ from selfrag.evaluation.items import USAGE, Item, Output, output_of
 from selfrag.evaluation.metrics import answers as measured
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.runner import Model, answer_here
-from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
+from selfrag.evaluation.task import CLOSED, LONG, SHORT
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments import sweeps
 from selfrag.experiments.ablations import (
@@ -38,8 +33,6 @@ from selfrag.experiments.ablations import (
 )
 from selfrag.experiments.goals import FigureLimit, Goal, choose, halves
 from selfrag.experiments.studies import (
-    FileStudy,
-    Rescored,
     Setting,
     Study,
     balance,
@@ -52,7 +45,7 @@ from selfrag.experiments.studies import (
 from selfrag.experiments.sweep_plots import normalised, places_of
 from selfrag.experiments.sweeps import Axis, plan
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 
 EVIDENCE = passages("d1", "d2", "d3")
@@ -62,9 +55,7 @@ SETTINGS = plan(
 EXAMPLE = ("One", "Two")
 
 
-def file_of(
-    name: str, kind: Task, items: int, question: str, **fields: Any
-) -> TaskFile:
+def file_of(name, kind, items, question, **fields):
     item_fields = {"gold": frozenset({"d2"}), **fields}
     rows = tuple(
         Item(f"{name[0]}{i}", f"{question} {i}", True, EVIDENCE, **item_fields)
@@ -73,7 +64,7 @@ def file_of(
     return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, kind, rows, items)
 
 
-def short(items: int) -> TaskFile:
+def short(items):
     """Questions whose answers the model writes now and then."""
     return file_of(
         "short",
@@ -86,7 +77,7 @@ def short(items: int) -> TaskFile:
     )
 
 
-def closed(items: int) -> TaskFile:
+def closed(items):
     return file_of(
         "closed",
         CLOSED,
@@ -98,7 +89,7 @@ def closed(items: int) -> TaskFile:
     )
 
 
-def long(items: int) -> TaskFile:
+def long(items):
     """Questions with up to four segments."""
     return file_of(
         "long", LONG, items, "Topic", references=("One. Two.",), task="long_form"
@@ -106,8 +97,8 @@ def long(items: int) -> TaskFile:
 
 
 def scripted(
-    fails: Callable[[Generate], bool] = lambda request: False,
-) -> ScriptedEngine:
+    fails=lambda request: False,
+):
     """An engine that writes random trees, the same for the same prompt, but for requests that fail."""
     model = random_model(0)
     return ScriptedEngine(
@@ -118,15 +109,15 @@ def scripted(
 
 
 def studied(
-    folder: Path,
-    file: TaskFile,
-    settings: Any = SETTINGS,
-    engine: ScriptedEngine | None = None,
-) -> FileStudy:
+    folder,
+    file,
+    settings=SETTINGS,
+    engine=None,
+):
     return study(job(folder, engine or scripted()), file, settings)
 
 
-def job(folder: Path, engine: ScriptedEngine | None = None) -> Study:
+def job(folder, engine=None):
     return Study(
         PROMPTING,
         {"model": {"weights": "abc"}, "engine": "scripted"},
@@ -135,7 +126,7 @@ def job(folder: Path, engine: ScriptedEngine | None = None) -> Study:
     )
 
 
-def texts(studied_file: FileStudy) -> dict[str, list[object]]:
+def texts(studied_file):
     """What each setting says, without what it took."""
     return {
         name: [said(outcome.output) for outcome in row]
@@ -143,11 +134,11 @@ def texts(studied_file: FileStudy) -> dict[str, list[object]]:
     }
 
 
-def said(output: Output | None) -> Any:
+def said(output):
     return None if output is None else replace(output, usage={})
 
 
-def missing(studied_file: FileStudy) -> dict[str, set[bool]]:
+def missing(studied_file):
     return {
         name: {outcome.output is None for outcome in row}
         for name, row in studied_file.outcomes.items()
@@ -157,9 +148,7 @@ def missing(studied_file: FileStudy) -> dict[str, set[bool]]:
 @pytest.mark.parametrize(
     "file", [short(8), closed(4), long(4)], ids=lambda file: file.name
 )
-def test_every_setting_answers_as_it_would_alone(
-    file: TaskFile, tmp_path: Path
-) -> None:
+def test_every_setting_answers_as_it_would_alone(file, tmp_path):
     settings = (*SETTINGS, *ablations(Decoding(), file.task)[1:])
     engine = scripted()
     together = studied(tmp_path / "all", file, settings, engine)
@@ -169,7 +158,7 @@ def test_every_setting_answers_as_it_would_alone(
         "replayed",
         "decoded",
     }
-    alone: dict[str, list[object]] = {}
+    alone = {}
     requests = 0
     for setting in settings:
         single_engine = scripted()
@@ -180,8 +169,8 @@ def test_every_setting_answers_as_it_would_alone(
 
 
 def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     results = studied(tmp_path / "short", short(8))
     assert balance([results])["answers"] == {
         "replayed": 8 * len(SETTINGS),
@@ -194,16 +183,14 @@ def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
     assert 0 < again["decoded"] < again["replayed"]
 
 
-def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
+def test_a_study_goes_on_where_it_died(tmp_path):
     file = long(3)
     expected = texts(studied(tmp_path / "whole", file))
     died = 0
     for allowed in (7, 60, 10**6):
         engine = scripted()
 
-        def dying(
-            request: Generate, engine: Any = engine, allowed: int = allowed
-        ) -> bool:
+        def dying(request, engine=engine, allowed=allowed):
             if len(engine.requests) > allowed:
                 raise EngineError("the server is gone")
             return False
@@ -220,8 +207,8 @@ def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
 
 
 def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     settings = [Setting(mode, Decoding(mode=mode)) for mode in ("always", "never")]
     settings.append(
         Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0)))
@@ -236,7 +223,7 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
 
     first = PROMPTING.evidence(EVIDENCE[0], 256).ids
 
-    def with_the_first(request: Generate) -> bool:
+    def with_the_first(request):
         ids = request.prompt_ids
         return any(ids[i : i + len(first)] == first for i in range(len(ids)))
 
@@ -250,7 +237,7 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
         assert missing(results) == {"k3": {False}, "k1": {True}, "k2": {False}}
 
 
-def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:
+def test_another_study_in_the_folder_is_refused(tmp_path):
     studied(tmp_path, short(3))
     with pytest.raises(UserError, match="recording holds a run with other system"):
         studied(
@@ -261,9 +248,7 @@ def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-def test_a_real_engine_answers_alone_as_in_the_record(
-    tiny_llama: Path, tmp_path: Path
-) -> None:
+def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama, tmp_path):
     base = Decoding(segment_tokens=12)
     always = replace(base, mode="always")
     settings = (
@@ -282,7 +267,7 @@ def test_a_real_engine_answers_alone_as_in_the_record(
                 ),
             )
             together = study(job, file, settings)
-            alone: dict[str, list[object]] = {}
+            alone = {}
             for setting in settings:
                 single_job = replace(job, folder=tmp_path / setting.name)
                 alone |= texts(study(single_job, file, [setting]))
@@ -302,14 +287,14 @@ TREE = {
 }
 
 
-def replayed(recorded: Decoding, policy: Decoding) -> Rescored | None:
+def replayed(recorded, policy):
     answer = run(TREE, evidence=passages("d1", "d2"), policy=recorded).answer
     usage = {name: getattr(answer.usage, name) for name in USAGE}
     (result,) = rescored(answer.trace, usage, [policy])
     return result
 
 
-def test_what_a_record_cannot_be_asked_about() -> None:
+def test_what_a_record_cannot_be_asked_about():
     never = replayed(
         ONE, replace(ONE, threshold=0.9)
     )  # a record of one side is an approximation of the other
@@ -325,14 +310,12 @@ def test_what_a_record_cannot_be_asked_about() -> None:
         assert replayed(WIDE, replace(ONE, **changes)) is None
 
 
-def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold() -> (
-    None
-):
+def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold():
     """Also where weights are asked about in the same breath, and gates hide what the threshold would have decided."""
     sure = Scripted(
         "ad", lambda state: says(0.9, 0.1, labels=ANSWERABLE), labels=ANSWERABLE
     )
-    policy = replace(ONE, guardrails=("ad<0.5:write",))  # type: ignore[arg-type]
+    policy = replace(ONE, guardrails=("ad<0.5:write",))
     answer = run(
         TREE, evidence=passages("d1", "d2"), policy=policy, given={"judges": [sure]}
     ).answer
@@ -376,14 +359,14 @@ policies = st.builds(
     data=st.data(),
 )
 def test_whatever_is_called_exact_is_what_a_decode_gives(
-    seed: int, recorded: Decoding, settings: list[Decoding], data: st.DataObject
-) -> None:
+    seed, recorded, settings, data
+):
     failures = data.draw(st.sampled_from((0.0, 0.0, 0.2)))
     choices = data.draw(st.sampled_from((None, None, ("One.", "Two.", "8"))))
     evidence = random_search(seed)("Q")
     model = random_model(seed, failures=failures)
 
-    def decoded(policy: Decoding) -> Answer | None:
+    def decoded(policy):
         try:
             return run(model, evidence=evidence, policy=policy, choices=choices).answer
         except DecodingError:
@@ -403,7 +386,7 @@ def test_whatever_is_called_exact_is_what_a_decode_gives(
             )
 
 
-def test_each_axis_alone_or_every_combination() -> None:
+def test_each_axis_alone_or_every_combination():
     for text, values in {
         "threshold=0:0.3:0.1": (0.0, 0.1, 0.2, 0.3),
         "mode=always, never": ("always", "never"),
@@ -453,9 +436,7 @@ ITEM = Item(
         ("Nobody", (0.0, 0.0), (0.0, 0.0)),  # wrong: does not count
     ],
 )
-def test_reliance_on_memory(
-    text: str, memory: tuple[float, float], unseen: tuple[float, float]
-) -> None:
+def test_reliance_on_memory(text, memory, unseen):
     output = Output(text, read=("d2",), retrieved=True)
     assert measured.FROM_MEMORY.part(ITEM, output) == memory
     assert measured.UNSEEN.part(ITEM, output) == unseen
@@ -468,7 +449,7 @@ def test_reliance_on_memory(
     assert measured.FROM_MEMORY.part(ITEM, None) is None
 
 
-def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams() -> None:
+def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams():
     """`Ann` is no word of the passage but a part of `Annex`: from memory by words, not by substrings (C.1)."""
     item = replace(ITEM, answers=("Ann",), passages=(Passage("d1", "The Annex.", ""),))
     assert measured.FROM_MEMORY.part(item, Output("Ann")) == (1.0, 1.0)
@@ -476,7 +457,7 @@ def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams() -> None:
     assert measured.REPEATED.part(ITEM, Output("To be or not to be")) == (1.0, 5.0)
 
 
-def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
+def test_curves_are_normalised_and_close_values_stand_at_equal_steps():
     curve = [(0.5, Estimate(0.3, 0.2, 0.4, 9)), (0.0, Estimate(0.6, 0.5, 0.7, 9))]
     points = [(at, estimate.value, estimate.low) for at, estimate in normalised(curve)]
     assert points == [
@@ -491,10 +472,10 @@ def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
     assert places_of([0.999, 0, 1, 0.5]) == {0: 0, 0.5: 1, 0.999: 2, 1: 3}
 
 
-def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
+def test_the_best_is_chosen_on_one_half_and_measured_on_the_other():
     first, second = halves(8)
 
-    def both(here: float, there: float) -> list[tuple[float, float]]:
+    def both(here, there):
         return [(here if i in first else there, 1.0) for i in range(8)]
 
     settings = {
@@ -530,7 +511,7 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
         assert str(Goal.parse(text)) == text
 
 
-def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> None:
+def test_settings_become_runs_that_say_what_the_study_says(tmp_path):
     files = [
         sweeps.measured_by(file, measured.FLUENCY) for file in (short(10), closed(4))
     ]
@@ -576,8 +557,8 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
 
 
 def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     page = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(
         encoding="utf-8"
     )

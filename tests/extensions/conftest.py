@@ -25,7 +25,7 @@ __all__ = ["animals", "encoder", "index", "make_encoder", "serve", "tiny_bert"]
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def runs(tmp_path_factory):
     """Two finished runs over two files; the first keeps traces, the second fails on an item."""
     import reported
 

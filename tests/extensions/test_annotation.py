@@ -1,7 +1,5 @@
 """The form that people fill in, and what they said."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -24,9 +22,7 @@ from selfrag.extensions.annotation.forms import (
 browser = browsing.browser
 
 
-def saved(
-    folder: Path, run: Path, person: str, wrong: tuple[str, ...] = (), **changes: object
-) -> Path:
+def saved(folder, run, person, wrong=(), **changes):
     """What somebody saved in a form who said yes to all but `wrong`."""
     answers = sampled(run, 2, only=["long"])
     about = {
@@ -45,14 +41,12 @@ def saved(
 
 
 @pytest.fixture
-def copied(runs: list[Path], tmp_path: Path) -> list[Path]:
+def copied(runs, tmp_path):
     """The same runs, free to be damaged; their manifests name the data files of the first ones."""
     return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
 
 
-def test_figures_and_agreement_by_hand(
-    runs: list[Path], tmp_path: Path, capsys
-) -> None:
+def test_figures_and_agreement_by_hand(runs, tmp_path, capsys):
     run = runs[0]
     first_form = saved(tmp_path, run, "one")
     second_form = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
@@ -98,7 +92,7 @@ def test_figures_and_agreement_by_hand(
 
 def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(
     browser, runs, tmp_path, capsys
-) -> None:
+):
     file = tmp_path / "form.html"
     assert (
         main(
@@ -141,7 +135,7 @@ def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(
     assert left == "0 of 12 are open"  # the browser has kept them
 
 
-def test_hostile_texts_stay_texts_in_a_form(copied: list[Path]) -> None:
+def test_hostile_texts_stay_texts_in_a_form(copied):
     evil = json.dumps(
         "</script><script>alert(1)</script>" + "".join(reported.HOSTILE.values())
     )[1:-1]
@@ -155,9 +149,7 @@ def test_hostile_texts_stay_texts_in_a_form(copied: list[Path]) -> None:
     )
 
 
-def test_what_cannot_be_done_is_one_line(
-    runs: list[Path], tmp_path: Path, capsys
-) -> None:
+def test_what_cannot_be_done_is_one_line(runs, tmp_path, capsys):
     for words, said in (
         (["annotate", str(runs[0])], "give --out FORM.html"),
         (

@@ -1,10 +1,7 @@
 """Runs as logs of inspect-ai and as results of lm-eval."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_run import Slow, data_file, job, reply
@@ -16,7 +13,7 @@ from selfrag.extensions.export.formats import higher_is_better
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A run over one item that is right, one that is wrong and one that fails, with hostile texts."""
     passage = {"id": "p1", "title": "T\ud800", "text": "[31m</script>"}
     rows = [
@@ -33,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def exported(folder: Path, capsys: Any, *options: str) -> Path:
+def exported(folder, capsys, *options):
     """What `selfrag eval export` wrote."""
     assert (
         main(
@@ -44,7 +41,7 @@ def exported(folder: Path, capsys: Any, *options: str) -> Path:
     return Path(capsys.readouterr().out.split("\n")[0])
 
 
-def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
+def test_inspect_reads_the_log(folder, capsys):
     inspect = pytest.importorskip(
         "inspect_ai.log", reason="inspect-ai is not installed"
     )
@@ -82,7 +79,7 @@ def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
     ] == [path.name]
 
 
-def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
+def test_lm_eval_shows_the_results(folder, capsys):
     utils = pytest.importorskip("lm_eval.utils", reason="lm-eval is not installed")
     path = exported(folder, capsys, "--to", "lm-eval")
     names = [str(file) for file in path.parent.iterdir()]

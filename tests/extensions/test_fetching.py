@@ -1,7 +1,5 @@
 """What is fetched is bounded in time and size and comes from public addresses; keys stand in no log line."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip
@@ -9,14 +7,12 @@ import logging
 import socket
 import time
 import zlib
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import httpcore
 import httpx
 import pytest
-from loopback import Answering, Loopback, loopback
+from loopback import Answering, loopback
 
 from critic.cases import Case
 from critic.teacher.endpoint import EndpointTeacher
@@ -39,7 +35,7 @@ BOMB = gzip.compress(bytes(64 << 20), 1)
 class Handler(Answering):
     """Answers slowly, packed, or elsewhere, by the path."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.server.headers.append(dict(self.headers))
         place = self.path.partition("?")[0].rpartition("/")[2]
         if place == "search":
@@ -65,11 +61,11 @@ class Handler(Answering):
                 200, content, Content_Type="text/html", Content_Encoding=encoding
             )
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         self.do_GET()
 
-    def drip(self, head: bytes) -> None:
+    def drip(self, head):
         try:
             self.wfile.write(head)
             for _ in range(400):
@@ -92,7 +88,7 @@ PAGES = ("slow-head", "slow-body", "loop", *PACKED)
 
 
 @pytest.fixture
-def server() -> Iterator[Loopback]:
+def server():
     serving = loopback(Handler)
     serving.headers = []
     yield serving
@@ -144,25 +140,21 @@ NOT_PUBLIC = (
 )
 
 
-def test_special_addresses_are_not_public() -> None:
+def test_special_addresses_are_not_public():
     """Issue 45, section 4: NAT64, 6to4 and multicast counted as public."""
     assert [address for address in NOT_PUBLIC if is_public_address(address)] == []
     for address in ("8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "2a00:1450:4001::1"):
         assert is_public_address(address)
 
 
-def test_the_address_that_was_checked_is_connected_to(
-    server: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_address_that_was_checked_is_connected_to(server, monkeypatch):
     """Issue 45, section 4. A host that resolves to a public address and then to a private one is asked at the first."""
     answers, connected = iter(["93.184.216.34", "127.0.0.1"]), []
 
-    def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+    def resolve(host, port, **_):
         return [(0, 0, 0, "", (next(answers), port))]
 
-    def connect(
-        self: object, host: str, port: int, *_: object
-    ) -> httpcore.NetworkStream:
+    def connect(self, host, port, *_):
         connected.append(host)
         raise httpcore.ConnectError("refused")
 
@@ -176,7 +168,7 @@ def test_the_address_that_was_checked_is_connected_to(
     assert connected == ["93.184.216.34"]
 
 
-def test_pages_at_private_addresses_leave_their_snippets(server: Loopback) -> None:
+def test_pages_at_private_addresses_leave_their_snippets(server):
     [passages] = WebRetriever(f"searxng:{server.url}")(["?"], 9)
     assert [passage.text for passage in passages] == [
         f"Snippet {name}." for name in PAGES
@@ -185,8 +177,8 @@ def test_pages_at_private_addresses_leave_their_snippets(server: Loopback) -> No
 
 
 def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(
-    server: Loopback,
-) -> None:
+    server,
+):
     """Issue 45, section 4: a server that drips, and bodies of gigabytes."""
     start = time.monotonic()
     [passages] = WebRetriever(f"searxng:{server.url}", private=True, timeout=4)(
@@ -200,9 +192,7 @@ def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(
 
 
 @pytest.mark.parametrize("path", ["slow-head/retrieve", "slow-body/retrieve"])
-def test_a_search_server_that_drips_is_given_up(
-    server: Loopback, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_server_that_drips_is_given_up(server, path, monkeypatch):
     """Issue 45, section 4."""
     monkeypatch.setattr(
         Handler,
@@ -218,13 +208,11 @@ def test_a_search_server_that_drips_is_given_up(
 @pytest.mark.parametrize(
     "name", ["bomb", "nested", "deflate", "brotli", "zstd", "broken"]
 )
-def test_packed_replies_of_engines_are_bounded(
-    server: Loopback, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_replies_of_engines_are_bounded(server, name, monkeypatch):
     """Issue 45, section 4: packed bodies in the client of the engines."""
     monkeypatch.setattr(Client, "most_bytes", 1 << 16)
 
-    async def reason() -> str:
+    async def reason():
         async with Client(ServerConfig(server.url, retries=0)) as client:
             return (
                 await client.send("GET", f"{server.url}/{name}", lambda: None, json_of)
@@ -238,7 +226,7 @@ def test_packed_replies_of_engines_are_bounded(
     assert expected.get(name, "which was not asked for") in asyncio.run(reason())
 
 
-def test_content_is_unfolded_no_further_than_the_bound() -> None:
+def test_content_is_unfolded_no_further_than_the_bound():
     """Issue 45, section 4: nested gzip and zstd."""
     content = Content("gzip", 1000)
     assert not content.add(BOMB)
@@ -249,9 +237,7 @@ def test_content_is_unfolded_no_further_than_the_bound() -> None:
     assert bytes(small) == b"1234567890"
 
 
-def test_no_client_logs_its_key(
-    server: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_client_logs_its_key(server, monkeypatch, caplog):
     """Issue 45, section 4: the key of Google stood in a line of httpx."""
     marker = "marker-key-8d1f"
     monkeypatch.setenv("GOOGLE_API_KEY", marker)
@@ -272,7 +258,7 @@ def test_no_client_logs_its_key(
             search(["?"], 1)
         assert marker not in str(refused.value)
 
-    async def ask() -> None:
+    async def ask():
         async with Client(ServerConfig(server.url)) as client:
             await client.send("GET", f"{server.url}/search", lambda: None, json_of)
 
@@ -287,7 +273,7 @@ def test_no_client_logs_its_key(
 
 
 MARKER = "marker-key-8d1f"
-ECHOES: dict[str, tuple[int, Any, dict[str, str]]] = {
+ECHOES = {
     "refused": (401, {"error": {"message": f"no such key: {MARKER}"}}, {}),
     "failed": (500, {"error": {"message": f"Bearer {MARKER}"}}, {}),
     "no JSON": (200, MARKER.encode(), {}),
@@ -296,19 +282,19 @@ ECHOES: dict[str, tuple[int, Any, dict[str, str]]] = {
 }
 
 
-def ask_teacher(url: str) -> object:
+def ask_teacher(url):
     teacher = EndpointTeacher(TeacherConfig(url, "m", retries=0))
     return list(teacher.label([Case("Retrieve", "Q?", "", "A.")]))
 
 
-def ask_judge(url: str) -> object:
+def ask_judge(url):
     with Library.at_endpoint(url, "m", retries=0, adapters={}) as library:
         return library.get(find("query_rewrite"))(
             JudgeInput((Message("user", "Who?"),))
         )
 
 
-def ask_grader(url: str) -> object:
+def ask_grader(url):
     executor, *others = executor_of(f"m@{url}")
     library = Library(executor, {})
     return [
@@ -318,21 +304,21 @@ def ask_grader(url: str) -> object:
     ]
 
 
-def ask_engine(url: str) -> object:
+def ask_engine(url):
     with closing(HTTPEngine.load(HTTPConfig(url, model_dir=".", retries=0))):
-        return None
+        return
 
 
 @pytest.mark.parametrize("ask", [ask_teacher, ask_judge, ask_grader, ask_engine])
 @pytest.mark.parametrize("echo", ECHOES)
 def test_a_key_that_a_server_repeats_stands_in_no_log_and_no_result(
-    server: Loopback,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    ask: Any,
-    echo: str,
-) -> None:
-    def answer(self: Handler) -> None:
+    server,
+    monkeypatch,
+    caplog,
+    ask,
+    echo,
+):
+    def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.headers.append(dict(self.headers))
         status, content, headers = ECHOES[echo]

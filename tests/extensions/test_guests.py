@@ -1,7 +1,5 @@
 """Extensions do not need each other, and the core needs none: each runs with the others hidden."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -50,7 +48,7 @@ assert QueryRewrite.on(writing('{"rewritten_question": "R?"}'))("Q?").text == "R
 """
 
 
-def run(*command: str, **environment: str) -> str:
+def run(*command, **environment):
     """What a child process prints."""
     path = os.pathsep.join(
         map(str, (ROOT, HERE, HERE.parent / "intrinsics", HERE.parent / "decoding"))
@@ -70,7 +68,7 @@ def run(*command: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("guest", GUESTS)
-def test_a_guest_works_with_the_others_hidden(guest: str) -> None:
+def test_a_guest_works_with_the_others_hidden(guest):
     options = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "hidden_guests")
     shown = run(
         "-m", "pytest", *options, str(HERE.parent / GUESTS[guest]), ONLY_GUEST=guest
@@ -78,7 +76,7 @@ def test_a_guest_works_with_the_others_hidden(guest: str) -> None:
     assert "passed" in shown or "skipped" in shown
 
 
-def test_every_guest_is_tried_and_registered() -> None:
+def test_every_guest_is_tried_and_registered():
     folders = {
         folder.name
         for folder in (ROOT / "selfrag" / "extensions").iterdir()
@@ -101,7 +99,7 @@ def test_every_guest_is_tried_and_registered() -> None:
     assert re.findall("^## (.+)", page, re.MULTILINE) == sorted(folders)
 
 
-def test_the_core_and_its_commands_need_no_guest() -> None:
+def test_the_core_and_its_commands_need_no_guest():
     shown = run("-c", CORE)
     assert "push" not in shown
     assert "dialects: chat" in shown

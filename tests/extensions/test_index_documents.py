@@ -10,9 +10,7 @@ from retrieval.sync import index_splitting
 from selfrag.cli.main import main
 
 
-def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(
-    files, tiny_bert
-) -> None:
+def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(files, tiny_bert):
     """A second build reads the files again, as something was left out; without the option it fails."""
     Path("scan.pdf").write_bytes(b"no PDF")
     build = ["build", *files, "scan.pdf", "-o", "index", "--encoder", tiny_bert]
@@ -35,7 +33,7 @@ def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(
 
 def test_recognition_that_an_index_was_built_with_can_be_switched_off(
     files, tiny_bert, monkeypatch
-) -> None:
+):
     monkeypatch.setattr("selfrag.extensions.pdf.ocr.check_languages", lambda _: None)
     said("build", "facts.jsonl", "-o", "index", "--encoder", tiny_bert, "--ocr", "eng")
     assert index_splitting("index").ocr == "eng"

@@ -1,7 +1,5 @@
 """Files that are made to stop a reader end with one line; the next file is read all the same."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zlib
@@ -22,7 +20,7 @@ PAGE = (
 FORM = "/Type /XObject /Subtype /Form /BBox [0 0 600 700] /Resources << /XObject << /X 6 0 R >> >>"
 
 
-def stream(content: bytes, entries: str = "") -> bytes:
+def stream(content, entries=""):
     return (
         f"<< /Length {len(content)} {entries} >>\nstream\n".encode()
         + content
@@ -32,14 +30,14 @@ def stream(content: bytes, entries: str = "") -> bytes:
 
 def pdf(
     content: bytes = TEXT.encode(),
-    entries: str = "",
+    entries="",
     *,
-    kids: str = "4 0 R",
-    count: int = 1,
-    catalog: str = "",
-    more: tuple[bytes, ...] = (),
-    trailer: str = "",
-) -> bytes:
+    kids="4 0 R",
+    count=1,
+    catalog="",
+    more=(),
+    trailer="",
+):
     """A PDF with one page; further objects are numbered from 6."""
     objects = [
         f"<< /Type /Catalog /Pages 2 0 R {catalog} >>".encode(),
@@ -59,13 +57,13 @@ def pdf(
     return bytes(written) + f"{end}startxref\n{len(written)}\n%%EOF".encode()
 
 
-def packed(content: bytes, times: int = 1) -> tuple[bytes, str]:
+def packed(content, times=1):
     for _ in range(times):
         content = zlib.compress(content, 9)
     return content, f"/Filter [{'/FlateDecode ' * times}]"
 
 
-def bookmarks(count: int) -> tuple[bytes, ...]:
+def bookmarks(count):
     """Bookmarks, each inside the one before."""
     return tuple(
         b"<< /Title (t) /First %d 0 R /Dest [4 0 R /Fit] >>" % (7 + number)
@@ -91,7 +89,7 @@ HOSTILE = {
 }
 
 
-def outcome(reader: IsolatedReader, file: Path) -> str:
+def outcome(reader, file):
     """The text of a file; or an empty one where a line names the file and what is wrong."""
     try:
         return reader.read(file, ".pdf", "a").text
@@ -109,9 +107,7 @@ def reader():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pdf_files_end_within_their_limits(
-    tmp_path: Path, name: str, reader: IsolatedReader
-) -> None:
+def test_hostile_pdf_files_end_within_their_limits(tmp_path, name, reader):
     file = tmp_path / "a.pdf"
     file.write_bytes(HOSTILE[name]())
     assert len(outcome(reader, file)) < 100_000
@@ -119,9 +115,7 @@ def test_hostile_pdf_files_end_within_their_limits(
         assert outcome(reader, file).strip() == HELLO
 
 
-def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(
-    tmp_path: Path, reader: IsolatedReader
-) -> None:
+def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(tmp_path, reader):
     content = pdf()
     file = tmp_path / "a.pdf"
     for length in range(0, len(content), 60):
@@ -132,8 +126,8 @@ def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(
 
 
 def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(
-    tmp_path: Path, monkeypatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(
         "selfrag.common.child_process._WALL_TIME", 0.02
     )  # of 10 seconds
@@ -150,7 +144,7 @@ def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(
         assert reader.read(files[1], ".pdf", "a").text.strip() == HELLO
 
 
-def test_many_threads_share_a_reader(tmp_path: Path, reader: IsolatedReader) -> None:
+def test_many_threads_share_a_reader(tmp_path, reader):
     files = []
     for number in range(24):
         files.append(tmp_path / f"{number}.pdf")
@@ -162,7 +156,7 @@ def test_many_threads_share_a_reader(tmp_path: Path, reader: IsolatedReader) -> 
     assert texts == [f"Hello number {number}" for number in range(24)]
 
 
-def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path: Path) -> None:
+def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path):
     """Issue 45, section 4: a PDF of 20,000 pages was read whole for one passage."""
     file = tmp_path / "a.pdf"
     file.write_bytes(pdf(kids="4 0 R " * 20_000, count=20_000))
@@ -172,8 +166,8 @@ def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path: Path) -> None:
 
 
 def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "a.pdf").write_bytes(pdf())
     (tmp_path / "script.py").write_text(
         "from pathlib import Path\n"
@@ -190,9 +184,7 @@ def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(
     assert (run.stdout, run.stderr) == (f"{HELLO}\n", "")
 
 
-def test_damaged_bytes_never_end_in_a_traceback(
-    tmp_path: Path, reader: IsolatedReader
-) -> None:
+def test_damaged_bytes_never_end_in_a_traceback(tmp_path, reader):
     content = pdf(catalog="/Outlines 6 0 R", more=bookmarks(3))
     file = tmp_path / "a.pdf"
     for place in range(0, len(content), 7):
@@ -202,9 +194,7 @@ def test_damaged_bytes_never_end_in_a_traceback(
         outcome(reader, file)
 
 
-def test_a_file_is_named_as_it_was_given(
-    tmp_path: Path, monkeypatch, reader: IsolatedReader
-) -> None:
+def test_a_file_is_named_as_it_was_given(tmp_path, monkeypatch, reader):
     (tmp_path / "a.pdf").write_bytes(b"no PDF")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"^a\.pdf: cannot be read as PDF"):

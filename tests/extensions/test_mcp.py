@@ -1,12 +1,8 @@
 """The tools for agents, asked by the official package's own client: in one process, over a pipe and over HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
@@ -33,10 +29,10 @@ PLACED = Passage(
 )
 
 
-def call(tool: str, service: Service | None = None, **arguments: Any) -> Any:
+def call(tool, service=None, **arguments):
     """What a tool answers: its structure, or the line of its error."""
 
-    async def ask() -> Any:
+    async def ask():
         async with Client(make_server(service or Service(random_rag()))) as client:
             result = await client.call_tool(tool, arguments)
             return (
@@ -46,8 +42,8 @@ def call(tool: str, service: Service | None = None, **arguments: Any) -> Any:
     return anyio.run(ask)
 
 
-def test_agents_see_three_tools_that_only_read() -> None:
-    async def listed() -> Any:
+def test_agents_see_three_tools_that_only_read():
+    async def listed():
         async with Client(make_server(Service(random_rag()))) as client:
             return (await client.list_tools()).tools
 
@@ -59,7 +55,7 @@ def test_agents_see_three_tools_that_only_read() -> None:
     )
 
 
-def test_an_answer_has_its_citations_with_file_and_page() -> None:
+def test_an_answer_has_its_citations_with_file_and_page():
     rag = random_rag(3)
     rag.retriever = lambda queries, k: [[PLACED]] * len(queries)
     expected = rag.generate("Q", mode="always")
@@ -83,7 +79,7 @@ def test_an_answer_has_its_citations_with_file_and_page() -> None:
     )
 
 
-def test_a_statement_is_judged_beside_each_passage() -> None:
+def test_a_statement_is_judged_beside_each_passage():
     rag = random_rag(3)
     texts = ["Tea is hot.", "Ice is cold."]
     judgments = call(
@@ -122,12 +118,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_an_agent_sends_is_bounded(name: str) -> None:
+def test_what_an_agent_sends_is_bounded(name):
     tool, arguments, said = BAD[name]
     assert said in call(tool, **arguments)
 
 
-def test_what_cannot_be_answered_is_one_line() -> None:
+def test_what_cannot_be_answered_is_one_line():
     rag = random_rag()
     assert call(
         "ask", Service(rag, capacity=Capacity(live=0, queue=0)), question="Q"
@@ -135,7 +131,7 @@ def test_what_cannot_be_answered_is_one_line() -> None:
     rag.retriever = None
     assert "no index" in call("search", Service(rag), query="Q")
 
-    def fails(queries: Any, k: int) -> Any:
+    def fails(queries, k):
         raise OSError("secret\npath")
 
     rag.retriever = fails
@@ -143,7 +139,7 @@ def test_what_cannot_be_answered_is_one_line() -> None:
     assert "\n" not in said
 
 
-def test_hostile_texts_come_through_as_text() -> None:
+def test_hostile_texts_come_through_as_text():
     rag = random_rag(3)
     evil = Passage(
         "\x1b[2J\u202eid",
@@ -159,7 +155,7 @@ def test_hostile_texts_come_through_as_text() -> None:
     assert not set("\x1b\x07\x00\u202e") & set(json.dumps(hit, ensure_ascii=False))
 
 
-def test_the_protocol_over_http_behind_the_guard() -> None:
+def test_the_protocol_over_http_behind_the_guard():
     """The server answers clients of this machine, and no other site."""
     import threading
 
@@ -181,7 +177,7 @@ def test_the_protocol_over_http_behind_the_guard() -> None:
         soon(lambda: server.started, 60)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
 
-        async def ask() -> Any:
+        async def ask():
             async with Client(url) as client:
                 return (
                     await client.call_tool("ask", {"question": "question 1"})
@@ -200,7 +196,7 @@ def test_the_protocol_over_http_behind_the_guard() -> None:
 
 
 @pytest.mark.engine
-def test_the_command_over_a_pipe(tiny_llama: Path, tmp_path: Path) -> None:
+def test_the_command_over_a_pipe(tiny_llama, tmp_path):
     """Nothing but the protocol is on the standard output."""
     folder = tmp_path / "index"
     index_passages(
@@ -219,7 +215,7 @@ def test_the_command_over_a_pipe(tiny_llama: Path, tmp_path: Path) -> None:
         command=sys.executable, args=command, env=dict(os.environ), cwd=tmp_path
     )
 
-    async def use() -> Any:
+    async def use():
         async with Client(server) as client:
             answer = await client.call_tool(
                 "ask", {"question": "What is alpha?", "mode": "always"}

@@ -1,7 +1,5 @@
 """A collection of Milvus finds what the local index finds. All runs on milvus-lite, in a file."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,18 +1,13 @@
 """PDF files become the text that they show, in reading order; what is not text is named."""
 
-from __future__ import annotations
-
 import io
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pypdf
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from retrieval import UserError
-from retrieval.documents import Document
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
 from selfrag.extensions.pdf.ocr import check_languages
@@ -29,9 +24,7 @@ IMAGE = (
 SCAN = "612 0 0 792 0 0 cm /Im1 Do"
 
 
-def pdf(
-    *contents: str, page: str = "", catalog: str = "", more: tuple[str, ...] = ()
-) -> bytes:
+def pdf(*contents, page="", catalog="", more=()):
     """A PDF with a page for each content stream; further objects are numbered from 5."""
     objects = [f"<< /Type /Catalog /Pages 2 0 R {catalog} >>", "", FONT, IMAGE, *more]
     kids = []
@@ -53,22 +46,22 @@ def pdf(
     return bytes(written) + f"{end}startxref\n{len(written)}\n%%EOF".encode()
 
 
-def drawn(x: float, y: float, text: str, size: int = 10) -> str:
+def drawn(x, y, text, size=10):
     """A piece of text at a place."""
     return f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET\n"
 
 
-def lines(*texts: str) -> str:
+def lines(*texts):
     return "".join(drawn(72, 700 - 14 * row, text) for row, text in enumerate(texts))
 
 
-def read(folder: Path, content: bytes) -> Document:
+def read(folder, content):
     file = folder / "a.pdf"
     file.write_bytes(content)
     return read_pdf(file, "a")
 
 
-def text_of(folder: Path, content: str) -> str:
+def text_of(folder, content):
     return read(folder, pdf(content)).text.strip()
 
 
@@ -98,9 +91,7 @@ HEADING, CLOSING = (
 
 @pytest.mark.parametrize("shift", [0, -5, 3])  # of the last column against the first
 @pytest.mark.parametrize("columns", [(LEFT, RIGHT), (LEFT, MIDDLE, RIGHT)])
-def test_d11_columns_that_are_drawn_line_by_line(
-    tmp_path: Path, columns: tuple[tuple[str, ...], ...], shift: int
-) -> None:
+def test_d11_columns_that_are_drawn_line_by_line(tmp_path, columns, shift):
     content = drawn(40, 740, HEADING, 16)
     for row, texts in enumerate(zip(*columns, strict=True)):
         for place, text in enumerate(texts):
@@ -115,7 +106,7 @@ def test_d11_columns_that_are_drawn_line_by_line(
     assert paragraphs[-1].startswith(CLOSING)
 
 
-def test_columns_that_are_drawn_column_by_column_stay(tmp_path: Path) -> None:
+def test_columns_that_are_drawn_column_by_column_stay(tmp_path):
     content = lines(*LEFT) + "".join(
         drawn(300, 700 - 14 * row, text) for row, text in enumerate(RIGHT)
     )
@@ -139,9 +130,7 @@ HARBOURS += [
 
 
 @pytest.mark.parametrize("rows", [FEES, HARBOURS])
-def test_rows_of_a_table_are_not_torn_apart(
-    tmp_path: Path, rows: list[tuple[str, ...]]
-) -> None:
+def test_rows_of_a_table_are_not_torn_apart(tmp_path, rows):
     content = ""
     for row, cells in enumerate(rows):
         for column, cell in enumerate(cells):
@@ -156,9 +145,7 @@ FEE_ROWS = [
 ]
 
 
-def cells(
-    rows: list[tuple[str, ...]], top: float = 700, step: float = 16, width: int = 110
-) -> str:
+def cells(rows, top=700, step=16, width=110):
     """Rows of cells without strokes; what is blank is not drawn."""
     content = ""
     for row, texts in enumerate(rows):
@@ -168,9 +155,7 @@ def cells(
     return content
 
 
-def strokes(
-    rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110
-) -> str:
+def strokes(rows, columns, top=712, step=16, width=110):
     """A grid of lines around cells."""
     bottom, right = top - step * rows, 68 + width * columns
     content = "".join(
@@ -183,9 +168,7 @@ def strokes(
     )
 
 
-def boxes(
-    rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110
-) -> str:
+def boxes(rows, columns, top=712, step=16, width=110):
     """A rectangle around each cell."""
     places = [
         (68 + width * column, top - step * (row + 1))
@@ -195,19 +178,17 @@ def boxes(
     return "".join(f"{x} {y} {width} {step} re S\n" for x, y in places)
 
 
-def path(rows: int, columns: int) -> str:
+def path(rows, columns):
     """All lines of a grid as one path."""
     return strokes(rows, columns).replace("S\n", "\n") + "S\n"
 
 
-def table_text(rows: list[tuple[str, ...]]) -> str:
+def table_text(rows):
     return "\n".join(" | ".join(row).rstrip() for row in rows)
 
 
 @pytest.mark.parametrize("draw", [None, strokes, boxes, path])
-def test_tables_become_rows_below_their_header(
-    tmp_path: Path, draw: Callable[[int, int], str] | None
-) -> None:
+def test_tables_become_rows_below_their_header(tmp_path, draw):
     """With strokes also where a row has few cells, and where the file draws one column after the other."""
     rows = list(FEE_ROWS)
     rows[3] = ("B3", "", "30", "")
@@ -243,8 +224,8 @@ def test_tables_become_rows_below_their_header(
 
 
 def test_a_long_table_over_pages_repeats_its_header_in_each_passage(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     rows = [
         ("Berth", "Depth", "Fee"),
         *((f"B{n}", f"{n % 9 + 3} m", f"{n}00 crowns") for n in range(1, 81)),
@@ -283,7 +264,7 @@ NO_TABLES = {
 
 
 @pytest.mark.parametrize("name", NO_TABLES)
-def test_what_is_not_clearly_a_table_stays_text(tmp_path: Path, name: str) -> None:
+def test_what_is_not_clearly_a_table_stays_text(tmp_path, name):
     document = read(tmp_path, pdf(cells(NO_TABLES[name])))
     assert not document.tables
     assert (
@@ -296,7 +277,7 @@ def test_what_is_not_clearly_a_table_stays_text(tmp_path: Path, name: str) -> No
     "frame",
     ["", "30 590 540 130 re S 300 590 m 300 720 l S\n", "30 590 540 130 re S\n"],
 )
-def test_prose_in_two_columns_is_no_table(tmp_path: Path, frame: str) -> None:
+def test_prose_in_two_columns_is_no_table(tmp_path, frame):
     """Neither in a frame nor with a line between the columns."""
     content = frame
     for row, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True)):
@@ -306,7 +287,7 @@ def test_prose_in_two_columns_is_no_table(tmp_path: Path, frame: str) -> None:
     assert document.text.split() == " ".join(LEFT + RIGHT).split()
 
 
-def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path: Path) -> None:
+def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path):
     content = strokes(3, 3, step=32).replace(
         "68 648 m 398 648 l", "178 648 m 398 648 l"
     )  # one cell over two rows
@@ -353,7 +334,7 @@ def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path: Path) ->
     assert document.text[slice(*document.tables[0].header)] == "Plant | Colour | Place"
 
 
-def test_wide_gaps_in_one_column_are_no_columns(tmp_path: Path) -> None:
+def test_wide_gaps_in_one_column_are_no_columns(tmp_path):
     words = ["words", "that", "stand", "with", "very", "wide", "gaps"]
     content = ""
     for row in range(6):
@@ -384,13 +365,11 @@ def test_wide_gaps_in_one_column_are_no_columns(tmp_path: Path) -> None:
         (("and/", "or", "2 -", "1"), "and/or 2 - 1"),
     ],
 )
-def test_d15_words_cut_at_line_ends(
-    tmp_path: Path, texts: tuple[str, ...], joined: str
-) -> None:
+def test_d15_words_cut_at_line_ends(tmp_path, texts, joined):
     assert text_of(tmp_path, lines(*texts)) == joined
 
 
-def test_letters_that_are_spaced_out_are_words(tmp_path: Path) -> None:
+def test_letters_that_are_spaced_out_are_words(tmp_path):
     """As in files of text recognition: the last letter and the space after it are drawn by themselves."""
     content, x = "3 Tc\n", 72.0
     for word in ("North", "Buona", "Drive"):
@@ -414,7 +393,7 @@ def test_letters_that_are_spaced_out_are_words(tmp_path: Path) -> None:
     assert text_of(tmp_path, drawn(72, 700, "one") + drawn(93, 700, "two")) == "one two"
 
 
-def unicode_pdf(*texts: str) -> bytes:
+def unicode_pdf(*texts):
     """A PDF with a line for each text, in a font that names any character."""
     letters = sorted(set("".join(texts)))
     codes = {letter: code for code, letter in enumerate(letters, 1)}
@@ -455,9 +434,7 @@ def unicode_pdf(*texts: str) -> bytes:
         (("soft\u00ad", "ware and co\u00adop"), "software and coop"),
     ],
 )
-def test_d9_d14_ligatures_and_scripts_without_spaces(
-    tmp_path: Path, texts: tuple[str, ...], joined: str
-) -> None:
+def test_d9_d14_ligatures_and_scripts_without_spaces(tmp_path, texts, joined):
     assert read(tmp_path, unicode_pdf(*texts)).text.strip() == joined
 
 
@@ -473,7 +450,7 @@ FIELDS = (
 )
 
 
-def test_d12_values_of_a_filled_form_stand_beside_their_labels(tmp_path: Path) -> None:
+def test_d12_values_of_a_filled_form_stand_beside_their_labels(tmp_path):
     numbers = " ".join(f"{number} 0 R" for number in range(5, 5 + len(FIELDS)))
     content = (
         drawn(72, 700, "Applicant name:")
@@ -492,7 +469,7 @@ def test_d12_values_of_a_filled_form_stand_beside_their_labels(tmp_path: Path) -
     )
 
 
-def test_text_that_only_the_drawing_of_a_note_shows_is_read(tmp_path: Path) -> None:
+def test_text_that_only_the_drawing_of_a_note_shows_is_read(tmp_path):
     content = drawn(0, 5, "Paid in full")
     drawing = f"<< /Type /XObject /Subtype /Form /BBox [0 0 200 20] {RESOURCES} /Length {len(content)} >>"
     stamp = "<< /Type /Annot /Subtype /Stamp /F 4 /Rect [72 500 272 520] /AP << /N 6 0 R >> >>"
@@ -501,7 +478,7 @@ def test_text_that_only_the_drawing_of_a_note_shows_is_read(tmp_path: Path) -> N
     assert read(tmp_path, made).text.split() == ["Invoice", "Paid", "in", "full"]
 
 
-def test_d13_scanned_pages_beside_others_are_named(tmp_path: Path) -> None:
+def test_d13_scanned_pages_beside_others_are_named(tmp_path):
     document = read(
         tmp_path, pdf(lines("One."), SCAN, SCAN, "", SCAN + "\n" + drawn(0, 0, "5"))
     )
@@ -512,7 +489,7 @@ def test_d13_scanned_pages_beside_others_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_attached_files_and_a_missing_end_are_named(tmp_path: Path) -> None:
+def test_attached_files_and_a_missing_end_are_named(tmp_path):
     names = "/Names << /EmbeddedFiles << /Names [(a.txt) 5 0 R] >> >>"
     attached = (
         "<< /Type /Filespec /F (a.txt) /EF << /F 6 0 R >> >>",
@@ -526,9 +503,7 @@ def test_attached_files_and_a_missing_end_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rotate", [0, 90, 180, 270])
-def test_d23_turned_pages_and_text_that_is_turned_with_them(
-    tmp_path: Path, rotate: int
-) -> None:
+def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path, rotate):
     matrix = {
         0: "1 0 0 1 0 0",
         90: "0 1 -1 0 600 0",
@@ -546,9 +521,7 @@ def test_d23_turned_pages_and_text_that_is_turned_with_them(
     ("user", "owner", "is_read"), [("", "x", True), ("x", "", False), ("x", "y", False)]
 )
 @pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
-def test_d22_encrypted_files(
-    tmp_path: Path, user: str, owner: str, is_read: bool, algorithm: str
-) -> None:
+def test_d22_encrypted_files(tmp_path, user, owner, is_read, algorithm):
     writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
     writer.encrypt(user, owner or None, algorithm=algorithm)
     writer.write(out)
@@ -566,14 +539,12 @@ class EmptyPassword(str):
 
     __slots__ = ()
 
-    def __bool__(self) -> bool:
+    def __bool__(self):
         return True
 
 
 @pytest.mark.parametrize("algorithm", ["AES-256-R5", "AES-256"])
-def test_d22_an_empty_owner_password_opens_a_file(
-    tmp_path: Path, algorithm: str
-) -> None:
+def test_d22_an_empty_owner_password_opens_a_file(tmp_path, algorithm):
     """PDFium does not try it; pypdf, which read such files before, decrypts them."""
     writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
     writer.encrypt("x", EmptyPassword(), algorithm=algorithm)
@@ -581,7 +552,7 @@ def test_d22_an_empty_owner_password_opens_a_file(
     assert read(tmp_path, out.getvalue()).text.strip() == "One."
 
 
-def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
+def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path):
     pages = (
         lines("Green tea is", "brewed at 80 de-", "grees."),
         lines("Black tea."),
@@ -632,15 +603,13 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
         (pdf("", ""), "no text in the PDF's 2 pages .they are blank"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(
-    tmp_path: Path, content: bytes, said: str
-) -> None:
+def test_what_cannot_be_read_is_one_line(tmp_path, content, said):
     with pytest.raises(UserError, match=said) as raised:
         read(tmp_path, content)
     assert str(raised.value).startswith(str(tmp_path / "a.pdf"))
 
 
-def scan_of(text: str) -> bytes:
+def scan_of(text):
     """A PDF whose page is an image of a line of text."""
     picture = Image.new("L", (1200, 160), 255)
     ImageDraw.Draw(picture).text(
@@ -656,7 +625,7 @@ def scan_of(text: str) -> bytes:
 @pytest.mark.skipif(
     shutil.which("tesseract") is None, reason="tesseract is not installed"
 )
-def test_scans_are_recognised_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_scans_are_recognised_where_it_is_asked_for(tmp_path):
     file = tmp_path / "a.pdf"
     file.write_bytes(scan_of("Harbour fee 40 crowns"))
     with pytest.raises(UserError, match="no text; scans need text recognition"):
@@ -668,12 +637,12 @@ def test_scans_are_recognised_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("languages", ["", "eng;rm", "-l", "../eng", "eng+"])
-def test_languages_that_are_none_are_refused(languages: str) -> None:
+def test_languages_that_are_none_are_refused(languages):
     with pytest.raises(UserError, match="names no languages of tesseract"):
         check_languages(languages)
 
 
-def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch) -> None:
+def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(
         UserError,

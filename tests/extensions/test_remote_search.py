@@ -1,13 +1,10 @@
 """The client of search servers, and servers that answer something else."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from loopback import Answering, loopback
 from random_model import random_search
-from served import Serve
 
 from selfrag.common.errors import UserError
 from selfrag.extensions.web.search import RemoteRetriever
@@ -21,7 +18,7 @@ QUERIES = [f"query {number}" for number in range(8)]
 
 
 @pytest.mark.parametrize("path", ["retrieve", "search"])
-def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None:
+def test_the_client_finds_what_the_server_finds(serve, path):
     retriever = load_retriever(f"{serve().url}/{path}", demo=False)
     assert isinstance(retriever, RemoteRetriever)
     assert retriever(QUERIES, 3) == [FIND(query)[:3] for query in QUERIES]
@@ -29,12 +26,12 @@ def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None
 
 
 @pytest.fixture
-def answering(request: pytest.FixtureRequest):
+def answering(request):
     """Starts a server that always answers the same, and gives its address."""
 
-    def start(content: bytes, status: int = 200) -> str:
+    def start(content, status=200):
         class Handler(Answering):
-            def do_POST(self) -> None:
+            def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
                 self.answer(status, content)
 
@@ -61,9 +58,7 @@ def answering(request: pytest.FixtureRequest):
         (b"<h1>no</h1>", 500, "answered 500: <h1>no</h1>"),
     ],
 )
-def test_what_a_server_may_answer_instead(
-    answering, path: str, content: bytes, status: int, said: str
-) -> None:
+def test_what_a_server_may_answer_instead(answering, path, content, status, said):
     with pytest.raises(UserError, match=said):
         RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
 
@@ -74,12 +69,12 @@ HITS = [
 ]
 
 
-def test_elasticsearch_is_searched_by_elser(request) -> None:
+def test_elasticsearch_is_searched_by_elser(request):
     """Intrinsics, 2.2: the field and the inference endpoint stand in the address."""
     requests = []
 
     class Handler(Answering):
-        def do_POST(self) -> None:
+        def do_POST(self):
             requests.append(self.rfile.read(int(self.headers["Content-Length"])))
             content = json.dumps({"hits": {"hits": HITS}}).encode()
             self.answer(200 if self.path == "/clapnq/_search" else 404, content)
@@ -105,12 +100,12 @@ def test_elasticsearch_is_searched_by_elser(request) -> None:
         (b'{"hits": {"hits": [{"_source": {}}]}}', "a hit without a text"),
     ],
 )
-def test_what_elasticsearch_may_answer_instead(answering, content, said) -> None:
+def test_what_elasticsearch_may_answer_instead(answering, content, said):
     with pytest.raises(UserError, match=said):
         RemoteRetriever(f"{answering(content)}/i/_search")(["a"], 1)
 
 
-def test_addresses(answering) -> None:
+def test_addresses(answering):
     for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
         with pytest.raises(UserError):
             RemoteRetriever(url)

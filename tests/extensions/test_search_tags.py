@@ -1,12 +1,7 @@
 """Models that search by tags: turns, searches, budgets, hostile passages, batches, streams, a real tiny model."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,11 +13,11 @@ from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.extensions.search_tags.decoder import NO_MORE, PROFILES, Profile, Searcher
+from selfrag.extensions.search_tags.decoder import NO_MORE, PROFILES, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
 
 
-def test_turns_searches_and_the_answer() -> None:
+def test_turns_searches_and_the_answer():
     rag, searched, engine = model(two_searches, passages=2)
     answer = rag.generate("Who?")
     assert searched == ["first", "second one"]
@@ -41,7 +36,7 @@ def test_turns_searches_and_the_answer() -> None:
     assert last.count(f"\n\n<information>{documents}</information>\n\n") == 2
 
 
-def test_an_earlier_search_may_be_cited_and_an_empty_one_is_no_end() -> None:
+def test_an_earlier_search_may_be_cited_and_an_empty_one_is_no_end():
     hits = {"first": [FOUND[1]], "second one": []}
     rag, *_, engine = model(
         two_searches, retriever=lambda queries, k: [hits[query] for query in queries]
@@ -56,7 +51,7 @@ def test_an_earlier_search_may_be_cited_and_an_empty_one_is_no_end() -> None:
 
 @pytest.mark.parametrize("ending", ["", "\n", "\n\n", " "])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile_and_way_to_end_a_search(profile: str, ending: str) -> None:
+def test_every_profile_and_way_to_end_a_search(profile, ending):
     opening, closing = PROFILES[profile].query
     left, right = PROFILES[profile].answer
     search = f"{opening}q{closing}"
@@ -74,8 +69,8 @@ def test_every_profile_and_way_to_end_a_search(profile: str, ending: str) -> Non
     assert not any(slot in prompt for slot in ("{question}", "{searches}"))
 
 
-def test_budgets_of_searches_tokens_and_seconds() -> None:
-    def never(text: str) -> str:
+def test_budgets_of_searches_tokens_and_seconds():
+    def never(text):
         return "<search>again</search>"
 
     rag, searched, engine = model(never, searches=2)
@@ -109,9 +104,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_a_passage_or_a_question_cannot_open_or_close_a_tag(
-    profile: Profile, text: str
-) -> None:
+def test_a_passage_or_a_question_cannot_open_or_close_a_tag(profile, text):
     searcher = Searcher(profile, CODEC, None, EOS)
     shown, clean = (
         CODEC.surface(searcher.documents([Passage("x", question, question)]))
@@ -144,7 +137,7 @@ def test_a_passage_or_a_question_cannot_open_or_close_a_tag(
         "plain",
     ],
 )
-def test_malformed_turns_end_without_a_search(turn: str) -> None:
+def test_malformed_turns_end_without_a_search(turn):
     rag, searched, _ = model(lambda text: turn)
     [answer] = rag.generate(["Who?"])
     assert searched == []
@@ -165,11 +158,11 @@ def test_malformed_turns_end_without_a_search(turn: str) -> None:
         (r"\boxed{}", ""),
     ],
 )
-def test_a_box_ends_at_the_brace_that_closes_it(text: str, answer: str | None) -> None:
+def test_a_box_ends_at_the_brace_that_closes_it(text, answer):
     assert PROFILES["simpledeepsearcher"].answered(text) == answer
 
 
-def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error() -> None:
+def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error():
     evidence = [
         Passage("year", "It was built in 1945.", "Hall"),
         Passage("count", "There are 4 towers.", "Towers"),
@@ -189,7 +182,7 @@ def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error() -> None
     assert (answer.text, answer.error) == ("", "the model gave an empty answer")
 
 
-def test_failures_belong_to_their_question() -> None:
+def test_failures_belong_to_their_question():
     rag, *_ = model(two_searches, retriever=None)
     with pytest.raises(DecodingError, match="search failed: no retriever"):
         rag.generate("Who?")
@@ -203,7 +196,7 @@ def test_failures_belong_to_their_question() -> None:
     assert rag.generate("Who?", evidence=FOUND).text == "Text of d2."
 
 
-def test_a_batch_is_as_its_single_runs_and_a_stream_as_generate() -> None:
+def test_a_batch_is_as_its_single_runs_and_a_stream_as_generate():
     rag, *_ = model(two_searches)
     questions = [f"Q{number}?" for number in range(4)]
     for question, answer in zip(questions, rag.generate(questions), strict=True):
@@ -220,7 +213,7 @@ def test_a_batch_is_as_its_single_runs_and_a_stream_as_generate() -> None:
 
 @settings(max_examples=50)
 @given(st.text(), st.text(), st.text())
-def test_queries_and_answers_of_any_text(before: str, query: str, after: str) -> None:
+def test_queries_and_answers_of_any_text(before, query, after):
     profile = PROFILES["search-r1"]
     queries = profile.queries(f"{before}<search>{query}</search>{after}")
     assert all(line == " ".join(line.split()) and line for line in queries)
@@ -236,8 +229,8 @@ def test_queries_and_answers_of_any_text(before: str, query: str, after: str) ->
 
 
 @pytest.mark.engine
-def test_a_tiny_model_on_a_real_engine(tiny_llama: Path) -> None:
-    def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
+def test_a_tiny_model_on_a_real_engine(tiny_llama):
+    def search(queries, k):
         return [FOUND[:k] for _ in queries]
 
     with SearchTagModel.from_pretrained(
@@ -253,7 +246,7 @@ def test_a_tiny_model_on_a_real_engine(tiny_llama: Path) -> None:
             assert answer.usage.generated_tokens <= 24
 
 
-def told(answer: Any) -> tuple[Any, ...]:
+def told(answer):
     return (
         answer.text,
         answer.abstained,
@@ -264,8 +257,8 @@ def told(answer: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
-def test_without_evidence_it_abstains_or_writes(setting: str) -> None:
-    def turns(text: str) -> str:
+def test_without_evidence_it_abstains_or_writes(setting):
+    def turns(text):
         return (
             "<answer> Paris </answer>"
             if "</information>" in text.rpartition("Q")[2]

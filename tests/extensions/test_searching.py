@@ -1,11 +1,7 @@
 """Models that search by tags as systems of an evaluation."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tagged
@@ -39,14 +35,12 @@ ITEM = Item(
 )
 
 
-def searching(
-    folder: Path, turns: Any = tagged.two_searches, live: bool = True, **options: Any
-) -> dict[str, Any]:
+def searching(folder, turns=tagged.two_searches, live=True, **options):
     """The one record of a run."""
     scripted, _, engine = tagged.model(turns, **options)
-    queries_seen: list[str] = []
+    queries_seen = []
 
-    def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
+    def search(queries, k):
         queries_seen.extend(queries)
         return [tagged.FOUND[:k] for _ in queries]
 
@@ -65,8 +59,8 @@ def searching(
 
 
 def test_it_searches_by_itself_or_each_search_gets_the_items_passages(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     record = searching(tmp_path / "live")
     assert "Question: Who?\n" in record["prompts"][0]
     assert record["searched"] == ["first", "second one"]
@@ -86,8 +80,8 @@ def test_it_searches_by_itself_or_each_search_gets_the_items_passages(
 
 
 def test_no_answer_within_the_budget_is_a_wrong_answer_with_its_reason(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     record = searching(tmp_path, lambda text: "I do not know what to do", tokens=10)
     assert (record["text"], record["error"]) == ("", None)
     assert record["partial"] == "the model gave no answer within its budget"
@@ -95,9 +89,7 @@ def test_no_answer_within_the_budget_is_a_wrong_answer_with_its_reason(
 
 
 @pytest.mark.engine
-def test_a_real_model_and_a_retriever_of_ones_own(
-    tmp_path: Path, tiny_llama: Path, monkeypatch: Any
-) -> None:
+def test_a_real_model_and_a_retriever_of_ones_own(tmp_path, tiny_llama, monkeypatch):
     row = {"id": "q", "instruction": "Who?", "answers": ["a"], "task": "short_qa"}
     (tmp_path / "finder.py").write_text(
         "from retrieval.passage import Passage\n"
@@ -134,7 +126,7 @@ def test_a_real_model_and_a_retriever_of_ones_own(
     ] == ["q"]
 
 
-def test_each_format_is_a_system_with_a_budget_of_its_own() -> None:
+def test_each_format_is_a_system_with_a_budget_of_its_own():
     tokenizer = tiny.byte_level_tokenizer(reflection=True)
     for profile in PROFILES:
         assert profile in known_systems()

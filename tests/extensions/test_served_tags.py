@@ -1,22 +1,17 @@
 """A server with a model that searches by tags."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import openai
 import pytest
-from served import Running, Serve
 from tagged import model, two_searches
 
 from selfrag.extensions.search_tags.served import ServedSearchTags
 
 
-def client(running: Running) -> openai.OpenAI:
+def client(running):
     return openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
 
 
-def chat(running: Running, question: str, **selfrag: Any) -> Any:
+def chat(running, question, **selfrag):
     return client(running).chat.completions.create(
         model="selfrag",
         messages=[{"role": "user", "content": question}],
@@ -25,15 +20,15 @@ def chat(running: Running, question: str, **selfrag: Any) -> Any:
 
 
 @pytest.fixture
-def tagged(serve: Serve) -> tuple[Running, list[str]]:
+def tagged(serve):
     """Its server, and what it has searched for."""
     scripted, searched, _ = model(two_searches)
     return serve(ServedSearchTags.of(scripted)), searched
 
 
 def test_a_model_that_searches_by_tags_searches_and_cites(
-    tagged: tuple[Running, list[str]],
-) -> None:
+    tagged,
+):
     running, searched = tagged
     reply = running.chat("Who?").json()
     message = reply["choices"][0]["message"]
@@ -65,7 +60,7 @@ def test_a_model_that_searches_by_tags_searches_and_cites(
     assert searched[3:] == ["first", "second one"]
 
 
-def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
+def test_settings_of_its_budget(tagged):
     running, searched = tagged
     budget = {"passages": 1, "passage_tokens": 50, "answer_tokens": 500}
     assert (
@@ -78,7 +73,7 @@ def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
         "selfrag://d2"
     ]
     assert searched == []
-    refused: list[dict[str, Any]] = [
+    refused = [
         {"threshold": 0.5},
         {"flow": "qr"},
         {"weights": {"issup": 2.0}},

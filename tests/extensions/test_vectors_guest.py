@@ -1,13 +1,10 @@
 """Published vectors make an index without encoding, hostile shards run nothing, and an export can be read again."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,13 +35,13 @@ PASSAGES = [
 IDS = [passage.id for passage in PASSAGES]
 
 
-def vectors_of(encoder: Any) -> Any:
+def vectors_of(encoder):
     return encoder.encode(
         [f"{passage.title} {passage.text}" for passage in PASSAGES]
     ).astype(np.float32)
 
 
-def shards(folder: Path, matrix: Any, protocol: int = 4) -> list[Path]:
+def shards(folder, matrix, protocol=4):
     """As Contriever writes them: three files of different sizes, the last one short."""
     paths = [folder / f"passages_{number:02}" for number in range(3)]
     for path, part in zip(
@@ -54,12 +51,12 @@ def shards(folder: Path, matrix: Any, protocol: int = 4) -> list[Path]:
     return paths
 
 
-def npy(folder: Path, matrix: Any, _: int) -> list[Path]:
+def npy(folder, matrix, _):
     np.save(folder / "vectors.npy", matrix)
     return [folder / "vectors.npy"]
 
 
-def table(folder: Path, matrix: Any, _: int) -> list[Path]:
+def table(folder, matrix, _):
     lists = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
     parquet.write_table(
         pa.table({"id": IDS, "vector": lists}), folder / "v.parquet", row_group_size=700
@@ -79,8 +76,8 @@ def table(folder: Path, matrix: Any, _: int) -> list[Path]:
     ],
 )
 def test_an_index_of_published_vectors_is_that_of_the_encoder(
-    tmp_path: Path, make_encoder: Any, write: Any, dtype: str, protocol: int
-) -> None:
+    tmp_path, make_encoder, write, dtype, protocol
+):
     encoder = make_encoder()
     matrix = vectors_of(encoder).astype(dtype)
     files = write(tmp_path, matrix, protocol)
@@ -101,14 +98,14 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
 
 
 def test_an_interrupted_import_ends_with_the_same_bytes(
-    tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, make_encoder, monkeypatch
+):
     append, left = (
         GrowingMatrix.append,
         [100],
     )  # blocks that are written before the import is interrupted
 
-    def interrupted(self: GrowingMatrix, block: Any) -> None:
+    def interrupted(self, block):
         if left[0] == 0:
             raise KeyboardInterrupt
         left[0] -= 1
@@ -141,10 +138,10 @@ def test_an_interrupted_import_ends_with_the_same_bytes(
 class Evil:
     """Would make a folder when unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self._path = str(path)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, (self._path,)
 
 
@@ -163,9 +160,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(tmp_path, kind):
     made = tmp_path / "made"
     (tmp_path / "passages_00").write_bytes(HOSTILE[kind](made))
     with pytest.raises(
@@ -176,13 +171,11 @@ def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(
     assert not made.exists()
 
 
-def test_vectors_that_do_not_belong_to_the_passages_are_refused(
-    tmp_path: Path, make_encoder: Any
-) -> None:
+def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path, make_encoder):
     encoder = make_encoder()
     matrix = vectors_of(encoder)
 
-    def refused(files: Any, said: str) -> None:
+    def refused(files, said):
         with pytest.raises(UserError, match=said):
             index_passages(
                 PASSAGES,
@@ -216,9 +209,7 @@ def test_vectors_that_do_not_belong_to_the_passages_are_refused(
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-def test_an_export_makes_the_same_index_again(
-    tmp_path: Path, make_encoder: Any, vectors: bool
-) -> None:
+def test_an_export_makes_the_same_index_again(tmp_path, make_encoder, vectors):
     encoder = make_encoder()
     rows = [
         Row(
@@ -259,7 +250,7 @@ def test_an_export_makes_the_same_index_again(
     ]
 
 
-def test_an_export_leaves_nothing_half_written(tmp_path: Path, index: Path) -> None:
+def test_an_export_leaves_nothing_half_written(tmp_path, index):
     with pytest.raises(UserError):
         export_index(index, tmp_path / "no" / "folder" / "out.parquet")
     with pytest.raises(UserError):
@@ -268,8 +259,8 @@ def test_an_export_leaves_nothing_half_written(tmp_path: Path, index: Path) -> N
 
 
 def test_d20_each_given_vector_has_a_whole_row(
-    tmp_path: Path, tiny_bert: Path, monkeypatch: Any, capsys: Any
-) -> None:
+    tmp_path, tiny_bert, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     for name in ("long", "more"):
         Path(f"{name}.jsonl").write_text(

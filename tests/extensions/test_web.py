@@ -1,7 +1,5 @@
 """Web search against a server on this machine, and retrievers joined."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -22,7 +20,7 @@ HTML = (
 class Handler(Answering):
     """A SearXNG, a Google and the pages that they find."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         place, fields = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
         self.server.asked.append((place.path, fields))
         pages = [

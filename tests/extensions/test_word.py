@@ -1,15 +1,11 @@
 """Reading of Word files: nothing lost, nothing invented, and bounded work on hostile files."""
 
-from __future__ import annotations
-
 import time
 import zipfile
-from pathlib import Path
 
 import docx
 import pytest
 
-from retrieval.documents import Document
 from retrieval.readers import read_files
 from selfrag.common.errors import UserError
 from selfrag.extensions.word.equations import EquationWriter
@@ -34,13 +30,13 @@ DECLARED = " ".join(
 RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
 
 
-def part(tag: str, content: str) -> str:
+def part(tag, content):
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><w:{tag} {DECLARED}>{content}</w:{tag}>'
     )
 
 
-def write(path: Path, body: str, **parts: str) -> Path:
+def write(path, body, **parts):
     """A Word file of a body, and of further parts by their kinds, such as `footnotes`."""
     links = "".join(
         f'<Relationship Id="{kind}" Type="x/{kind.rstrip("0123456789")}" Target="{kind}.xml"/>'
@@ -59,32 +55,32 @@ def write(path: Path, body: str, **parts: str) -> Path:
     return path
 
 
-def read(path: Path) -> Document:
+def read(path):
     return read_word(path, "name")
 
 
-def run(text: str, properties: str = "") -> str:
+def run(text, properties=""):
     return (
         f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
     )
 
 
-def paragraph(content: str, properties: str = "") -> str:
+def paragraph(content, properties=""):
     content = content if content.startswith("<") else run(content)
     return f"<w:p><w:pPr>{properties}</w:pPr>{content}</w:p>"
 
 
-def cell(text: str, properties: str = "") -> str:
+def cell(text, properties=""):
     return f"<w:tc><w:tcPr>{properties}</w:tcPr>{paragraph(text)}</w:tc>"
 
 
-def table(*rows: list[str]) -> str:
+def table(*rows):
     return (
         "<w:tbl>" + "".join(f"<w:tr>{''.join(row)}</w:tr>" for row in rows) + "</w:tbl>"
     )
 
 
-def field(instruction: str, result: str) -> str:
+def field(instruction, result):
     marks = [
         f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
         for kind in ("begin", "separate", "end")
@@ -331,13 +327,13 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_is_read_where_it_stands(tmp_path: Path, name: str) -> None:
+def test_text_is_read_where_it_stands(tmp_path, name):
     """Field audit D2, D3 and D4: content controls, insertions, fields, smart tags, nested tables and text boxes."""
     body, text = TEXTS[name]
     assert read(write(tmp_path / "a.docx", body)).text.strip("\n") == text
 
 
-def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
+def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path):
     """Audit, defect 1: asked for Q1, a reader must not see the value of another quarter in its place."""
     document = docx.Document()
     grid = document.add_table(2, 5)
@@ -358,7 +354,7 @@ def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
     }
 
 
-def test_notes_stand_at_their_references_and_headers_first(tmp_path: Path) -> None:
+def test_notes_stand_at_their_references_and_headers_first(tmp_path):
     note = '<w:footnote w:id="2">{}</w:footnote>'
     page = paragraph(run("Page ") + field("PAGE", run("3")))
     file = write(
@@ -392,11 +388,11 @@ STYLES = part(
 )
 
 
-def styled(style: str, text: str) -> str:
+def styled(style, text):
     return paragraph(text, f'<w:pStyle w:val="{style}"/>')
 
 
-def test_headings_are_known_by_level_name_and_base(tmp_path: Path) -> None:
+def test_headings_are_known_by_level_name_and_base(tmp_path):
     body = (
         styled("Kapitel", "Eins")
         + styled("Deep", "Zwei")
@@ -423,7 +419,7 @@ def test_headings_are_known_by_level_name_and_base(tmp_path: Path) -> None:
     assert [section.title for section in without_styles.sections] == ["Kopf"]
 
 
-def test_numbers_of_lists_are_part_of_the_text(tmp_path: Path) -> None:
+def test_numbers_of_lists_are_part_of_the_text(tmp_path):
     levels = (("decimal", "%1."), ("lowerLetter", "%1.%2)"), ("bullet", "x"))
     abstract = "".join(
         f'<w:lvl w:ilvl="{depth}"><w:start w:val="1"/><w:numFmt w:val="{kind}"/><w:lvlText w:val="{pattern}"/></w:lvl>'
@@ -488,7 +484,7 @@ def test_numbers_of_lists_are_part_of_the_text(tmp_path: Path) -> None:
     ]
 
 
-def test_charts_and_diagrams_are_read_once(tmp_path: Path) -> None:
+def test_charts_and_diagrams_are_read_once(tmp_path):
     points = "<c:pt idx='0'><c:v>{}</c:v></c:pt><c:pt idx='1'><c:v>{}</c:v></c:pt>"
     series = f"<c:ser><c:tx><c:v>Fee</c:v></c:tx><c:cat>{points.format('May', 'June')}</c:cat>"
     chart = part(
@@ -524,7 +520,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_what_was_not_read_is_said(tmp_path: Path, name: str) -> None:
+def test_what_was_not_read_is_said(tmp_path, name):
     content, what = LEFT_OUT[name]
     file = write(
         tmp_path / "a.docx", paragraph(f"<w:r>{content}</w:r>") + paragraph("Text.")
@@ -534,7 +530,7 @@ def test_what_was_not_read_is_said(tmp_path: Path, name: str) -> None:
         read(write(tmp_path / "b.docx", paragraph(f"<w:r>{content}</w:r>")))
 
 
-def test_strict_files_and_templates_are_read(tmp_path: Path) -> None:
+def test_strict_files_and_templates_are_read(tmp_path):
     body = part("document", f"<w:body>{paragraph('Text.')}</w:body>")
     strict = body.replace(
         NAMESPACES["w"], "http://purl.oclc.org/ooxml/wordprocessingml/main"
@@ -552,7 +548,7 @@ def test_strict_files_and_templates_are_read(tmp_path: Path) -> None:
         ]
 
 
-def test_damage_beside_the_text_is_said(tmp_path: Path) -> None:
+def test_damage_beside_the_text_is_said(tmp_path):
     body = paragraph(run("Text.") + '<w:r><w:footnoteReference w:id="2"/></w:r>')
     document = read(write(tmp_path / "a.docx", body, styles="<w:styles", footnotes=""))
     assert document.text == "Text.\n\n"
@@ -592,7 +588,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_hostile_parts_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_hostile_parts_are_refused_in_one_line(tmp_path, name):
     """Issue 45, section 3: `gridSpan` of 1e9, merged cells and rows without end."""
     content, reason = REFUSED[name]
     file = tmp_path / "a.docx"
@@ -603,7 +599,7 @@ def test_hostile_parts_are_refused_in_one_line(tmp_path: Path, name: str) -> Non
     assert str(error.value).startswith(f"{file}: ")
 
 
-def test_old_and_encrypted_files_are_named(tmp_path: Path) -> None:
+def test_old_and_encrypted_files_are_named(tmp_path):
     (tmp_path / "a.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
     with pytest.raises(UserError, match="an encrypted Word file or one of Word 97"):
         read(tmp_path / "a.docx")
@@ -631,9 +627,7 @@ BOUNDED = {
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_work_and_text_grow_with_the_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_work_and_text_grow_with_the_input(tmp_path, monkeypatch, name):
     monkeypatch.setattr("selfrag.extensions.word.package.WordPackage.max_ratio", 10_000)
     body, longest = BOUNDED[name]
     notes = part(
@@ -647,14 +641,14 @@ def test_work_and_text_grow_with_the_input(
     assert time.process_time() - start < 0.5 + 1e-6 * 2 * len(body)
 
 
-def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_refused_in_one_line(tmp_path):
     document = docx.Document()
     document.add_heading("Report", 1)
     document.add_paragraph("Green tea is brewed at 80 degrees.", style="List Number")
     document.save(str(tmp_path / "good.docx"))
     good = (tmp_path / "good.docx").read_bytes()
     file = tmp_path / "bad.docx"
-    messages: list[str] = []
+    messages = []
     for place in range(0, len(good), len(good) // 150):
         for content in (
             good[:place],
@@ -669,7 +663,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     assert all(message.startswith(f"{file}: ") for message in messages)
 
 
-def test_equations_and_symbols() -> None:
+def test_equations_and_symbols():
     writer = EquationWriter()
     for name in ("m:rad", "m:deg", "m:e"):
         writer.start(name, {})

@@ -1,9 +1,6 @@
 """Word files become passages with headings; damaged and hostile ones one line."""
 
-from __future__ import annotations
-
 import zipfile
-from pathlib import Path
 
 import docx
 import pytest
@@ -12,7 +9,7 @@ from retrieval import UserError
 from retrieval.readers import read_files
 
 
-def word() -> docx.document.Document:
+def word():
     made = docx.Document()
     made.add_heading("Report", 0)
     made.add_heading("Tea", 1)
@@ -30,7 +27,7 @@ def word() -> docx.document.Document:
     return made
 
 
-def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
+def test_headings_and_tables_of_a_word_file(tmp_path):
     file = tmp_path / "report.docx"
     word().save(str(file))
     assert [(row.passage.title, row.passage.text) for row in read_files([file])] == [
@@ -42,12 +39,12 @@ def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
     ]
 
 
-def unzipped_bomb(path: Path) -> None:
+def unzipped_bomb(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as parts:
         parts.writestr("word/document.xml", b"\0" * (300 << 20))
 
 
-def other_zip(path: Path) -> None:
+def other_zip(path):
     with zipfile.ZipFile(path, "w") as parts:
         parts.writestr("a.txt", "x")
 
@@ -60,9 +57,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_cannot_be_read_is_one_line_that_names_the_file(
-    tmp_path: Path, name: str
-) -> None:
+def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path, name):
     content, said = DAMAGED[name]
     if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
@@ -74,7 +69,7 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(
     assert "\n" not in str(caught.value)
 
 
-def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
+def test_entities_of_a_word_file_are_not_fetched(tmp_path):
     secret, clean, evil = (
         tmp_path / "secret.txt",
         tmp_path / "plain.docx",

@@ -3,8 +3,6 @@
 What each writes and reads, byte for byte, is in test_recorded_codecs.py; here are the rules behind it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -31,7 +29,7 @@ from wire_help import (
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.judges.layout import numbers
-from selfrag.judges.lenient_json import JsonNode, read
+from selfrag.judges.lenient_json import read
 from selfrag.judges.output import likelihood
 from selfrag.judges.wire import Completion, Gold, TokenLogprob
 from selfrag.reflection.inputs import ROLES, JudgeInput, Message
@@ -161,7 +159,7 @@ VALUES = st.recursive(
 )
 
 
-def nodes(node: JsonNode):
+def nodes(node):
     yield node
     for child in [*(node.members or {}).values(), *(node.items or ())]:
         yield from nodes(child)
@@ -197,7 +195,7 @@ def nodes(node: JsonNode):
         ('"unanswerable"', "unanswerable", True),
     ],
 )
-def test_found_and_damage_is_marked(text: str, value: object, complete: bool):
+def test_found_and_damage_is_marked(text, value, complete):
     root = read(text).root
     assert root is not None
     assert (root.value, root.complete) == (value, complete)
@@ -216,12 +214,12 @@ def test_found_and_damage_is_marked(text: str, value: object, complete: bool):
         "a [note]",
     ],
 )
-def test_nothing_to_be_found(text: str):
+def test_nothing_to_be_found(text):
     assert read(text).root is None
 
 
 @given(VALUES, st.sampled_from([None, 1]))
-def test_every_value_stands_where_it_says(value: object, indent: int | None):
+def test_every_value_stands_where_it_says(value, indent):
     for root in ({"a": value}, [value]):
         text = f"so: {json.dumps(root, indent=indent, ensure_ascii=False)}"
         reading = read(text)
@@ -233,7 +231,7 @@ def test_every_value_stands_where_it_says(value: object, indent: int | None):
 
 
 @given(VALUES, st.data())
-def test_a_cut_loses_only_what_comes_after_it(value: object, data: st.DataObject):
+def test_a_cut_loses_only_what_comes_after_it(value, data):
     records = [{"r": 0, "v": value}, {"r": 1, "v": "x"}]
     text = json.dumps(records)
     cut = data.draw(st.integers(1, len(text) - 1))
@@ -246,7 +244,7 @@ def test_a_cut_loses_only_what_comes_after_it(value: object, data: st.DataObject
 
 
 @given(st.text(max_size=40))
-def test_nothing_that_is_written_raises(text: str):
+def test_nothing_that_is_written_raises(text):
     read(text)
     read("[" + text)
     read('{"a": "' + text)
@@ -343,9 +341,9 @@ def test_the_probability_of_each_label_where_one_was_written(
 def test_against_enumeration_of_a_scripted_model(names, data):
     """A model that writes labels by pieces of one to three characters; each piece has a random weight."""
     surfaces = [f'"{name}"' for name in names]
-    weights: dict[tuple[str, str], int] = {}
+    weights = {}
 
-    def pieces(prefix: str) -> dict[str, float]:
+    def pieces(prefix):
         continuations = {
             s[len(prefix) : len(prefix) + n]
             for s in surfaces
@@ -362,10 +360,10 @@ def test_against_enumeration_of_a_scripted_model(names, data):
             for piece, weight in weights_here.items()
         }
 
-    def enumerate_all(prefix: str, probability: float) -> dict[str, float]:
+    def enumerate_all(prefix, probability):
         if prefix in surfaces:
             return {prefix: probability}
-        total: dict[str, float] = {}
+        total = {}
         for piece, p in pieces(prefix).items():
             for label, mass in enumerate_all(prefix + piece, probability * p).items():
                 total[label] = total.get(label, 0.0) + mass

@@ -1,9 +1,6 @@
 """The paper's flows, composed ones, and conversations of several turns: who sees the rewrite, and who does not."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 from answering import Answering, failing, judging, scoring, writing
@@ -42,7 +39,6 @@ from selfrag.intrinsics.flows import (
     run,
 )
 from selfrag.judges.wire import Completion
-from selfrag.reflection.requests import Generate
 from selfrag.reflection.weights import Weights
 
 ASKED, REWRITE = "and for Microsoft?", "Who founded Microsoft?"
@@ -66,29 +62,27 @@ WRITER = SelfRAGWriter(PROMPTING, Decoding(mode="always"))
 NEVER = SelfRAGWriter(PROMPTING, Decoding(mode="never"))
 
 
-def engine() -> ScriptedEngine:
+def engine():
     """Wants evidence, and writes one answer after any passage."""
 
-    def model(request: Generate) -> Any:
+    def model(request):
         segment = "[Relevant]Found.[Fully supported][Utility:5]</s>"
         return reply("{~retrieve .9 .1 0}x" if request.max_tokens == 1 else segment)
 
     return ScriptedEngine(model, 0, limits=scripted({}).limits)
 
 
-def rewriter(text: str = json.dumps({"rewritten_question": REWRITE})) -> Any:
+def rewriter(text: str = json.dumps({"rewritten_question": REWRITE})):
     return QueryRewrite.on(writing(text))
 
 
-def gate(probability: float) -> Any:
+def gate(probability):
     return Answerability.on(
         scoring(answerable=probability, unanswerable=1 - probability)
     )
 
 
-def go(
-    flow: Flow, conversation: Any = TALK, search: Any = KNOWN
-) -> tuple[Answer, ScriptedEngine, list[str]]:
+def go(flow, conversation=TALK, search=KNOWN):
     """The answer, the engine that wrote it, and what was searched for."""
     searches, serving = Searches(search), engine()
     (answer,) = run(flow, [conversation], serving, searches)
@@ -97,7 +91,7 @@ def go(
     return answer, serving, searches.queries
 
 
-def prompts(serving: ScriptedEngine) -> list[str]:
+def prompts(serving):
     """Text of every prompt, without control ids."""
     return [
         "".join(chr(i - 100) for i in request.prompt_ids if i >= 100)
@@ -105,12 +99,12 @@ def prompts(serving: ScriptedEngine) -> list[str]:
     ]
 
 
-def found_ids(answer: Answer) -> list[str]:
+def found_ids(answer):
     return [passage.id for passage in answer.citations]
 
 
 @pytest.mark.parametrize("name", ["none", "qr", "ad", "qr+ad"])
-def test_the_papers_flows(name: str) -> None:
+def test_the_papers_flows(name):
     judge = gate(0.9)
     answer, serving, queries = go(
         named_flow(name, WRITER, rewrite=rewriter(), answerability=judge)
@@ -144,7 +138,7 @@ def test_the_papers_flows(name: str) -> None:
     assert (answer.usage.searches, answer.usage.requests) == (1, len(serving.requests))
 
 
-def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
+def test_an_unanswerable_question_ends_with_the_fixed_text():
     answer, serving, _ = go(named_flow("ad", PLAIN, answerability=gate(0.3)))
     assert (answer.text, answer.abstained, answer.segments) == (
         "I don't know the answer",
@@ -175,16 +169,16 @@ def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     ],
 )
 def test_an_unanswerable_question_is_searched_for_with_other_words(
-    first: float | None,
-    later: float | None,
-    rewrites: bool,
-    queries: list[str],
-    evidence: str,
-    outcome: str,
-) -> None:
+    first,
+    later,
+    rewrites,
+    queries,
+    evidence,
+    outcome,
+):
     """The first search finds `d1` or nothing, the others `ms`; how answerable each makes the question is given."""
 
-    def judge(request: Any, _: Any) -> dict[str, float]:
+    def judge(request, _):
         p = {"d1": first, "ms": later}[request.state.passages[0].id] or 0.0
         return {"answerable": p, "unanswerable": 1 - p}
 
@@ -205,7 +199,7 @@ def test_an_unanswerable_question_is_searched_for_with_other_words(
     assert answer.usage.searches == len(queries)
 
 
-def test_a_flow_by_name_searches_again_and_then_gives_up() -> None:
+def test_a_flow_by_name_searches_again_and_then_gives_up():
     flow = named_flow(
         "QR + again + ad", WRITER, rewrite=rewriter(), answerability=gate(0.3)
     )
@@ -219,9 +213,7 @@ def test_a_flow_by_name_searches_again_and_then_gives_up() -> None:
     ("scope", "last", "turns"),
     [("retrieval", ASKED, 3), ("conversation", REWRITE, 3), ("alone", REWRITE, 1)],
 )
-def test_what_a_rewrite_changes_is_a_parameter(
-    scope: Any, last: str, turns: int
-) -> None:
+def test_what_a_rewrite_changes_is_a_parameter(scope, last, turns):
     judge = gate(0.9)
     flow = named_flow(
         "qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope
@@ -237,7 +229,7 @@ def test_what_a_rewrite_changes_is_a_parameter(
     assert all(("Apple" in text) == (turns > 1) for text in prompts(serving))
 
 
-def test_what_is_searched_for() -> None:
+def test_what_is_searched_for():
     answer, _, queries = go(
         named_flow("qr", PLAIN, rewrite=rewriter("I cannot do that"))
     )
@@ -250,7 +242,7 @@ def test_what_is_searched_for() -> None:
     assert go(named_flow("qr-both", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
 
 
-def test_flows_compose() -> None:
+def test_flows_compose():
     relevance = ContextRelevance.on(scoring(relevant=0.1, irrelevant=0.9))
     first = Flow((Search(3), RelevanceFilter(relevance)), "filtered")
     flow = first + Flow((Write(WRITER),), "write")
@@ -266,7 +258,7 @@ def test_flows_compose() -> None:
         go(first)
 
 
-def test_certain_samples_of_a_beam() -> None:
+def test_certain_samples_of_a_beam():
     tree = {
         "": "{~retrieve .9 .1 0}x",
         "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}</s>", 0.5),
@@ -288,7 +280,7 @@ def test_certain_samples_of_a_beam() -> None:
         assert answer.text == text
 
 
-def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
+def test_rescoring_an_answer_that_a_flow_chose_is_not_exact():
     """Stages after the writing have not seen what other settings choose: they may have rejected it already."""
     certainty = Uncertainty.on(scoring(**{"8": 1.0}))
     write = (Search(1), Write(WRITER, samples=2))
@@ -305,7 +297,7 @@ def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
     ).exact  # nothing was written: the gate would say the same
 
 
-def test_any_chat_model_writes_and_is_checked() -> None:
+def test_any_chat_model_writes_and_is_checked():
     texts = iter(["Bill Gates.", "Bill Gates.", "Paul Allen."])
     executor = Answering(lambda request: Completion(next(texts), "stop"))
     answer, _, _ = go(
@@ -314,7 +306,7 @@ def test_any_chat_model_writes_and_is_checked() -> None:
     )
     assert (answer.text, answer.steps[-1].outcome) == ("Bill Gates.", "2 written")
     assert [p.id for p in answer.trace.decisions[0].passages] == ["ms"]
-    (turn,) = executor.requests[0].prompt.messages  # type: ignore[union-attr]
+    (turn,) = executor.requests[0].prompt.messages
     assert "founded by Bill Gates" in turn.content
     unfaithful = HallucinationDetection.on(scoring(unfaithful=1.0))
     checked = Flow(
@@ -331,7 +323,7 @@ def test_any_chat_model_writes_and_is_checked() -> None:
         go(Flow((Write(ChatWriter(failing("no memory"))),)))
 
 
-def test_citing_what_another_model_wrote() -> None:
+def test_citing_what_another_model_wrote():
     judge = judging(
         lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9},
         remainder=0.01,
@@ -357,8 +349,8 @@ def test_citing_what_another_model_wrote() -> None:
         go(Flow((Take(), cite)))
 
 
-def test_a_search_that_fails_after_the_writing_loses_no_answer() -> None:
-    def search(query: str) -> tuple[Passage, ...]:
+def test_a_search_that_fails_after_the_writing_loses_no_answer():
+    def search(query):
         if query.endswith("him."):
             raise ConnectionError("no route")
         return (MICROSOFT,)
@@ -377,7 +369,7 @@ def test_a_search_that_fails_after_the_writing_loses_no_answer() -> None:
         go(Flow((Search(2), Take())), f"{REWRITE} him.", search)
 
 
-def test_one_conversation_that_fails_costs_no_other() -> None:
+def test_one_conversation_that_fails_costs_no_other():
     bad = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
     answers = run(
         Flow((Write(PLAIN),)),
@@ -406,17 +398,15 @@ def test_one_conversation_that_fails_costs_no_other() -> None:
             lambda: Rewrite(gate(0.5)),
             "Rewrite needs a judge of rewrite, and answerability judges",
         ),
-        (lambda: Rewrite(rewriter(), "all"), "rewrite_scope='all'"),  # type: ignore[arg-type]
+        (lambda: Rewrite(rewriter(), "all"), "rewrite_scope='all'"),
         (lambda: AnswerabilityGate(rewriter()), "AnswerabilityGate needs"),
         (lambda: CertaintyFilter(gate(0.5)), "CertaintyFilter needs"),
         (lambda: Search(0), "k=0"),
-        (lambda: Search(1, by="luck"), "by='luck'"),  # type: ignore[arg-type]
+        (lambda: Search(1, by="luck"), "by='luck'"),
         (lambda: Write(PLAIN, samples=0), "samples=0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_when_it_is_made(
-    make: Any, message: str
-) -> None:
+def test_what_makes_no_sense_is_refused_when_it_is_made(make, message):
     with pytest.raises(UserError, match=message):
         make()
 
@@ -424,13 +414,13 @@ def test_what_makes_no_sense_is_refused_when_it_is_made(
 # --- SelfRAG.generate on conversations ----------------------------------------------------------------------------
 
 
-def rag(*reflectors: Any) -> SelfRAG:
+def rag(*reflectors):
     return SelfRAG(PROMPTING, engine(), Searches(KNOWN), judges=reflectors)
 
 
-def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:
+def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter():
     before = json.dumps(TALK)
-    model: Any = rag(rewriter())
+    model = rag(rewriter())
     answer = model.generate(TALK)
     assert (found_ids(answer), model.retriever.queries) == (["ms"], [BOTH])
     assert "Steve Jobs and others." in prompts(model.engine)[0]
@@ -446,7 +436,7 @@ def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:
     assert many[2].error is not None
 
 
-def test_flows_by_name_with_the_reflectors_at_hand() -> None:
+def test_flows_by_name_with_the_reflectors_at_hand():
     assert rag(rewriter(), gate(0.1)).generate(TALK, flow="qr+ad").abstained
     assert found_ids(
         rag(rewriter(), gate(0.9)).generate(TALK, flow="QR+AD", rewrite_scope="alone")

@@ -3,10 +3,7 @@
 One example fills every field of a request with hostile text. `SELFRAG_FUZZ=20000` runs so many examples of each.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -64,23 +61,23 @@ ARGUMENTS = (
 )
 
 
-def interpretation(state: JudgeInput) -> ModelRequest:
+def interpretation(state):
     item = Item("1", state.query or "", None, state.passages)
-    return PromptWriter(executor=None).request(Trial(item, DIRECT, state.passages))  # type: ignore[arg-type]
+    return PromptWriter(executor=None).request(Trial(item, DIRECT, state.passages))
 
 
 WORDING = reflection_wording()
 
 
-def written(state: JudgeInput) -> ModelRequest:
+def written(state):
     """What a chat model goes on from while it answers."""
     return ModelRequest(
         state, ChatPrompt(WORDING.messages(state)), prefill=f"{state.response} "
     )
 
 
-def subjects() -> dict[str, Callable[[JudgeInput], ModelRequest]]:
-    makers: dict[str, Callable[[JudgeInput], ModelRequest]] = {
+def subjects():
+    makers = {
         "interpretation": interpretation,
         "entailment": ENTAILMENT.encode,
     }
@@ -104,10 +101,10 @@ def subjects() -> dict[str, Callable[[JudgeInput], ModelRequest]]:
     return makers
 
 
-def teacher(group: str) -> Callable[[JudgeInput], ModelRequest]:
+def teacher(group):
     """The prompt of a teacher, who says by himself what is text: no executor stands between him and the model."""
 
-    def encode(state: JudgeInput) -> ModelRequest:
+    def encode(state):
         if not state.passages:
             raise UserError("a server's own documents are none of a teacher's")
         said = [f"x {turn.content} x" for turn in state.messages]
@@ -128,7 +125,7 @@ def teacher(group: str) -> Callable[[JudgeInput], ModelRequest]:
 SUBJECTS = subjects()
 
 
-def state(fields: dict[str, str], extra: bool) -> JudgeInput:
+def state(fields, extra):
     """A conversation and one or two passages, every string of which is given."""
     said = ("system", "question", "answer", "query", "answer")
     roles = ("system", "user", "assistant", "user", "assistant")
@@ -148,7 +145,7 @@ def state(fields: dict[str, str], extra: bool) -> JudgeInput:
     return JudgeInput(turns, (), arguments, {"extra_body": {"documents": documents}})
 
 
-def request(subject: str, made: JudgeInput) -> ModelRequest | None:
+def request(subject, made):
     if subject not in SUBJECTS:  # of an extension that is not there
         return None
     try:
@@ -158,17 +155,17 @@ def request(subject: str, made: JudgeInput) -> ModelRequest | None:
 
 
 @cache
-def family(name: str):
+def family(name):
     tokenizer = control_tokens.FAMILIES[name]()
     return tokenizer, Renderer.of(tokenizer), control_tokens.control_ids(tokenizer)
 
 
-def by_engine(name: str, sent_request: ModelRequest) -> Counter[int]:
+def by_engine(name, sent_request):
     _, renderer, control = family(name)
     return control_tokens.counted(renderer.prompt(sent_request.prompt), control)
 
 
-def by_endpoint(name: str, sent_request: ModelRequest) -> Counter[int]:
+def by_endpoint(name, sent_request):
     """As a server does it: the template over the messages, and all of it tokenised with special tokens."""
     tokenizer, _, control = family(name)
     prefill = sent_request.slots[0].prefill if sent_request.slots else ""
@@ -187,7 +184,7 @@ def by_endpoint(name: str, sent_request: ModelRequest) -> Counter[int]:
     )
 
 
-def as_it_is(name: str, sent_request: ModelRequest) -> Counter[int]:
+def as_it_is(name, sent_request):
     """As a server gets what a teacher wrote."""
     tokenizer, _, control = family(name)
     turns = [
@@ -204,9 +201,7 @@ WAYS = {"engine": by_engine, "endpoint": by_endpoint, "as it is": as_it_is}
 
 
 @cache
-def harmless(
-    name: str, way: str, subject: str, extra: bool, blank: tuple[str, ...]
-) -> Counter[int]:
+def harmless(name, way, subject, extra, blank):
     """Of the same request with a word in each field; what is blank stays so, since a blank reply is not begun."""
     made = request(
         subject,
@@ -387,7 +382,7 @@ def test_sixteen_threads_get_the_ids_of_one():
         for at in range(100)
     ]
 
-    def all_ids(_: int):
+    def all_ids(_):
         return [
             (
                 renderer.prompt(ChatPrompt((Message("user", content),))),

@@ -1,12 +1,8 @@
 """Judges of a model by name: tokens, words, adapters, prompts and functions, by themselves and inside the beam."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -56,7 +52,7 @@ from selfrag.runtime import finish
 D1, D2 = passages("d1", "d2")
 ASKED = [{"role": "user", "content": "Q"}]
 ANSWERED = [*ASKED, {"role": "assistant", "content": "It is. It was."}]
-JUDGED: dict[str, Any] = {
+JUDGED = {
     "[Retrieval]<d1>": "{~isrel .2 .8}x",
     "[Retrieval]<d2>": "{~isrel .9 .1}x",
     "[Retrieval]<d1>[Relevant]It is.": "{~issup .7 .2 .1}x",
@@ -68,14 +64,14 @@ JUDGED: dict[str, Any] = {
 }
 
 
-def library(tree: Any = JUDGED, **more: Any) -> Library:
+def library(tree=JUDGED, **more):
     engine = scripted({"Q": tree})
     executor = scoring(answerable=0.4, unanswerable=0.6)
     executor.engine = engine
     return Library(executor, prompting=PROMPTING, **more)
 
 
-def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
+def test_reflection_tokens_judge_questions_passages_and_sentences():
     result = library().get(Answerability)(
         ASKED, [D1, D2]
     )  # as its most relevant passage is relevant
@@ -118,7 +114,7 @@ def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
     assert (result.failure, result.answerable) == ("too long", pytest.approx(0.2))
 
 
-def test_a_requirement_of_tokens_is_a_hard_constraint() -> None:
+def test_a_requirement_of_tokens_is_a_hard_constraint():
     check = library()["requirement_check.tokens"]
     requirement_text = "issup=Fully supported,Partially supported"
     assert check(ANSWERED, [D1, D2], requirement=requirement_text).met == pytest.approx(
@@ -137,7 +133,7 @@ def test_a_requirement_of_tokens_is_a_hard_constraint() -> None:
             check(turns, [D1], requirement=requirement)
 
 
-def test_words_judge_without_a_model() -> None:
+def test_words_judge_without_a_model():
     passage = Passage("tea", "Green tea is brewed at 80 degrees.")
     turns = [{"role": "user", "content": "How hot is green tea brewed?"}]
     bare = scoring()
@@ -154,7 +150,7 @@ def test_words_judge_without_a_model() -> None:
     assert [s.faithfulness for s in faithful.sentences] == [1.0, 0.0]
 
 
-def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> None:
+def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path):
     file = tmp_path / "combined.json"
     Weighing("answerability", "0", -1.0, {"token": 0.0, "overlap": 2.0}).write(file)
     result = library(weights={"answerability": file})["answerability.combined"](
@@ -179,7 +175,7 @@ def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> Non
             library(weights={"answerability": file})["answerability.combined"]
 
 
-def test_the_default_follows_what_the_model_has() -> None:
+def test_the_default_follows_what_the_model_has():
     assert (
         library(adapters={"answerability": "a"}).get(Answerability).by.name == "tokens"
     )
@@ -228,7 +224,7 @@ def test_the_default_follows_what_the_model_has() -> None:
         ("uncertainty.tokens", "no calibrator was fitted"),
     ],
 )
-def test_what_a_model_does_not_have_is_refused(name: str, message: str) -> None:
+def test_what_a_model_does_not_have_is_refused(name, message):
     with pytest.raises(UserError, match=message):
         library()[name]
     with pytest.raises(UserError, match="has no reflection tokens"):
@@ -238,13 +234,13 @@ def test_what_a_model_does_not_have_is_refused(name: str, message: str) -> None:
 # --- Certainty of an answer from its own trace: the score of its path, calibrated -----------------------------------
 
 
-def certain(file: Path) -> Library:
+def certain(file):
     return library(TWO_WAYS, weights={"uncertainty": file})
 
 
 def test_the_path_score_is_calibrated_and_only_an_answer_has_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     file = tmp_path / "certainty.json"
     calibrator = ScoreCalibrator((1.0, 2.0, 3.0), (0.2, 0.4, 0.8))
     calibrator.write(file)
@@ -269,7 +265,7 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(
     assert pickle.loads(pickle.dumps(read_input(answer))).path_score == score
 
 
-def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
+def test_a_flow_keeps_the_answers_that_are_certain(tmp_path):
     file = tmp_path / "certainty.json"
     ScoreCalibrator((2.0, 3.0), (0.0, 1.0)).write(file)
     answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
@@ -292,7 +288,7 @@ def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("certainty", [0.0, 0.05, 0.33, 0.949, 0.95, 1.0])
-def test_deciles_have_the_certainty_as_their_expectation(certainty: float) -> None:
+def test_deciles_have_the_certainty_as_their_expectation(certainty):
     shares = deciles(certainty)
     assert sum(shares) == pytest.approx(1)
     middles = [(5 + 10 * at) / 100 for at in range(10)]
@@ -301,7 +297,7 @@ def test_deciles_have_the_certainty_as_their_expectation(certainty: float) -> No
     )
 
 
-def test_a_calibrator_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_calibrator_that_is_none_is_refused(tmp_path):
     file = tmp_path / "certainty.json"
     good = {"scores": [0.1, 0.2], "accuracy": [0.1, 0.2]}
     for bad in (
@@ -330,9 +326,7 @@ TREE = TWO_WAYS | {
 }
 
 
-def rag(
-    *judges: Any, tree: Any = TREE, names: tuple[str, ...] = ("d1", "d2")
-) -> SelfRAG:
+def rag(*judges, tree=TREE, names=("d1", "d2")):
     return SelfRAG(
         PROMPTING,
         scripted({"Q": tree}),
@@ -341,9 +335,7 @@ def rag(
     )
 
 
-def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_asked() -> (
-    None
-):
+def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_asked():
     tokens = run(TREE, "d1", "d2").answer
     judged = rag(TokenJudge(PROMPTING, ISSUP)).generate("Q", judges="token_issup=issup")
     mine, theirs = judged.trace.as_dict(), tokens.trace.as_dict()
@@ -374,10 +366,10 @@ def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_as
     assert reflections[0].judgments[0].score == pytest.approx(1.0)
 
 
-def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
+def test_hallucination_detection_stands_in_for_issup_on_another_model():
     faithful = {"d1": 0.9, "d2": 0.2}
 
-    def by_passage(request: Any, _: Any) -> dict[str, float]:
+    def by_passage(request, _):
         (passage,) = request.state.passages
         return {
             "faithful": faithful[passage.id],
@@ -409,8 +401,8 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
     assert (read.as_dict(), read.nodes) == (answer.trace.as_dict(), answer.trace.nodes)
 
 
-def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
-    def cite(_: Any, slot: Any) -> dict[str, float]:
+def test_citations_count_by_length_and_certainty_needs_no_passage():
+    def cite(_, slot):
         none = 0.9 if slot.site.text == "It is." else 0.1
         return {"00": none} | dict.fromkeys(
             slot.surfaces[1:], (1 - none) / (len(slot.surfaces) - 1)
@@ -423,7 +415,7 @@ def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
     answer = model.generate(
         "Q", judges=names, weights=Weights(judges={"uncertainty": 0})
     )
-    node: Any = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
+    node = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
     assert node.judges["citation_generation"].score == pytest.approx(
         (0.9 * 5 + 0.1 * 6) / 11
     )
@@ -432,7 +424,7 @@ def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
     assert [only.judges[name] is None for name in names] == [True, False]
 
 
-def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> None:
+def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight():
     tree = {
         "": "{~retrieve .9 .1 0}x",
         "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .1 .1 .8}",
@@ -460,15 +452,13 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
     assert answer.trace.nodes[1].places == {}
 
 
-def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined() -> (
-    None
-):
+def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined():
     broken = HallucinationDetection.on(failing("no memory"))
     answer = rag(broken).generate("Q", judges="hallucination_detection=issup")
     assert answer.segments[0].judgments[Role.SUPPORT] is None
     assert answer.text == run(TREE, "d1", "d2", weights=Weights(issup=0)).answer.text
 
-    def judged(function: Any, judges: str = "nli") -> Any:
+    def judged(function, judges="nli"):
         return rag(FunctionJudge("nli", ISSUP, function)).generate("Q", judges=judges)
 
     answer = judged(
@@ -488,7 +478,7 @@ def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined
     assert judged(lambda states: 1 / 0).text == "Sure. It is."
 
 
-def test_tiers_and_roles() -> None:
+def test_tiers_and_roles():
     judge = Answerability.on(scoring())
     assert judge.cost is Cost.ONE_TOKEN
     assert Answerability.on(scoring(), adapter="ad").cost is Cost.PREFILL
@@ -503,7 +493,7 @@ def test_tiers_and_roles() -> None:
         rag(judge).generate("Q", guardrails="gate<0.5:abstain")
 
 
-def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
+def test_the_names_serve_guardrails_score_terms_and_flows():
     tree = JUDGED | {
         "": "{~retrieve .9 .1 0}x",
         "[Retrieval]<d1>": "{isrel .2 .8}One.{isuse 0 0 1 0 0}</s>",
@@ -535,8 +525,8 @@ def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
 
 @pytest.mark.engine
 def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """The same numbers come from the intrinsic called by itself afterwards."""
     from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
@@ -545,10 +535,10 @@ def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(
     path = tiny.save_llama(tmp_path / "llama", context=2048)
     engine = TransformersEngine.load(TransformersConfig(str(path)))
     judge = Uncertainty.on(EngineExecutor(engine, tokenizer))
-    model = SelfRAG(prompting_of(tokenizer), engine, judges=(judge,))  # type: ignore[arg-type]
+    model = SelfRAG(prompting_of(tokenizer), engine, judges=(judge,))
     policy = Decoding(
         mode="always", max_segments=1, segment_tokens=12, judges="uncertainty"
-    )  # type: ignore[arg-type]
+    )
     answer = model.generate("Who?", evidence=[D1, D2], decoding=policy)
     assert (
         answer.usage.requests
@@ -568,7 +558,7 @@ def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(
     engine.close()
 
 
-def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
+def test_relevance_tokens_rerank_what_a_retriever_finds():
     tree = dict(JUDGED)
     scorer = JudgeScorer(TokenJudge(PROMPTING, ISREL), scripted({"Q": tree, "R": tree}))
     scores_by_query = scorer(["Q", "R"], [[D1, D2], [D2]])
@@ -582,7 +572,7 @@ def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
         scorer(["Q"], [[D1]])
 
 
-def test_bm25_counts_the_words_of_all_passages_where_it_judges_each() -> None:
+def test_bm25_counts_the_words_of_all_passages_where_it_judges_each():
     """A word of one sentence in three is rarer than one of one sentence: two passages are not judged as each alone."""
     judge = ContextRelevance(BM25Judge("context_relevance"))
     both, alone = (

@@ -3,8 +3,6 @@
 Adapters that were trained here know these prompts only. Running this file records again.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -19,7 +17,7 @@ def test_all_codecs_are_recorded():
 
 
 @pytest.mark.parametrize("name", CHAT)
-def test_what_a_codec_writes_and_reads_is_as_recorded(name: str):
+def test_what_a_codec_writes_and_reads_is_as_recorded(name):
     recorded = json.loads(FILE.read_text())[name]
     assert digest(CHAT[name]) == recorded, json.dumps(list(said(CHAT[name])), indent=1)[
         :20_000

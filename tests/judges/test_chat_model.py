@@ -1,13 +1,8 @@
 """Chat models without reflection tokens: what they are shown, and answers on random models of two families."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -50,9 +45,7 @@ ALL = {"mode": "always", "max_segments": 2, "segment_tokens": 12}
 
 
 @pytest.fixture(scope="module", params=["qwen", "llama"])
-def rag(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SelfRAG]:
+def rag(request, tmp_path_factory):
     folder = tiny.save_chat(
         tmp_path_factory.mktemp("chat") / request.param, request.param
     )
@@ -62,24 +55,24 @@ def rag(
         yield loaded
 
 
-def asked(answer: Answer) -> int:
+def asked(answer):
     """Tokens of all prompts and of all that was written, cached or not: other tests fill the cache."""
     return answer.usage.prompt_tokens + answer.usage.generated_tokens
 
 
-def shown(rag: SelfRAG, messages: Any) -> str:
+def shown(rag, messages):
     """A prompt of the chat model as text."""
     model = rag.prompting
     assert isinstance(model, ChatModel)
-    renderer = model.executor.renderer  # type: ignore[attr-defined]
+    renderer = model.executor.renderer
     return str(
         renderer.text.surface(renderer.prompt(ChatPrompt(messages, extra=model.extra)))
     )
 
 
 def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data(
-    rag: SelfRAG,
-) -> None:
+    rag,
+):
     state = JudgeInput(
         (Message("system", "Be brief."), Message("user", QUESTION)), (SEINE,)
     )
@@ -103,8 +96,8 @@ def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data
 
 
 def test_an_answer_has_segments_citations_judgments_and_a_trace_that_rescores(
-    rag: SelfRAG,
-) -> None:
+    rag,
+):
     answer = rag.generate(QUESTION, evidence=[SEINE, TEA], beam=2, **ALL)
     trace = answer.trace
     assert [str(term) for term in trace.decoding.judges] == [
@@ -142,7 +135,7 @@ def test_an_answer_has_segments_citations_judgments_and_a_trace_that_rescores(
     assert any(exact)
 
 
-def test_what_was_never_asked_makes_a_rescored_answer_inexact(rag: SelfRAG) -> None:
+def test_what_was_never_asked_makes_a_rescored_answer_inexact(rag):
     light = rag.generate(
         QUESTION,
         evidence=[SEINE, TEA],
@@ -167,7 +160,7 @@ def test_what_was_never_asked_makes_a_rescored_answer_inexact(rag: SelfRAG) -> N
     ).trace.decoding.prunes
 
 
-def test_the_relevance_of_a_passage_is_asked_for_once(rag: SelfRAG) -> None:
+def test_the_relevance_of_a_passage_is_asked_for_once(rag):
     counts = [
         rag.generate(
             QUESTION, evidence=[SEINE], mode="always", max_segments=1, **more
@@ -177,14 +170,14 @@ def test_the_relevance_of_a_passage_is_asked_for_once(rag: SelfRAG) -> None:
     assert counts[0] == counts[1]
 
 
-def test_streams_end_with_the_answer_and_commit_its_segments(rag: SelfRAG) -> None:
+def test_streams_end_with_the_answer_and_commit_its_segments(rag):
     *segments, answer = rag.stream(QUESTION, evidence=[SEINE], **ALL)
     assert isinstance(answer, Answer)
     assert tuple(segments) == answer.segments
     assert answer.text == rag.generate(QUESTION, evidence=[SEINE], **ALL).text
 
 
-def test_batched_questions_have_the_answers_of_single_ones(rag: SelfRAG) -> None:
+def test_batched_questions_have_the_answers_of_single_ones(rag):
     questions = [QUESTION, "What is tea?", "Who are you?"]
     together = rag.generate(questions, evidence=[[SEINE, TEA]] * 3, **ALL)
     assert [a.text for a in together] == [
@@ -192,7 +185,7 @@ def test_batched_questions_have_the_answers_of_single_ones(rag: SelfRAG) -> None
     ]
 
 
-def test_conversations_and_guardrails_work_as_with_tokens(rag: SelfRAG) -> None:
+def test_conversations_and_guardrails_work_as_with_tokens(rag):
     turns = [
         {"role": "user", "content": "Hello?"},
         {"role": "assistant", "content": "Hello."},
@@ -213,7 +206,7 @@ def test_conversations_and_guardrails_work_as_with_tokens(rag: SelfRAG) -> None:
     assert not forbidden.segments
 
 
-def test_options_have_exact_probabilities_and_every_critique(rag: SelfRAG) -> None:
+def test_options_have_exact_probabilities_and_every_critique(rag):
     answer = rag.choose(
         QUESTION,
         ["Seine", "Seine river", "Thames"],
@@ -243,17 +236,17 @@ def test_options_have_exact_probabilities_and_every_critique(rag: SelfRAG) -> No
 class LimitedExecutor(EngineExecutor):
     """Scores the options of the last request only, and judges nothing."""
 
-    def option_steps(self, requests: Any, options: Any) -> Any:
-        rows: list[Any] = [Failed("no memory")] * len(requests)
+    def option_steps(self, requests, options):
+        rows = [Failed("no memory")] * len(requests)
         return [*rows[1:], [-1.0] * len(options)]
         yield
 
-    def steps(self, requests: Any) -> Any:
+    def steps(self, requests):
         yield list(requests)
         return [Failed("no memory")] * len(requests)
 
 
-def test_options_are_judged_in_one_round_by_the_groups_that_count(rag: SelfRAG) -> None:
+def test_options_are_judged_in_one_round_by_the_groups_that_count(rag):
     """Rows that failed are not judged; IsRel is asked once a passage; IsUse has no weight here."""
     model = rag.prompting
     assert isinstance(model, ChatModel)
@@ -270,7 +263,7 @@ def test_options_are_judged_in_one_round_by_the_groups_that_count(rag: SelfRAG) 
     assert table.judgments == [{Role.RELEVANCE: None, Role.SUPPORT: None}] * 2
 
 
-def test_a_choice_without_a_critique_is_inexact_for_its_weight(rag: SelfRAG) -> None:
+def test_a_choice_without_a_critique_is_inexact_for_its_weight(rag):
     options = ["Seine", "Thames"]
     light = Decoding.light(mode="always")
     answer = rag.choose(QUESTION, options, evidence=[SEINE], decoding=light)
@@ -281,12 +274,12 @@ def test_a_choice_without_a_critique_is_inexact_for_its_weight(rag: SelfRAG) -> 
 class SilentExecutor(EngineExecutor):
     """Says that it stopped at the end of a sentence, and never writes anything."""
 
-    def steps(self, requests: Any) -> Any:
+    def steps(self, requests):
         return [Completion(finish="sentence") for _ in requests]
         yield
 
 
-def test_a_model_that_stops_without_a_word_ends_the_segment(rag: SelfRAG) -> None:
+def test_a_model_that_stops_without_a_word_ends_the_segment(rag):
     model = replace(
         rag.prompting, executor=SilentExecutor(None, rag.prompting.executor.renderer)
     )
@@ -297,7 +290,7 @@ def test_a_model_that_stops_without_a_word_ends_the_segment(rag: SelfRAG) -> Non
     assert reading.finish is Finish.EOS
 
 
-def test_the_judges_of_a_chat_model_have_names(rag: SelfRAG) -> None:
+def test_the_judges_of_a_chat_model_have_names(rag):
     turns = [
         {"role": "user", "content": QUESTION},
         {"role": "assistant", "content": "The Seine."},
@@ -314,7 +307,7 @@ def test_the_judges_of_a_chat_model_have_names(rag: SelfRAG) -> None:
         rag.judge("prompt_issup", QUESTION, [SEINE])
 
 
-def test_a_long_passage_is_cut_and_a_long_question_is_refused(rag: SelfRAG) -> None:
+def test_a_long_passage_is_cut_and_a_long_question_is_refused(rag):
     long = Passage("long", "word " * 5000, "Long")
     answer = rag.generate(QUESTION, evidence=[long], passage_tokens=50, **ALL)
     assert answer.trace.nodes[0].dropped_tokens > 1000
@@ -322,19 +315,17 @@ def test_a_long_passage_is_cut_and_a_long_question_is_refused(rag: SelfRAG) -> N
         rag.generate("word " * 5000, evidence=[TEA], **ALL)
     for question, said in ((" ", "the question is empty"), (7, "must be text")):
         with pytest.raises(UserError, match=said):
-            rag.generate(question, evidence=[TEA])  # type: ignore[call-overload]
+            rag.generate(question, evidence=[TEA])
 
 
-def test_settings_of_reflection_tokens_are_refused_in_one_line(rag: SelfRAG) -> None:
+def test_settings_of_reflection_tokens_are_refused_in_one_line(rag):
     with pytest.raises(
         UserError, match="segment_end=retrieval reads reflection tokens"
     ):
         rag.generate(QUESTION, decoding=Decoding.official(), evidence=[TEA])
 
 
-def test_systems_of_evaluation_need_no_engine_and_travel(
-    rag: SelfRAG, tmp_path: Path
-) -> None:
+def test_systems_of_evaluation_need_no_engine_and_travel(rag, tmp_path):
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -354,7 +345,7 @@ def test_systems_of_evaluation_need_no_engine_and_travel(
         model_of(loaded, "a-base")
 
 
-def test_words_of_labels_are_single_tokens_or_the_next_reply_is_taken() -> None:
+def test_words_of_labels_are_single_tokens_or_the_next_reply_is_taken():
     codec = HFTextCodec(tiny.byte_level_tokenizer(reflection=False))
     for name, question in reflection_wording().questions.items():
         reply, surfaces = choose_reply(question, codec)
@@ -365,16 +356,16 @@ def test_words_of_labels_are_single_tokens_or_the_next_reply_is_taken() -> None:
         assert choose_reply(question, None)[0] == question.replies[0]
 
 
-def test_prompts_of_a_question_share_question_and_passage(rag: SelfRAG) -> None:
+def test_prompts_of_a_question_share_question_and_passage(rag):
     """IsRel, the writing, IsSup and IsUse begin with the same ids up to the end of the passage."""
     model = rag.prompting
     assert isinstance(model, ChatModel)
     writer = model.writer(
         QUESTION, (Turn("user", "Hi."), Turn("assistant", "Hello.")), Decoding()
     )
-    prompts: list[tuple[int, ...]] = []
+    prompts = []
     candidate = writer.candidate(Hypothesis(-1, (), None), "retrieve", SEINE)
-    prompts.append(next(writer.write([candidate]))[0].prompt_ids)  # type: ignore[union-attr]
+    prompts.append(next(writer.write([candidate]))[0].prompt_ids)
     turns = (
         Message("user", "Hi."),
         Message("assistant", "Hello."),
@@ -382,16 +373,16 @@ def test_prompts_of_a_question_share_question_and_passage(rag: SelfRAG) -> None:
     )
     written = JudgeInput((*turns, Message("assistant", "The Seine.")), (SEINE,))
     judges = [writer.judges[f"prompt_{name}"] for name in ("isrel", "issup", "isuse")]
-    prompts += [next(judge.judge([written]))[0].prompt_ids for judge in judges]  # type: ignore[union-attr]
+    prompts += [next(judge.judge([written]))[0].prompt_ids for judge in judges]
     codec = model.codec
-    texts = [codec.surface(ids) for ids in prompts]  # type: ignore[attr-defined]
+    texts = [codec.surface(ids) for ids in prompts]
     end = texts[0].index("Reply with yes.") + len("Reply with yes.")
     assert len({text[:end] for text in texts}) == 1
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("family", ["qwen", "llama"])
-def test_vllm_and_transformers_give_equal_answers(family: str, tmp_path: Path) -> None:
+def test_vllm_and_transformers_give_equal_answers(family, tmp_path):
     pytest.importorskip("vllm", reason="vllm is not installed")
     folder = tiny.save_chat(tmp_path / family, family)
     settings = {
@@ -400,7 +391,7 @@ def test_vllm_and_transformers_give_equal_answers(family: str, tmp_path: Path) -
         "max_segments": 3,
         "segment_tokens": 16,
     }
-    answers: dict[str, list[Answer]] = {}
+    answers = {}
     for engine, options in {
         "transformers": {},
         "vllm": {"kv_cache_gib": 0.1, "max_num_seqs": 8},
@@ -421,7 +412,7 @@ def test_vllm_and_transformers_give_equal_answers(family: str, tmp_path: Path) -
             assert node.score == pytest.approx(twin.score, abs=1e-3)
 
 
-def test_what_a_model_says_of_nothing_is_divided_out(rag: SelfRAG) -> None:
+def test_what_a_model_says_of_nothing_is_divided_out(rag):
     model = rag.prompting
     assert isinstance(model, ChatModel)
     calibrated = model.calibrated_by_context()
@@ -439,7 +430,7 @@ def test_what_a_model_says_of_nothing_is_divided_out(rag: SelfRAG) -> None:
     assert calibrated.uncalibrated() == model
 
 
-def test_judgments_of_rows_are_observed_for_calibration(rag: SelfRAG) -> None:
+def test_judgments_of_rows_are_observed_for_calibration(rag):
     parts = (
         {"token": "[Retrieval]"},
         {
@@ -473,9 +464,7 @@ def test_judgments_of_rows_are_observed_for_calibration(rag: SelfRAG) -> None:
     ]
 
 
-def test_a_server_answers_and_judges_with_a_chat_model(
-    rag: SelfRAG, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_answers_and_judges_with_a_chat_model(rag, monkeypatch):
     monkeypatch.setattr(
         rag, "retriever", lambda queries, k: [[SEINE, TEA][:k] for _ in queries]
     )

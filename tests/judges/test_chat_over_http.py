@@ -1,16 +1,11 @@
 """Chat models behind OpenAI-compatible servers: answers with citations, whatever the server can and cannot do."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from chat_server import Answer, ChatServer, said
+from chat_server import ChatServer, said
 from typer.testing import CliRunner
 
 from critic.cli.main import app as critic
@@ -42,17 +37,15 @@ ASKED = {
 }
 
 
-def word_of(task: str, labels: dict[str, str]) -> str | None:
+def word_of(task, labels):
     """Return what is replied to a task; None where a text is to be written."""
     return next((labels[name] for part, name in ASKED.items() if part in task), None)
 
 
-def model(
-    labels: dict[str, str] = LABELS, *, logprobs: bool = False, continues: bool = False
-) -> Callable[[dict[str, Any]], Answer]:
+def model(labels=LABELS, *, logprobs=False, continues=False):
     """A server whose model calls tea irrelevant, and knows a short answer."""
 
-    def reply(sent: dict[str, Any]) -> Answer:
+    def reply(sent):
         turns = sent["messages"]
         begun = turns[-1]["content"] if turns[-1]["role"] == "assistant" else ""
         if "Count from one" in turns[0]["content"]:
@@ -80,15 +73,13 @@ def model(
     return reply
 
 
-def loaded(server: ChatServer, **options: Any) -> SelfRAG:
+def loaded(server, **options):
     return SelfRAG.from_pretrained(
         f"any-model@{server.url}/v1", backoff=0.01, **options
     )
 
 
-def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_and_says_so() -> (
-    None
-):
+def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_and_says_so():
     with ChatServer(model()) as server, loaded(server) as rag:
         probes = len(server.bodies)  # at load: no question waits for them
         answer = rag.generate(QUESTION, evidence=[TEA, SEINE])
@@ -118,9 +109,7 @@ def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_a
     assert answer.usage.prompt_tokens == 7 * answer.usage.requests
 
 
-def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_the_same() -> (
-    None
-):
+def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_the_same():
     silent = dict.fromkeys(LABELS, "I would rather not say.")
     with (
         ChatServer(model(silent | {"retrieve": "yes"})) as server,
@@ -134,7 +123,7 @@ def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_t
     assert all("no probabilities" in reason for reason in node.undefined.values())
 
 
-def test_a_server_that_goes_on_writes_segments_with_probabilities() -> None:
+def test_a_server_that_goes_on_writes_segments_with_probabilities():
     with (
         ChatServer(model(logprobs=True, continues=True)) as server,
         loaded(server) as rag,
@@ -159,7 +148,7 @@ def test_a_server_that_goes_on_writes_segments_with_probabilities() -> None:
     assert light.usage.requests < answer.usage.requests
 
 
-def test_multiple_choice_needs_probabilities_of_texts() -> None:
+def test_multiple_choice_needs_probabilities_of_texts():
     with (
         ChatServer(model()) as server,
         loaded(server) as rag,
@@ -168,13 +157,11 @@ def test_multiple_choice_needs_probabilities_of_texts() -> None:
         rag.choose(QUESTION, ["Seine", "Thames"], evidence=[SEINE])
 
 
-def test_a_key_is_never_repeated(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_is_never_repeated(monkeypatch, caplog):
     monkeypatch.setenv("SOME_KEY", "sk-very-secret")
     known = model()
 
-    def leaking(sent: dict[str, Any]) -> Answer:
+    def leaking(sent):
         if "river" in json.dumps(sent):
             return 400, {"error": {"message": "bad request of Bearer sk-very-secret"}}
         return known(sent)
@@ -196,9 +183,7 @@ def test_a_key_is_never_repeated(
         ({"judges": ["token_issup"]}, "no reflection tokens; ask for prompt_issup"),
     ],
 )
-def test_what_a_model_at_an_address_cannot_have(
-    options: dict[str, Any], message: str
-) -> None:
+def test_what_a_model_at_an_address_cannot_have(options, message):
     with ChatServer(model()) as server, pytest.raises(UserError, match=message):
         SelfRAG.from_pretrained(f"any-model@{server.url}", **options)
 
@@ -212,17 +197,17 @@ def test_what_a_model_at_an_address_cannot_have(
         ("m@h", None),
     ],
 )
-def test_a_name_with_an_address(name: str, address: tuple[str, str] | None) -> None:
+def test_a_name_with_an_address(name, address):
     assert model_address(name) == address
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+def test_a_password_in_an_address_is_refused_and_not_repeated():
     with pytest.raises(UserError, match="more than an address") as raised:
         SelfRAG.from_pretrained("m@https://user:hush@h/v1")
     assert "hush" not in str(raised.value)
 
 
-def test_half_a_character_of_a_server_becomes_a_whole_one() -> None:
+def test_half_a_character_of_a_server_becomes_a_whole_one():
     reply = (200, b'{"choices":[{"message":{"content":"Paris \\ud800"}}]}')
     with (
         ChatServer(lambda sent: reply) as server,
@@ -234,7 +219,7 @@ def test_half_a_character_of_a_server_becomes_a_whole_one() -> None:
         )
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_server_that_is_not_there():
     with ChatServer(model()) as server:
         address = server.url
     with pytest.raises(EngineError, match="no server at"):
@@ -243,7 +228,7 @@ def test_a_server_that_is_not_there() -> None:
         )
 
 
-def test_intrinsics_and_groups_are_judged_by_prompts() -> None:
+def test_intrinsics_and_groups_are_judged_by_prompts():
     with (
         ChatServer(model(logprobs=True)) as server,
         loaded(server, judges=["prompt_issup"]) as rag,
@@ -260,7 +245,7 @@ def test_intrinsics_and_groups_are_judged_by_prompts() -> None:
     assert reflection.judgments[0].label == "Fully supported"
 
 
-def test_ask_and_eval_on_the_command_line(tmp_path: Path) -> None:
+def test_ask_and_eval_on_the_command_line(tmp_path):
     items = tmp_path / "items.jsonl"
     row = {"id": "1", "task": "short", "instruction": QUESTION, "answers": ["Seine"]}
     row["passages"] = [{"id": "seine", "title": "Seine", "text": SEINE.text}]
@@ -280,8 +265,8 @@ def test_ask_and_eval_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     cases = tmp_path / "cases.jsonl"
     evidence = [
         {"title": passage.title, "text": passage.text} for passage in (SEINE, TEA)

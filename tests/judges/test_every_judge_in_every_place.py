@@ -1,15 +1,11 @@
 """Every judge in every place, with real runs on a tiny random model; a cell that cannot be is refused in one line."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -51,8 +47,8 @@ from selfrag.judges.external import FunctionJudge
 from selfrag.judges.learned import ScoreCalibrator, TraceCertainty
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.loading import load_tokenizer
-from selfrag.reflection.judge import Judge, Scope
-from selfrag.reflection.judgment import Judgment, JudgmentSource
+from selfrag.reflection.judge import Scope
+from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import ISSUP, Role
 from selfrag.runtime import finish
 from selfrag.serving.app import create_app
@@ -90,7 +86,7 @@ OWN = PAGE.split('title="own_judge.py"\n')[1].split("```")[0]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def world(tmp_path_factory):
     """A model with reflection tokens, a chat template and an adapter; and a judge of every kind."""
     folder = tmp_path_factory.mktemp("world")
     model = tiny.save_llama(folder / "model", tie=True, context=2048)
@@ -146,7 +142,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         rag.close()
 
 
-def of(world: dict[str, Any], name: str) -> Judge:
+def of(world, name):
     (judge,) = [judge for judge in world["rag"].judges if judge.name == name]
     return judge
 
@@ -163,7 +159,7 @@ FINISHED, WRITTEN = "of a finished answer", "judges what is written"
 """Why a cell cannot be."""
 
 
-def alone(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def alone(world, judge, tmp_path):
     reflection = world["rag"].judge(judge, TURNS, [RADIUM])
     if judge.scope is Scope.FINISHED:
         assert reflection.reason  # no answer of a decoder to judge
@@ -174,7 +170,7 @@ def alone(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     )
 
 
-def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def on_the_command_line(world, judge, tmp_path):
     """A judge that was made in Python has no name there, and is refused in one line."""
     specs = {
         "nli": f"nli:{world['nli']}",
@@ -199,7 +195,7 @@ def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> 
     assert json.loads(printed.getvalue())
 
 
-def over_http(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def over_http(world, judge, tmp_path):
     body = {
         "judge": judge.name,
         "messages": TURNS,
@@ -216,7 +212,7 @@ def over_http(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     close(there, here)
 
 
-def close(one: Any, other: Any) -> None:
+def close(one, other):
     """The same, up to what the size of a batch changes in the last digits."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
@@ -231,8 +227,8 @@ def close(one: Any, other: Any) -> None:
         )
 
 
-def typed(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
-    kinds: dict[Role, Any] = {
+def typed(world, judge, tmp_path):
+    kinds = {
         Role.SUPPORT: HallucinationDetection,
         Role.RELEVANCE: ContextRelevance,
         Role.ANSWERABLE: Answerability,
@@ -250,12 +246,12 @@ def typed(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
         assert task.result(reflection).as_dict()["judge"] == judge.name
 
 
-def generated(world: dict[str, Any], **options: Any) -> Any:
+def generated(world, **options):
     settings = {"mode": "always", "max_segments": 1, "segment_tokens": 8, "passages": 2}
     return world["rag"].generate(QUESTION, evidence=[RADIUM, TEA], **settings | options)
 
 
-def as_a_term(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def as_a_term(world, judge, tmp_path):
     answer = generated(
         world, judges=[judge.name], weights=Weights(judges={judge.name: 2.0})
     )
@@ -272,7 +268,7 @@ def as_a_term(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
         assert plain.text == node.text
 
 
-def expected_score(node: Any, extra: dict[str, tuple[float, Judgment]]) -> float:
+def expected_score(node, extra):
     """Eq. 4 by hand: the likelihood, and every defined critique times its weight, scaled to the sum of all weights."""
     weights = {Role.RELEVANCE: 1.0, Role.SUPPORT: 1.0, Role.UTILITY: 0.5}
     terms = [
@@ -294,7 +290,7 @@ def expected_score(node: Any, extra: dict[str, tuple[float, Judgment]]) -> float
     )
 
 
-def seen(judgment: Judgment) -> bool:
+def seen(judgment):
     """Whether the model expected a reflection token there at all."""
     return (
         judgment.source is not JudgmentSource.TOKEN
@@ -302,7 +298,7 @@ def seen(judgment: Judgment) -> bool:
     )
 
 
-def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def in_place_of_a_critique(world, judge, tmp_path):
     places = {Role.SUPPORT: "issup", Role.RELEVANCE: "isrel"}
     role = places.get(judge.role, "isuse")
     answer = generated(world, judges=[f"{judge.name}={role}"])
@@ -317,7 +313,7 @@ def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) 
             assert node.score == pytest.approx(expected_score(node, {}))
 
 
-def as_a_guardrail(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def as_a_guardrail(world, judge, tmp_path):
     answer = generated(world, guardrails=[f"{judge.name}<2:drop"])
     decisions = answer.trace.decisions
     assert any(
@@ -326,21 +322,21 @@ def as_a_guardrail(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     assert answer.abstained  # no score reaches 2, so every passage is left out
 
 
-def as_a_critic(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def as_a_critic(world, judge, tmp_path):
     critic = Critic(lexical_critic().judges, world["rag"].engine).replaced([judge])
     pair = Pair("p1", "made", QUESTION, REPLY, "short_qa", (RADIUM,))
 
     class Pairs:
         name = "pairs"
 
-        def __iter__(self) -> Iterator[Pair]:
+        def __iter__(self):
             return iter([pair])
 
-        def total(self) -> int:
+        def total(self):
             return 1
 
     options = AugmentOptions(gold="only")
-    source: Any = Pairs()
+    source = Pairs()
     manifest = augment_pairs(
         source, tmp_path / "out", augment_locally(critic, None, options), options
     )
@@ -352,7 +348,7 @@ def as_a_critic(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     assert segment["candidates"]
 
 
-def as_a_labeller(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def as_a_labeller(world, judge, tmp_path):
     group = group_of(judge)
     case = Case(group, QUESTION, "", "" if group == "IsRel" else REPLY, RADIUM)
     teacher = JudgeTeacher(Critic({group: judge}, judge.engine or world["rag"].engine))
@@ -366,7 +362,7 @@ def as_a_labeller(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     assert row.label_source == judge.name
 
 
-def as_a_metric(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def as_a_metric(world, judge, tmp_path):
     judge = copy_on(judge, world["rag"].engine)
     item = Item("i1", QUESTION, True, answers=("Curie",), task="short_qa")
     record = Record(item, Output(REPLY, read=("radium",)), {"radium": RADIUM})
@@ -383,14 +379,14 @@ def as_a_metric(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
         assert entails(judge, [(RADIUM.text, REPLY)])[0] in (True, False, None)
 
 
-def copy_on(judge: Judge, engine: Any) -> Judge:
+def copy_on(judge, engine):
     """Token judges have no engine of their own."""
     if judge.engine is None:
         judge.engine = engine
     return judge
 
 
-def as_a_reranker(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+def as_a_reranker(world, judge, tmp_path):
     ((radium, tea),) = JudgeScorer(judge, world["rag"].engine)(
         [QUESTION], [[RADIUM, TEA]]
     )
@@ -401,7 +397,7 @@ def as_a_reranker(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
 MAYBE_NA = ("hallucination_detection.prompt", "hallucination_detection.adapter")
 """A random model may find that there is nothing to judge."""
 NO_GROUP = r"judges \w+, which is none of Retrieve"
-PLACES: dict[str, tuple[Callable[..., None], Callable[[Judge], str | None]]] = {
+PLACES = {
     "alone": (alone, lambda judge: None),
     "command line": (on_the_command_line, lambda judge: None),
     "http": (over_http, lambda judge: None),
@@ -452,8 +448,8 @@ PLACES: dict[str, tuple[Callable[..., None], Callable[[Judge], str | None]]] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", JUDGES)
 def test_a_judge_takes_its_place_or_is_refused_in_one_line(
-    name: str, place: str, world: dict[str, Any], tmp_path: Path
-) -> None:
+    name, place, world, tmp_path
+):
     judge = of(world, name)
     run, refusal = PLACES[place]
     why = refusal(judge)
@@ -467,8 +463,8 @@ def test_a_judge_takes_its_place_or_is_refused_in_one_line(
 
 
 def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
-    world: dict[str, Any],
-) -> None:
+    world,
+):
     """From the adapter's own probabilities, asked by itself; the critique's weight is that of IsSup."""
     name = "adapter"
     answer = generated(
@@ -500,8 +496,8 @@ def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
 
 
 def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     for option in ("--judge uncertainty", "--judge query_rewrite"):
         assert main(["ask", "Who?", "--model", "demo", *option.split()]) == 2
         error = capsys.readouterr().err
@@ -509,7 +505,7 @@ def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(
         assert "finished answer" in error or "neither ranks nor guards" in error
 
 
-def test_judges_by_name(tmp_path: Path) -> None:
+def test_judges_by_name(tmp_path):
     for spec, message in (
         ("oracle", "unknown judge 'oracle'; known: true, nli:MODEL"),
         ("answerability", "of which model"),

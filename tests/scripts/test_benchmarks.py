@@ -1,7 +1,5 @@
 """Benchmarks measure what they say: the same work, the same answers, counted right. Speeds are not judged here."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +24,6 @@ from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.requests import Generate
 from selfrag.reflection.vocabulary import Vocabulary
 
 EOS = 2
@@ -35,10 +32,10 @@ ID, PROMPTING = VOCABULARY.ids, Prompting(Letters(), VOCABULARY)
 
 
 def test_ways_run_in_turn_and_every_second_round_backwards():
-    order: list[str] = []
+    order = []
 
-    def way(name: str, seconds: float):
-        def run() -> Run:
+    def way(name, seconds):
+        def run():
             order.append(name)
             return Run(seconds, ("text",), Work())
 
@@ -51,7 +48,7 @@ def test_ways_run_in_turn_and_every_second_round_backwards():
     assert series["b"].seconds == (2.0, 2.0, 2.0)
 
 
-def row(count: int) -> dict:
+def row(count):
     passages = [
         {"id": f"p{k}", "title": "T", "text": f"Text {k}."} for k in range(count)
     ]
@@ -76,7 +73,7 @@ def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
             read_items(file, count, 2)
 
 
-def reply(request: Generate) -> ScriptedReply:
+def reply(request):
     """`Hi.` and retrieval, with a hallucinated passage behind; after the second passage `Ho.` and the end."""
     first = request.prompt_ids.count(VOCABULARY.paragraph_open) == 1
     tail = (

@@ -12,7 +12,7 @@ Name = int
 """
 
 
-def test_places_of_a_module() -> None:
+def test_places_of_a_module():
     tree = ast.parse(PACKED)
     assert sorted(
         {(check, line) for check, line, _ in check_plain.findings_in(tree)}

@@ -1,10 +1,7 @@
 """The demo rows from a small made-up copy of the source files: layouts, splits, determinism and strict reading."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
@@ -38,12 +35,12 @@ CITIES = (
 FACT = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
 
 
-def write_jsonl(path: Path, records: list[dict]) -> None:
+def write_jsonl(path, records):
     text = "".join(json.dumps(record) + "\n" for record in records).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
-def _body(city: str) -> str:
+def _body(city):
     return (
         f"{city} is a large city on a river with many old bridges and markets. "
         f"Its mayor in 1990 was a person called Mayor {city}son of the city. "
@@ -54,12 +51,12 @@ def _body(city: str) -> str:
 
 
 def _pair(
-    dataset: str,
-    kind: str,
-    instruction: str,
-    output: str,
-    gold: list[dict] | None = None,
-) -> dict:
+    dataset,
+    kind,
+    instruction,
+    output,
+    gold=None,
+):
     pair = {
         "id": instruction,
         "dataset": dataset,
@@ -71,7 +68,7 @@ def _pair(
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for name in ("corpus", "train", "intrinsics"):
         (tmp_path / name).mkdir()
     corpus = [
@@ -154,7 +151,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _tokens(row: TrainingRow) -> list[str]:
+def _tokens(row):
     names = {TargetEvidence: "Evidence", TargetText: "Text"}
     return [
         part.token if isinstance(part, TargetToken) else names[type(part)]
@@ -162,11 +159,11 @@ def _tokens(row: TrainingRow) -> list[str]:
     ]
 
 
-def _rows(data: Path, **changes) -> list[TrainingRow]:
+def _rows(data, **changes):
     return list(mix(load(data), Mixture(heldout_per_mille=0, **changes)).train)
 
 
-def test_layouts(data: Path) -> None:
+def test_layouts(data):
     rows = _rows(data, claims=claims.Quota(labelled=9))
     by_source = {row.source: _tokens(row) for row in rows}
     retrieved = ["[Retrieval]", "Evidence"]
@@ -199,7 +196,7 @@ def test_layouts(data: Path) -> None:
     }  # a question of fact is no example of no retrieval
 
 
-def test_gold_passages_hold_the_answer_and_negatives_do_not(data: Path) -> None:
+def test_gold_passages_hold_the_answer_and_negatives_do_not(data):
     rows = _rows(data)
     gold = [row for row in rows if row.source == "nq/gold"]
     answers = {row.instruction: row.target[3].text for row in gold}
@@ -220,9 +217,7 @@ def test_gold_passages_hold_the_answer_and_negatives_do_not(data: Path) -> None:
     )  # a development query
 
 
-def test_the_same_seed_gives_the_same_files_and_instructions_are_split(
-    data: Path, tmp_path: Path
-) -> None:
+def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data, tmp_path):
     mixture = Mixture(heldout_per_mille=400)
     first, second = tmp_path / "a", tmp_path / "b"
     manifest = make(data, first, mixture)
@@ -242,7 +237,7 @@ def test_the_same_seed_gives_the_same_files_and_instructions_are_split(
     )
 
 
-def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
+def test_a_missing_file_and_a_bad_row_are_named(data):
     pairs = data / "train/pairs.jsonl"
     pairs.write_text('{"id": "x"}\n')
     with pytest.raises(UserError, match=r"pairs\.jsonl:1: 'dataset' is missing"):
@@ -253,13 +248,11 @@ def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
 
 
 def test_the_stage_that_learns_from_a_critic_leaves_out_rows_that_leave_their_passage(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     passage = TargetEvidence(Passage("w1", "Chess is a game.", "Chess"))
 
-    def row(
-        name: str, *tokens: str, instruction: str = "What is chess?"
-    ) -> TrainingRow:
+    def row(name, *tokens, instruction="What is chess?"):
         parts = [
             part
             for token in tokens

@@ -1,7 +1,5 @@
 """The GPU benchmark: a model in parts, steps that survive each other, rivals that do the same work."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -35,7 +33,7 @@ PROGRAM = Path(gpu.__file__)
 
 
 @pytest.fixture
-def items(tmp_path: Path) -> Path:
+def items(tmp_path):
     """Questions with five passages each."""
     words = [
         "rivers",
@@ -72,7 +70,7 @@ def items(tmp_path: Path) -> Path:
     return tmp_path / "items.jsonl"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments):
     command = [sys.executable, str(PROGRAM), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -1,7 +1,5 @@
 """What is learned about a judge: a calibrator of certainty, and weights of tokens and words; runs that go on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tiny
@@ -13,7 +11,7 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.judges.learned import FEATURES, Weighing
 
 
-def answers(split: str, seed: int = 0) -> list[AnsweredQuestion]:
+def answers(split, seed=0):
     """An answer with a high score is right nine times of ten, one with a low score three times."""
     made = np.random.default_rng(seed)
     answered = []
@@ -24,7 +22,7 @@ def answers(split: str, seed: int = 0) -> list[AnsweredQuestion]:
     return answered
 
 
-def test_the_calibrator_says_how_often_such_answers_are_right() -> None:
+def test_the_calibrator_says_how_often_such_answers_are_right():
     calibrator = fit_calibrator(answers("train"))
     assert calibrator(1.0) == pytest.approx(0.3, abs=0.1)
     assert calibrator(3.0) == pytest.approx(0.9, abs=0.07)
@@ -32,7 +30,7 @@ def test_the_calibrator_says_how_often_such_answers_are_right() -> None:
     assert "| certainty | 8" in text
 
 
-def test_what_tells_labels_apart_gets_the_weight() -> None:
+def test_what_tells_labels_apart_gets_the_weight():
     """Words tell all, tokens nothing, in three data sets."""
     made = np.random.default_rng(0)
     examples = []
@@ -63,7 +61,7 @@ def test_what_tells_labels_apart_gets_the_weight() -> None:
 @pytest.mark.engine
 def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(
     tmp_path, run_script
-) -> None:
+):
     model = tiny.save_llama(tmp_path / "model", context=512)
     rows = [
         {

@@ -1,7 +1,5 @@
 """Rows made of other rows: of the baselines, of a critic from neighbouring annotations, of hallucination detection."""
 
-from __future__ import annotations
-
 import json
 
 from selfrag.training.intrinsics.rows import read_labelled

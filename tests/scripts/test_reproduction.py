@@ -1,7 +1,5 @@
 """The papers' tables by commands: rows of Table 2, tolerances, counts of files, and rehearsals on stand-ins."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -37,7 +35,7 @@ from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, Train
 RUNNABLE = [table_row for table_row in ROWS.values() if table_row.system]
 
 
-def understood(words: list[str]) -> dict[str, object]:
+def understood(words):
     """Parameters of a command of `selfrag` or `critic`, as its parser reads them."""
     program, *words = words
     node = typer.main.get_command({"selfrag": app, "critic": critic}[program])
@@ -48,11 +46,11 @@ def understood(words: list[str]) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def samples(tmp_path_factory):
     return write_samples(tmp_path_factory.mktemp("samples"))
 
 
-def test_the_table_agrees_with_the_presets() -> None:
+def test_the_table_agrees_with_the_presets():
     for name, size in (("selfrag-7b", "7b"), ("selfrag-13b", "13b")):
         for (task, metric), figure in zip(COLUMNS, row(name).figures, strict=True):
             assert PRESETS[task].published[metric][size] == figure
@@ -63,9 +61,7 @@ def test_the_table_agrees_with_the_presets() -> None:
     )
 
 
-def test_every_row_is_one_command_that_is_understood(
-    samples: dict[str, Path], tmp_path: Path
-) -> None:
+def test_every_row_is_one_command_that_is_understood(samples, tmp_path):
     place = Place(samples, tmp_path, ("--limit=2",))
     for table_row in RUNNABLE:
         parsed = understood(answering(table_row, place, "some/model"))
@@ -88,14 +84,14 @@ def test_every_row_is_one_command_that_is_understood(
                 assert understood(words)["run"] == tmp_path / table_row.name
 
 
-def test_mauve_has_features_of_a_model_with_an_owner() -> None:
+def test_mauve_has_features_of_a_model_with_an_owner():
     """Audit P1: a hub name without an owner is no model."""
     assert Judges().features == "openai-community/gpt2-large"
 
 
 def test_factscore_is_the_official_tools_and_sentences_are_another_figure(
-    samples: dict[str, Path],
-) -> None:
+    samples,
+):
     """Audit P9: the tool runs between two commands of ours."""
     place = Place({"biographies": samples["biographies"]}, Path("runs"))
     write, tool, read = judging(row("selfrag-7b"), place, Judges())
@@ -109,8 +105,8 @@ def test_factscore_is_the_official_tools_and_sentences_are_another_figure(
 
 
 def test_files_of_another_length_than_the_papers_are_refused(
-    samples: dict[str, Path],
-) -> None:
+    samples,
+):
     with pytest.raises(
         UserError,
         match=r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100",
@@ -119,7 +115,7 @@ def test_files_of_another_length_than_the_papers_are_refused(
     check_counts({"pubhealth": samples["pubhealth"]})  # the paper gives no number
 
 
-def test_the_long_tail_has_fewer_than_100_views(tmp_path: Path, run_script) -> None:
+def test_the_long_tail_has_fewer_than_100_views(tmp_path, run_script):
     rows = [{"question": "Q", "s_pop": views} for views in ("99", 100, 12.5)]
     assert [row["s_pop"] for row in long_tail(rows)] == ["99", 12.5]
     with pytest.raises(UserError, match="row 1 has no number under 's_pop'"):
@@ -134,9 +130,7 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path: Path, run_script) -> N
     )
 
 
-def test_the_published_training_rows_are_read_as_they_are(
-    tmp_path: Path, run_script
-) -> None:
+def test_the_published_training_rows_are_read_as_they_are(tmp_path, run_script):
     """Output in one string, as in selfrag_train_data; what is not closed is left out and counted."""
     output = "[Retrieval]<paragraph>Paris\nIn France.</paragraph>[Relevant]A city [of light].[Utility:5]</s>"
     row = row_of(
@@ -170,7 +164,7 @@ def test_the_published_training_rows_are_read_as_they_are(
     )
 
 
-def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
+def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text():
     rows = [
         TrainingRow(str(n), "s", "Q", (TargetToken("[Relevant]"), TargetText(f" {n}.")))
         for n in range(8)
@@ -183,16 +177,14 @@ def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> Non
 
 
 @pytest.fixture(scope="module")
-def standins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def standins(tmp_path_factory):
     folder = tmp_path_factory.mktemp("standins")
     write_intrinsics(folder)
     return folder
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_command_of_every_table_is_understood(
-    name: str, standins: Path, run_script
-) -> None:
+def test_every_command_of_every_table_is_understood(name, standins, run_script):
     code, said, _ = run_script("reproduce", "print", name, "--files", standins)
     lines = [
         shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")
@@ -204,7 +196,7 @@ def test_every_command_of_every_table_is_understood(
         assert "{" not in shlex.join(words)
 
 
-def test_what_no_table_has_is_refused(run_script, tmp_path: Path) -> None:
+def test_what_no_table_has_is_refused(run_script, tmp_path):
     for arguments, message in (
         (["print", "selfrag-9"], "unknown table 'selfrag-9'"),
         (["print", "selfrag-3a", "--set", "models=x"], "unknown variable 'models'"),
@@ -219,9 +211,7 @@ def test_what_no_table_has_is_refused(run_script, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.parametrize("name", TABLES)
-def test_every_printed_step_runs_on_stand_ins(
-    name: str, tmp_path_factory, run_script
-) -> None:
+def test_every_printed_step_runs_on_stand_ins(name, tmp_path_factory, run_script):
     """A minute or more a table: each command is a process, and Figure 5 trains two models."""
     out = tmp_path_factory.getbasetemp() / "rehearsal"
     code, _, error = run_script("reproduce", "rehearse", name, "--out", out)
@@ -229,7 +219,7 @@ def test_every_printed_step_runs_on_stand_ins(
     assert TABLES[name].title in (out / "report.md").read_text(encoding="utf-8")
 
 
-def test_a_figure_is_within_its_tolerance_or_not() -> None:
+def test_a_figure_is_within_its_tolerance_or_not():
     for published, ours, sampled, verdict in (
         (54.9, 55.9, False, "within"),
         (54.9, 53.8, False, "outside"),
@@ -257,7 +247,7 @@ def test_a_figure_is_within_its_tolerance_or_not() -> None:
 
 
 @pytest.mark.engine
-def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path: Path, run_script) -> None:
+def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     write_samples(tmp_path / "files")
     short = tiny.save_llama(
@@ -321,9 +311,7 @@ DOCUMENTS += ("Bread\nBread is baked.", "Bread\nRye bread is dark.")
         "ret-chatgpt",
     ],
 )
-def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(
-    name, samples: dict[str, Path]
-) -> None:
+def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples):
     """Table 5, 4.2 and 4.3, whole prompts; of Self-RAG's own rows with `--letter`."""
     table_row = row(name)
     for file in Place(samples, Path(), letter=True).task_files(table_row):
@@ -369,7 +357,7 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(
         assert read == want
 
 
-def test_a_dry_run_shows_all_rows_with_their_settings(run_script) -> None:
+def test_a_dry_run_shows_all_rows_with_their_settings(run_script):
     """4.3 and B.2; without `--letter` as the released code asks."""
     code, said, _ = run_script("reproduce_selfrag", "--dry-run")
     assert code == 0

@@ -1,7 +1,5 @@
 """The set-up script: which torch vllm asks for, and that a finished environment is left alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,7 +8,7 @@ import sys
 from scripts.tools import setup_env
 
 
-def test_the_torch_that_vllm_asks_for_is_read_off_pips_report() -> None:
+def test_the_torch_that_vllm_asks_for_is_read_off_pips_report():
     wanted = [
         "torch==9.9.0+cpu; python_version >= '3.11'",
         "torch==1.1; python_version < '3.11'",
@@ -26,8 +24,8 @@ def test_the_torch_that_vllm_asks_for_is_read_off_pips_report() -> None:
     assert read.stdout.strip() == "torch==9.9.0+cpu"
 
 
-def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch) -> None:
-    calls: list[object] = []
+def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch):
+    calls = []
     monkeypatch.setattr(
         setup_env, "call", lambda command, **options: calls.append(command) or True
     )
@@ -46,7 +44,7 @@ def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch) -> None:
         assert setup_env.read_stamp(stamp, "key") == set()
 
 
-def test_uv_looks_where_pip_is_configured_to(monkeypatch) -> None:
+def test_uv_looks_where_pip_is_configured_to(monkeypatch):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -61,10 +59,10 @@ def test_uv_looks_where_pip_is_configured_to(monkeypatch) -> None:
     }
 
 
-def test_pip_tries_what_uv_cannot_install(monkeypatch) -> None:
-    calls: list[list[str]] = []
+def test_pip_tries_what_uv_cannot_install(monkeypatch):
+    calls = []
 
-    def call(command, **options) -> bool:
+    def call(command, **options):
         calls.append(command)
         return command[0] != "uv"
 

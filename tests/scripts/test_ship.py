@@ -1,9 +1,6 @@
 """Trained weights and what was measured of them go into the package, or nothing changes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from selfrag.training.reports import render
 
 
 @pytest.fixture
-def ship(tmp_path: Path, run_script):
+def ship(tmp_path, run_script):
     """Ships a run of one adapter with its report; gives exit code, output and error output."""
     adapter, report = (
         tmp_path / "runs" / "answerability" / "adapter",
@@ -49,7 +46,7 @@ def ship(tmp_path: Path, run_script):
         json.dumps({"manifest": manifest, "figures": {}})
     )
 
-    def start(*more: str) -> tuple[int, str, str]:
+    def start(*more):
         where = [
             "--runs",
             adapter.parents[1],
@@ -63,9 +60,7 @@ def ship(tmp_path: Path, run_script):
     return start
 
 
-def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(
-    tmp_path: Path, ship
-) -> None:
+def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path, ship):
     folder = tmp_path / "package" / "answerability"
     for _ in range(2):  # a second time replaces the first
         assert ship("--note", "answerability=A gate with a low threshold.") == (
@@ -98,9 +93,7 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(
     assert (folder / "combined.json").exists()
 
 
-def test_a_critics_card_gets_tables_licences_and_use(
-    tmp_path: Path, run_script
-) -> None:
+def test_a_critics_card_gets_tables_licences_and_use(tmp_path, run_script):
     run, out, report = (
         tmp_path / "run",
         tmp_path / "package" / "adapter",
@@ -137,8 +130,8 @@ def test_a_critics_card_gets_tables_licences_and_use(
 
 
 def test_issue_48_what_is_there_stays_where_the_new_weights_cannot_be_copied(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     target = tmp_path / "package"
     target.mkdir()
     (target / "adapter_model.safetensors").write_bytes(b"old")

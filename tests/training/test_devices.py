@@ -1,7 +1,5 @@
 """Where the Trainer puts a model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Rows in files, and the masking rule on examples small enough to check by eye, with the official code's defects."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -166,7 +164,7 @@ def test_labels_are_the_target_without_passage_bodies_whatever_the_limit(
         PROMPTING, max_length=limit + sum(map(len, texts)), learn_markers=markers
     )
     example = layout.example(row(*target))
-    expected: list[int] = []
+    expected = []
     for part in target:
         match part:
             case TargetToken(token):

@@ -1,7 +1,5 @@
 """The model in shards: FSDP2 and DeepSpeed ZeRO-3 in two CPU processes learn, save and resume what one process does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -28,7 +26,7 @@ CONFIG = {
 }
 
 
-def environment(sharding: str, folder: Path) -> dict[str, str]:
+def environment(sharding, folder):
     """What `accelerate launch` makes of our launch file, without a GPU."""
     file = launch_file(Scale(sharding=sharding), gpu=True)
     settings = yaml.safe_load(file.read_text())

@@ -1,9 +1,6 @@
 """train_demo.py on tiny models: all stages, the last alone, and again; and how it makes IsRel stricter."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import tiny
@@ -24,7 +21,7 @@ TEXTS = [
 ]
 
 
-def held_out(stage: int) -> list:
+def held_out(stage):
     """Passages that answer and that do not, no two stages alike."""
     return [
         row("[Retrieval]", passage(text), ("[Irrelevant]", "[Relevant]")[n % 2], "Yes.", instruction=f"What? {stage}",
@@ -41,7 +38,7 @@ def test_the_threshold_by_hand(most, threshold):
     assert threshold_for([0.0, 4.0, -1.0, 2.0], most) == threshold
 
 
-def made(folder: Path) -> dict:
+def made(folder):
     return json.loads((folder / "training.json").read_text())
 
 
@@ -63,7 +60,7 @@ def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(
     ]
     monkeypatch.setattr(script, "PARTS", parts)
 
-    def command(out: str, start: Path | None = None) -> tuple:
+    def command(out, start=None):
         more = [] if start is None else ["--start", start]
         return run_script(
             "train_demo",

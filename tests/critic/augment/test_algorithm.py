@@ -1,7 +1,5 @@
 """Hand-worked augmentations: what is asked and written, segments, the choice of passages, down- and up-sampling."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import asdict, replace
@@ -34,7 +32,6 @@ from critic.augment.rows import Variant, provenance, row, target, variants
 from critic.augment.run import augment_together
 from critic.cases import Case
 from critic.judging import Critic
-from critic.pairs import Pair
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.judges.external import FunctionJudge
@@ -51,7 +48,7 @@ R, I = "Relevant", "Irrelevant"  # noqa: E741 - two columns of a table
 text = st.text(st.sampled_from("ab .\n\t\u3000é😀"), max_size=60)
 
 
-def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options):
+def run(rule=None, pairs=None, find=None, **options):
     critic, retriever = (
         ScriptedCritic(rule),
         CountingRetriever(find or (lambda query: FOUND)),
@@ -62,7 +59,7 @@ def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options)
     return (results if isinstance(pairs, list) else results[0]), critic, retriever
 
 
-def layout(result) -> list[str]:
+def layout(result):
     assert isinstance(result, Augmented), result
     parts = target(result)
     assert (
@@ -79,7 +76,7 @@ def layout(result) -> list[str]:
     ]
 
 
-def test_no_retrieval_asks_for_utility_only() -> None:
+def test_no_retrieval_asks_for_utility_only():
     result, critic, retriever = run(
         lambda case: "No Retrieval" if case.group == "Retrieve" else "4"
     )
@@ -92,7 +89,7 @@ def test_no_retrieval_asks_for_utility_only() -> None:
     assert retriever.calls == []
 
 
-def test_three_way_decisions_per_sentence() -> None:
+def test_three_way_decisions_per_sentence():
     decisions = {
         "Two.": "Continue to Use Evidence",
         "Three.": "No Retrieval",
@@ -146,7 +143,7 @@ def test_three_way_decisions_per_sentence() -> None:
     assert all(case.output == "" for case in critic.of("IsRel"))
 
 
-def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage() -> None:
+def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage():
     """Appendix A.3: the first sentence too; a passage that came into use later is not shown. Ten documents (4.3)."""
     found = lambda query: passages("w1") if query.endswith(" Two.") else FOUND  # noqa: E731
 
@@ -176,7 +173,7 @@ def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage() 
     assert layout(alone)[0] == "[Retrieval]"
 
 
-def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported() -> None:
+def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported():
     """The first search's best passage is shown until one is in use; that is none to continue with."""
     want = {"Continue to Use Evidence": 1.0}
     answers = lambda case: want if case.group == "Retrieve" and case.output else ...  # noqa: E731
@@ -197,7 +194,7 @@ def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported() -
     assert critic.of("IsSup") == []
 
 
-def test_defect_34_a_sentence_without_retrieval_is_not_searched_for() -> None:
+def test_defect_34_a_sentence_without_retrieval_is_not_searched_for():
     _, _, retriever = run(
         lambda case: "No Retrieval" if case.group == "Retrieve" and case.output else ...
     )
@@ -207,7 +204,7 @@ def test_defect_34_a_sentence_without_retrieval_is_not_searched_for() -> None:
     ]
 
 
-def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together() -> None:
+def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together():
     many = [
         pair(f"Answer {n}", id=f"q{n}", instruction=f"Question {n}?") for n in range(50)
     ]
@@ -220,9 +217,7 @@ def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together() -> Non
 @pytest.mark.parametrize(
     ("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)]
 )
-def test_the_initial_decision_is_the_ratio_of_two_labels(
-    threshold: float, retrieves: bool
-) -> None:
+def test_the_initial_decision_is_the_ratio_of_two_labels(threshold, retrieves):
     shares = {"Retrieval": 0.24, "No Retrieval": 0.56, "Continue to Use Evidence": 0.2}
     result, *_ = run(
         lambda c: shares if c.group == "Retrieve" else ...,
@@ -233,7 +228,7 @@ def test_the_initial_decision_is_the_ratio_of_two_labels(
     assert result.ratio == pytest.approx(0.3)
 
 
-def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none() -> None:
+def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none():
     blank, again, nameless = (
         Passage("b", " \n", "T", 9.0),
         Passage("again", "text  of d1"),
@@ -256,7 +251,7 @@ def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none() -> Non
     ("mode", "expected"),
     [("off", ["d1", "d2", "d3"]), ("join", ["g", "d1", "d2", "d3"]), ("only", ["g"])],
 )
-def test_gold_passages_join_as_asked(mode: str, expected: list[str]) -> None:
+def test_gold_passages_join_as_asked(mode, expected):
     given = pair("Paris", passages=(Passage("g", "Paris is the capital."),))
     result, _, retriever = run(pairs=given, gold=mode)
     assert [c.passage.id for c in result.segments[0].candidates] == expected
@@ -279,7 +274,7 @@ def test_gold_passages_join_as_asked(mode: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     "between", ["\n\n## Input:\n\n", "\n\n### Input:\n", "## Input:\n\n"]
 )
-def test_the_task_instruction_is_not_searched_for(between: str) -> None:
+def test_the_task_instruction_is_not_searched_for(between):
     given = pair("true", instruction=f"Is it correct?{between}Bern lies on the Aare.")
     assert run(pairs=given)[2].queries == ["Bern lies on the Aare. true"]
     assert run(pairs=given, query="full")[2].queries == [f"{given.instruction} true"]
@@ -293,7 +288,7 @@ def test_the_task_instruction_is_not_searched_for(between: str) -> None:
         )
 
 
-def test_provenance_says_why() -> None:
+def test_provenance_says_why():
     rule = lambda c: NONE if c.group == "IsSup" and c.evidence == FOUND[0] else ...  # noqa: E731
     result, *_ = run(rule, pair("Paris"))
     record = provenance(Variant(result, "", "retrieves"))
@@ -380,7 +375,7 @@ def continuing(case):
 )
 def test_defect_36_what_cannot_be_decided_is_never_guessed(
     rule, given, found, reason, detail
-) -> None:
+):
     result, critic, _ = run(rule, pair(**given), lambda query: found)
     assert isinstance(result, Dropped)
     assert (result.id, result.reason) == ("q1", reason)
@@ -409,9 +404,7 @@ def failing(queries, k):
         (ScriptedCritic(), failing, "every search failed: the index is gone"),
     ],
 )
-def test_a_critic_or_every_search_that_fails_stops_the_run(
-    critic, retriever, said: str
-) -> None:
+def test_a_critic_or_every_search_that_fails_stops_the_run(critic, retriever, said):
     with pytest.raises(UserError, match=said):
         augment_together(
             [pair(id="a"), pair("Bern", id="b")],
@@ -422,14 +415,14 @@ def test_a_critic_or_every_search_that_fails_stops_the_run(
         )
 
 
-def test_a_search_that_fails_drops_its_pair_only() -> None:
+def test_a_search_that_fails_drops_its_pair_only():
     find = lambda query: failing(query, 1) if "bad" in query else FOUND  # noqa: E731
     (bad, good), *_ = run(pairs=[pair("bad", id="a"), pair("good", id="b")], find=find)
     assert bad == Dropped("a", "search failed", "the index is gone")
     assert isinstance(good, Augmented)
 
 
-def candidates(*labels: tuple[str, str | None]) -> list[PassageCandidate]:
+def candidates(*labels):
     return [
         PassageCandidate(
             passage,
@@ -463,7 +456,7 @@ def candidates(*labels: tuple[str, str | None]) -> list[PassageCandidate]:
 )
 def test_the_choice_goes_by_label_then_rank_and_the_draw_is_seeded(
     labels, choice, unsupported, chosen
-) -> None:
+):
     first, again = (
         [
             choose(candidates(*labels), choice, unsupported, random.Random(n))[0]
@@ -478,9 +471,7 @@ def test_the_choice_goes_by_label_then_rank_and_the_draw_is_seeded(
 @given(
     text=text, cuts=st.lists(st.integers(0, 60), max_size=8), shortest=st.integers(0, 9)
 )
-def test_segments_joined_are_the_text(
-    text: str, cuts: list[int], shortest: int
-) -> None:
+def test_segments_joined_are_the_text(text, cuts, shortest):
     at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     spans = segments(text, pairwise(at), shortest)
     pieces = [text[start:end] for start, end in spans]
@@ -498,9 +489,7 @@ def unaided(case):
     return "No Retrieval" if case.group == "Retrieve" else ...
 
 
-def many(
-    rule, balance: Balance, seed: int = 0, count: int = 2000
-) -> list[tuple[str, ...]]:
+def many(rule, balance, seed=0, count=2000):
     """Suffixes of the rows that each of many equal pairs gives."""
     found, *_ = run(rule, pair("Paris"))
     each = (replace(found, pair=replace(found.pair, id=f"q{n}")) for n in range(count))
@@ -513,7 +502,7 @@ def many(
 @pytest.mark.parametrize(
     ("name", "share"), [("none", 1.0), ("paper", 0.5), ("official", 0.4)]
 )
-def test_rows_without_retrieval_are_down_sampled(name: str, share: float) -> None:
+def test_rows_without_retrieval_are_down_sampled(name, share):
     balance = BALANCES[name]
     kept = many(unaided, balance)
     assert len([one for one in kept if one]) / len(kept) == pytest.approx(
@@ -526,7 +515,7 @@ def test_rows_without_retrieval_are_down_sampled(name: str, share: float) -> Non
     assert name == "none" or many(unaided, balance, seed=2, count=50) != kept[:50]
 
 
-def test_an_irrelevant_passage_is_added_as_a_row_of_its_own_or_swapped_in() -> None:
+def test_an_irrelevant_passage_is_added_as_a_row_of_its_own_or_swapped_in():
     found = Counter(many(mixed, BALANCES["paper"]))
     assert set(found) == {("",), ("", "#irrelevant")}
     assert found["", "#irrelevant"] / found.total() == pytest.approx(0.25, abs=0.04)
@@ -561,7 +550,7 @@ SAID = {"Two.": "No Retrieval", "Three.": "Continue to Use Evidence"}
         ),
     ],
 )
-def test_nothing_is_added_where_it_would_make_no_sense(rule, changes: dict) -> None:
+def test_nothing_is_added_where_it_would_make_no_sense(rule, changes):
     found, *_ = run(rule, pair(**{"output": "Paris", **changes}))
     assert [
         variant.suffix for variant in variants(found, Balance(irrelevant=1.0), 0)

@@ -1,7 +1,5 @@
 """Whole runs on small files: counts, sources, interruptions, the command, and what workers make of a shard."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json
@@ -36,11 +34,11 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, read_rows
 
 
-def lines(path: Path) -> list[dict]:
+def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def record(n: int, **changes) -> dict:
+def record(n, **changes):
     return {
         "id": f"p{n}",
         "dataset": "made",
@@ -49,14 +47,12 @@ def record(n: int, **changes) -> dict:
     } | changes
 
 
-def written(path: Path, records: list[dict], bad_rows: str = "stop") -> PairSource:
+def written(path, records, bad_rows="stop"):
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return open_source(str(path), bad_rows=bad_rows)
 
 
-def run(
-    source, out: Path, rule=None, find=None, shard: int = 4, **options
-) -> SimpleNamespace:
+def run(source, out, rule=None, find=None, shard=4, **options):
     chosen = AugmentOptions(**options)
     critic = ScriptedCritic(rule)
     retriever = CountingRetriever(find or (lambda query: passages("d1", "d2")))
@@ -69,7 +65,7 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     pairs = small_run.write_pairs(folder / "pairs.jsonl")
     return SimpleNamespace(
@@ -77,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     )
 
 
-def check_same(source, out: Path, made: SimpleNamespace) -> None:
+def check_same(source, out, made):
     execute = augment_locally(
         small_run.lexical_critic(), small_run.WordRetriever(), small_run.OPTIONS
     )
@@ -87,7 +83,7 @@ def check_same(source, out: Path, made: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 11])
-def test_defect_31_counts_in_are_counts_out(tmp_path: Path, count: int) -> None:
+def test_defect_31_counts_in_are_counts_out(tmp_path, count):
     source = written(tmp_path / "pairs.jsonl", [record(n) for n in range(count)])
     for shard in (1, 10):
         found = run(source, tmp_path / f"out{shard}", shard=shard)
@@ -97,7 +93,7 @@ def test_defect_31_counts_in_are_counts_out(tmp_path: Path, count: int) -> None:
         ] == [f"p{n}" for n in range(count)]
 
 
-def test_every_row_is_its_pair_and_has_a_provenance(made) -> None:
+def test_every_row_is_its_pair_and_has_a_provenance(made):
     pairs = {pair.id: pair for pair in read_pairs(made.pairs)}
     rows = list(read_rows(made.out / "rows.jsonl"))
     reasons = lines(made.out / "provenance.jsonl")
@@ -139,9 +135,7 @@ def test_every_row_is_its_pair_and_has_a_provenance(made) -> None:
     assert str(made.out) not in json.dumps(made.manifest)
 
 
-def test_defect_33_same_seed_same_bytes_and_unknown_names_work(
-    tmp_path: Path, made
-) -> None:
+def test_defect_33_same_seed_same_bytes_and_unknown_names_work(tmp_path, made):
     small_run.run(made.pairs, tmp_path / "again")
     assert small_run.contents(tmp_path / "again") == small_run.contents(made.out)
     source, rule = (
@@ -157,8 +151,8 @@ def test_defect_33_same_seed_same_bytes_and_unknown_names_work(
 
 
 def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "pairs.jsonl"
     source = written(path, [record(1)])
     first, again = (run(source, tmp_path / "out") for _ in range(2))
@@ -187,7 +181,7 @@ def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(
 class Stream:
     """Rows of a hub that goes away."""
 
-    def __init__(self, records: list[dict], end: int) -> None:
+    def __init__(self, records, end):
         self.records, self.end = records, end
 
     def __iter__(self):
@@ -199,8 +193,8 @@ class Stream:
 
 
 def test_a_run_that_breaks_off_asks_only_for_what_is_missing_and_takes_no_other_pairs(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     stream, out = Stream([record(n) for n in range(10)], 9), tmp_path / "out"
     with pytest.raises(
         UserError,
@@ -229,15 +223,15 @@ class Stopped(BaseException):
 
 
 def test_stopped_before_any_publishing_step_it_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch
-) -> None:
+    tmp_path, monkeypatch
+):
     pairs, replace = small_run.write_pairs(tmp_path / "pairs.jsonl", 4), Path.replace
     small_run.run(pairs, tmp_path / "whole")
     ended = []
     for steps in range(5):
         left = iter(range(steps))
 
-        def replacing(self: Path, target: Path, left=left) -> Path:
+        def replacing(self, target, left=left):
             if next(left, None) is None:
                 raise Stopped
             return replace(self, target)
@@ -254,9 +248,7 @@ def test_stopped_before_any_publishing_step_it_ends_with_the_same_bytes(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
-def test_a_full_disk_is_one_line_and_the_next_run_finishes(
-    tmp_path: Path, made
-) -> None:
+def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, made):
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -288,8 +280,8 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(
     ],
 )
 def test_a_bad_row_stops_before_anything_is_spent_or_is_counted(
-    tmp_path: Path, change: dict, named: str
-) -> None:
+    tmp_path, change, named
+):
     path, records = (
         tmp_path / "pairs.jsonl",
         [record(0), record(1), record(2, **change)],
@@ -309,9 +301,7 @@ def test_a_bad_row_stops_before_anything_is_spent_or_is_counted(
     assert dropped["detail"].startswith(named)
 
 
-def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(
-    tmp_path: Path, made
-) -> None:
+def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(tmp_path, made):
     import datasets
 
     datasets.disable_progress_bars()
@@ -331,9 +321,7 @@ def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(
         check_same(source, tmp_path / f"out{number}", made)
 
 
-def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_their_own() -> (
-    None
-):
+def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_their_own():
     """A title or an id that some passages lack comes as null, and 'None' would be the id of them all."""
     import datasets
 
@@ -357,9 +345,7 @@ def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_
 
 
 @pytest.mark.parametrize("gold", ["off", "join", "only"])
-def test_an_estimate_is_what_the_dearest_run_asks_for(
-    tmp_path: Path, gold: str
-) -> None:
+def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path, gold):
     texts = ["One is here now.", "One is here now. Two is here now. Three is here now."]
     records = [
         record(n, output=text, gold_passages=[{"text": f"gold {n}"}] * n)
@@ -384,7 +370,7 @@ def test_an_estimate_is_what_the_dearest_run_asks_for(
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+def pairs(tmp_path):
     """Pairs that all bring a passage, so that no index is needed."""
     rows = [
         {
@@ -405,7 +391,7 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path / "pairs.jsonl"
 
 
-def command(pairs: Path, out: Path, *options: str) -> list[str]:
+def command(pairs, out, *options):
     return [
         "augment",
         str(pairs),
@@ -420,8 +406,8 @@ def command(pairs: Path, out: Path, *options: str) -> list[str]:
 
 
 def test_the_command_says_what_came_out_and_refuses_other_settings(
-    pairs: Path, tmp_path: Path, capsys
-) -> None:
+    pairs, tmp_path, capsys
+):
     arguments = command(pairs, tmp_path / "out", "--balance", "none")
     assert main(arguments) == 0
     assert len(list(read_rows(tmp_path / "out" / "rows.jsonl"))) == 10
@@ -442,9 +428,7 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(
         (["--gol", "only"], "--gol"),
     ],
 )
-def test_defect_37_what_is_wrong_is_one_line(
-    pairs: Path, tmp_path: Path, capsys, changes, said: str
-) -> None:
+def test_defect_37_what_is_wrong_is_one_line(pairs, tmp_path, capsys, changes, said):
     assert main(command(pairs, tmp_path / "out", *changes)) == 2
     error = capsys.readouterr().err
     assert said in error
@@ -454,7 +438,7 @@ def test_defect_37_what_is_wrong_is_one_line(
 
 def test_a_finished_stream_is_not_taken_for_another_part_of_it(
     pairs, tmp_path, capsys, monkeypatch
-) -> None:
+):
     """A stream is not read again to compare its pairs: ten rows must not be returned where all were asked for."""
     import datasets
 
@@ -479,9 +463,7 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(
 
 
 @pytest.mark.engine
-def test_a_trained_critic_on_a_real_engine(
-    pairs: Path, tmp_path: Path, tiny_llama: Path, capsys
-) -> None:
+def test_a_trained_critic_on_a_real_engine(pairs, tmp_path, tiny_llama, capsys):
     from transformers import AutoTokenizer
 
     from critic.student.card import write_card
@@ -520,8 +502,8 @@ def test_a_trained_critic_on_a_real_engine(
 
 
 def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
     worker = ShardWorker(
         opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS))
@@ -549,7 +531,7 @@ def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
     assert closed(sent)["error"].startswith("no critic 'nowhere'")
 
 
-def test_ray_writes_the_bytes_of_a_local_run(pairs: Path, tmp_path: Path) -> None:
+def test_ray_writes_the_bytes_of_a_local_run(pairs, tmp_path):
     pytest.importorskip("ray")
     assert main(command(pairs, tmp_path / "here", "--shard", "2")) == 0
     arguments = command(

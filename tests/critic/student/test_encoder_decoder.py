@@ -1,7 +1,5 @@
 """A critic from an encoder-decoder: a tiny T5 of random weights learns labels as words, by the commands."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The critic's prompt, safe and within its limits; and the scorer against the tiny models themselves."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,7 +25,7 @@ WORDS = " ".join(f"word{i}" for i in range(400))
 LONG = Case("IsSup", WORDS, WORDS, WORDS, Passage("p", WORDS))
 
 
-def codec(style="tokens", family="byte_level", **limits) -> PromptCodec:
+def codec(style="tokens", family="byte_level", **limits):
     return PromptCodec.from_tokenizer(
         TOKENIZERS[family],
         CriticLayout(style),

@@ -1,7 +1,5 @@
 """A critic trained on a tiny model: it learns, continues after a kill, and is asked with its own prompt."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace
@@ -25,7 +23,7 @@ from selfrag.training.settings import Lora, Scale
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 
 
-def config(style="tokens", **changes) -> CriticConfig:
+def config(style="tokens", **changes):
     few = {
         "lora": Lora(rank=4, alpha=8),
         "step_tokens": 1500,
@@ -38,7 +36,7 @@ def config(style="tokens", **changes) -> CriticConfig:
     return CriticConfig(style, limits, ALL, training=training)
 
 
-def told(row: LabelledCase) -> LabelledCase:
+def told(row):
     """The row with its label in the instruction: something that can be learned."""
     return replace(row, case=replace(row.case, instruction=f"{row.label}?"))
 
@@ -258,7 +256,7 @@ def test_labels_weigh_alike_within_a_stretch_of_lengths():
     lengths = [100] * 60 + [10] * 30 + [100] * 30 + [10] * 40
     labels = ["a"] * 90 + ["b"] * 70
     weights = length_weights(["G"] * 160, labels, lengths)
-    sums: Counter[tuple[int, str]] = Counter()
+    sums = Counter()
     for length, label, weight in zip(lengths, labels, weights, strict=True):
         sums[length, label] += weight
     assert sums[100, "a"] == pytest.approx(sums[100, "b"])

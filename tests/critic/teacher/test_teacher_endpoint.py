@@ -1,7 +1,5 @@
 """The endpoint teacher against a real HTTP server: constraints, pace, faults, hostile replies; and what replies say."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -37,7 +35,7 @@ def faulty(fault, server, **options):
 
 
 @pytest.mark.parametrize("api", list(Api))
-def test_every_constraint_gives_the_same_labels(server, api) -> None:
+def test_every_constraint_gives_the_same_labels(server, api):
     labels, settings = [], {"api": api, "temperature": 0.5, "max_tokens": 7, "seed": 3}
     for constraint in (
         LabelConstraint.CHOICE,
@@ -74,7 +72,7 @@ def test_every_constraint_gives_the_same_labels(server, api) -> None:
 )
 def test_auto_takes_the_strictest_constraint_that_is_obeyed(
     server, knows, settled, refuses
-) -> None:
+):
     """An endpoint refuses a constraint that it does not know, or ignores it."""
     server.knows, server.refuses = knows, refuses
     replies = ask(teacher(server), questions(6))
@@ -97,7 +95,7 @@ def test_auto_takes_the_strictest_constraint_that_is_obeyed(
 )
 def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(
     server, fault, outcome, requests
-) -> None:
+):
     """But one that never gives a label is not asked thrice for ever."""
     odd, *others = ask(
         teacher(server, max_concurrency=1),
@@ -113,7 +111,7 @@ def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(
 
 
 @pytest.mark.parametrize("api", list(Api))
-def test_label_scoring_gives_a_distribution_in_label_order(server, api) -> None:
+def test_label_scoring_gives_a_distribution_in_label_order(server, api):
     for reply in ask(
         teacher(server, api=api, constraint=LabelConstraint.LOGPROBS), questions(8)
     ):
@@ -125,7 +123,7 @@ def test_label_scoring_gives_a_distribution_in_label_order(server, api) -> None:
     assert {body["max_tokens"] for body in server.bodies} == {1}
 
 
-def test_defect_08_a_label_that_was_not_told_gets_no_probability(server) -> None:
+def test_defect_08_a_label_that_was_not_told_gets_no_probability(server):
     """Official code: a missing id has probability -100. Here the best of those told is the label, and no more."""
     server.hidden = ("B",)
     for reply in ask(
@@ -142,7 +140,7 @@ def test_defect_08_a_label_that_was_not_told_gets_no_probability(server) -> None
             assert reply.label is None
 
 
-def test_retrieve_without_evidence_gives_continue_no_probability(server) -> None:
+def test_retrieve_without_evidence_gives_continue_no_probability(server):
     [(_, reply)] = teacher(server, constraint=LabelConstraint.LOGPROBS).label(
         [Case("Retrieve", "Who?")]
     )
@@ -185,9 +183,7 @@ def message(**fields):
         ),
     ],
 )
-def test_an_answer_outside_the_set_is_kept_aside_with_its_text(
-    said, raw, reason
-) -> None:
+def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason):
     config, [row] = TeacherConfig("http://h", "judge"), questions(1)
     reply = read(json.dumps(said).encode(), row.case, config, LabelConstraint.FREE)
     assert (reply.outcome, reply.label, reply.raw, reply.prompt_tokens) == (
@@ -205,7 +201,7 @@ def test_an_answer_outside_the_set_is_kept_aside_with_its_text(
 @pytest.mark.parametrize("fault", ["dropped", "520"])
 def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(
     server, fault
-) -> None:
+):
     reply = faulty(f"once_{fault}", server)
     assert (reply.outcome, reply.requests) == (LabelOutcome.LABELLED, 2)
     reply = faulty("huge", server)  # not read to its end, and not asked for again
@@ -262,7 +258,7 @@ def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(
 )
 def test_what_no_repetition_mends_ends_the_run_in_one_line(
     server, refusal, message, monkeypatch
-) -> None:
+):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.refusal = refusal
     with pytest.raises(TeacherError, match=message) as caught:
@@ -270,7 +266,7 @@ def test_what_no_repetition_mends_ends_the_run_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_other_refusals_that_speak_of_temperature_end_nothing(server) -> None:
+def test_other_refusals_that_speak_of_temperature_end_nothing(server):
     server.refusal = (
         400,
         {"error": {"message": "too long: Which melts at the lowest temperature?"}},
@@ -280,7 +276,7 @@ def test_other_refusals_that_speak_of_temperature_end_nothing(server) -> None:
     assert reply.outcome is LabelOutcome.FAILED
 
 
-def test_what_has_arrived_comes_out_before_the_run_ends(server) -> None:
+def test_what_has_arrived_comes_out_before_the_run_ends(server):
     rows = [*questions(5), *questions(1, fault="!402")]
     found = []
     with pytest.raises(TeacherError, match="quota"):
@@ -292,9 +288,7 @@ def test_what_has_arrived_comes_out_before_the_run_ends(server) -> None:
     assert [position for position, _ in found] == [0, 1, 2, 3, 4]
 
 
-def test_the_key_comes_from_the_environment_and_is_never_repeated(
-    server, monkeypatch
-) -> None:
+def test_the_key_comes_from_the_environment_and_is_never_repeated(server, monkeypatch):
     server.key = "sk-very-secret"
     monkeypatch.setenv("MY_KEY", "sk-wrong-secret")
     asked = teacher(server, api_key_env="MY_KEY")
@@ -313,7 +307,7 @@ def test_the_key_comes_from_the_environment_and_is_never_repeated(
 
 def test_the_pace_is_kept_and_tokens_are_estimated_where_the_endpoint_does_not_count(
     server,
-) -> None:
+):
     rows = [*questions(1, fault="!once_429"), *questions(1)]
     replies = ask(
         teacher(server, constraint=LabelConstraint.FREE, max_concurrency=1), rows
@@ -334,7 +328,7 @@ def test_the_pace_is_kept_and_tokens_are_estimated_where_the_endpoint_does_not_c
     )
 
 
-def test_cases_are_taken_as_slots_get_free(server) -> None:
+def test_cases_are_taken_as_slots_get_free(server):
     left = iter(questions(50))
     arriving = teacher(
         server, max_concurrency=2, constraint=LabelConstraint.CHOICE
@@ -396,15 +390,13 @@ GRADES = {str(grade): str(grade) for grade in range(1, 6)}
         ("\u0664", GRADES, "a number off the scale"),
     ],
 )
-def test_an_answer_in_words_gives_a_label_or_the_reason_why_not(
-    text, surfaces, said
-) -> None:
+def test_an_answer_in_words_gives_a_label_or_the_reason_why_not(text, surfaces, said):
     assert read_label(text, surfaces) == (
         (said, "") if said in surfaces.values() else (None, said)
     )
 
 
-def test_defect_36_an_unknown_label_is_not_no_retrieval() -> None:
+def test_defect_36_an_unknown_label_is_not_no_retrieval():
     """Official code: what is not understood becomes `[No Retrieval]`."""
     for form in OWN.forms.values():
         assert read_label("I would have to think about it.", form.surfaces)[0] is None

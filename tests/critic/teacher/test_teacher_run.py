@@ -1,7 +1,5 @@
 """A labelling run: targets, money, resumption, outputs; its journal; and `critic sample`, `label`, `agree`, `split`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -53,7 +51,7 @@ def bad(count, fault):
 
 
 @pytest.mark.parametrize("count", [0, 1, 11])
-def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count) -> None:
+def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count):
     """Official code: a last partial batch is computed and not saved."""
     rows = questions(count)
     outcomes = label_questions(rows, teacher(server, max_concurrency=4), tmp_path)
@@ -66,7 +64,7 @@ def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count) -> 
 
 def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
     server, tmp_path
-) -> None:
+):
     rows = [*questions(4), *bad(2, "off_set")]
     first = label_questions(rows, teacher(server), tmp_path)
     assert len(first.rows) == 4
@@ -92,7 +90,7 @@ def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
         label_questions(rows, teacher(server), tmp_path)
 
 
-def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path) -> None:
+def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path):
     """Questions that never get one, too long say, do not keep later runs from the others."""
     rows = [
         *questions(3),
@@ -112,7 +110,7 @@ def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path) -> None
     assert (len(outcomes.rows), len(outcomes.failed)) == (5, PATIENCE)
 
 
-def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path) -> None:
+def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path):
     limits = LabellingLimits(parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"]))
     outcomes = label_questions(
         questions(60), teacher(server), tmp_path / "out", limits=limits
@@ -136,7 +134,7 @@ def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path) ->
 
 def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(
     server, tmp_path
-) -> None:
+):
     limits = LabellingLimits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
 
     def labelled(concurrency):
@@ -160,7 +158,7 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
     assert labelled(16) == whole
 
 
-def test_money_stops_the_asking(server, tmp_path) -> None:
+def test_money_stops_the_asking(server, tmp_path):
     # 100 tokens a request: 1.0 each
     limits = LabellingLimits(prices=Prices(1e4, 0.0), most_cost=5.0)
     outcomes = label_questions(
@@ -190,7 +188,7 @@ def test_money_stops_the_asking(server, tmp_path) -> None:
         ({"output": "\ud800"}, "half of a character"),
     ],
 )
-def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason) -> None:
+def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason):
     good, other = (row.as_dict() for row in questions(2))
     path = tmp_path / "cases.jsonl"
     path.write_text(
@@ -221,7 +219,7 @@ LINE = {
 
 @settings(max_examples=25)
 @given(cut=st.integers(min_value=0, max_value=2_000))
-def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut) -> None:
+def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("cut") / "j"
     rows = questions(4)
     with ReplyJournal(path, TEACHER) as journal:
@@ -250,7 +248,7 @@ def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut) 
         json.dumps(LINE | {"outcome": "labelled"}),
     ],
 )
-def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line) -> None:
+def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line):
     [row], [other] = questions(1), questions(1, fault="changed")
     with ReplyJournal(tmp_path / "j", TEACHER) as journal:
         journal.append(row, GOOD)
@@ -295,7 +293,7 @@ def label(capsys, cases, server, out, *options):
     )
 
 
-def test_from_pairs_to_agreement(server, tmp_path, capsys) -> None:
+def test_from_pairs_to_agreement(server, tmp_path, capsys):
     passages = [(Passage(f"g{n}", f"g {n}"),) for n in range(20)]
     outputs = [f"Answer {n}. It is known. Everybody says so." for n in range(20)]
     pairs = [
@@ -363,7 +361,7 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys) -> None:
 
 def test_a_dry_run_touches_nothing_and_counts_what_is_left(
     server, cases, tmp_path, capsys
-) -> None:
+):
     out, prices = (
         tmp_path / "out",
         ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run"),
@@ -398,7 +396,7 @@ def test_a_dry_run_touches_nothing_and_counts_what_is_left(
 
 def test_questions_without_an_answer_are_told_by_the_exit_code(
     server, cases, tmp_path, capsys
-) -> None:
+):
     write_jsonl(
         cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]]
     )
@@ -410,7 +408,7 @@ def test_questions_without_an_answer_are_told_by_the_exit_code(
 
 def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
     server, cases, tmp_path, capsys
-) -> None:
+):
     assert label(capsys, cases, server, tmp_path / "judge")[0] == 0
     rows = [
         replace(row, label_source="human")
@@ -444,7 +442,7 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
     )
 
 
-def test_the_estimate_counts_prompts_and_prices() -> None:
+def test_the_estimate_counts_prompts_and_prices():
     rows = questions(3)
     config = TeacherConfig("http://h", "m", max_tokens=10)
     expected = forecast(rows, config, Prices(1.0, 10.0))
@@ -462,9 +460,7 @@ def test_the_estimate_counts_prompts_and_prices() -> None:
         Prices(-1, 0)
 
 
-def test_labels_are_split_with_the_rows_of_one_instruction_together(
-    tmp_path, capsys
-) -> None:
+def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys):
     asked = [
         Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)
     ]

@@ -1,10 +1,6 @@
 """Public benchmarks in their published schemas, as rows of the intrinsics."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from chat_server import ChatServer, said
@@ -100,7 +96,7 @@ RECORD = {
 }
 
 
-def task(number: int, label: str, **more: Any) -> dict[str, Any]:
+def task(number, label, **more):
     """A generation task of MT-RAG; its files hold NaN."""
     return {
         **{
@@ -125,17 +121,17 @@ def task(number: int, label: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def lines(path: Path, *records: Any) -> Path:
+def lines(path, *records):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
-def read(file: Path) -> list[dict[str, Any]]:
+def read(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def made(folder: Path, *sources: str, part: str = "dev") -> list[dict[str, Any]]:
+def made(folder, *sources, part="dev"):
     """The rows that the command makes of files, each of which was checked as it was written."""
     assert (
         main(["eval", "rows", *sources, "-o", str(folder / "rows"), "--part", part])
@@ -281,7 +277,7 @@ def test_cited_answers(tmp_path):
         tmp_path, f"alce={tmp_path}/run.json", f"longbench_cite={tmp_path}/preds.json"
     )
 
-    def cited(row: dict[str, Any]) -> list[tuple[str, str]]:
+    def cited(row):
         said, texts = (
             row["conversation"][-1]["content"],
             {document["doc_id"]: document["text"] for document in row["documents"]},

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from chat_server import ChatServer, said
@@ -69,7 +68,7 @@ class Says(Executor):
         yield  # nothing of an engine
 
 
-def first(request: ModelRequest) -> Completion:
+def first(request):
     """Always the first surface; nothing that can be read."""
     scores = (
         [math.log(0.9 if at == 0 else 0.01) for at in range(len(slot.surfaces))]
@@ -78,7 +77,7 @@ def first(request: ModelRequest) -> Completion:
     return Completion("no JSON at all", "stop", scores=tuple(map(tuple, scores)))
 
 
-def oracle(intrinsic, rows) -> Says:
+def oracle(intrinsic, rows):
     """Answers as a perfect model would; 0.9 of the probability on the gold."""
     codec, known = teachable(intrinsic), {}
     for row in rows:
@@ -87,7 +86,7 @@ def oracle(intrinsic, rows) -> Says:
             request, gold_of(row, request)
         )
 
-    def reply(request: ModelRequest) -> Completion:
+    def reply(request):
         targets, scores = known[request.state.messages, request.state.passages], []
         for slot in request.slots:
             right_texts = {
@@ -391,7 +390,7 @@ def test_rewrites_against_people_and_by_what_they_find():
         {turn.state.messages: turn.gold for turn in followups},
     )
 
-    def reply(request: ModelRequest) -> Completion:
+    def reply(request):
         if request.state.messages not in gold:
             return known.reply(request)
         return Completion(
@@ -533,7 +532,7 @@ def adapters(command, tmp_path_factory):
     return out
 
 
-def written(out, file="figures") -> Any:
+def written(out, file="figures"):
     return json.loads((out / f"{file}.json").read_text())
 
 

@@ -1,7 +1,5 @@
 """The grid, its questions and prompts (Table 1 byte for byte), the published figures, and replies read strictly."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -140,7 +138,7 @@ def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_fil
 
 
 def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(
-    tmp_path: Path,
+    tmp_path,
 ):
     """One array with up to 100 documents a question; the types of questions are in QAMPARI's ids."""
     kinds = (
@@ -427,7 +425,7 @@ def test_whatever_a_model_writes_is_read(text, explains):
     "unit", ["\n", " ", "\n ", "- ", ".\n", "why", "because ", ", ", "[", "*\n"]
 )
 def test_a_reply_is_read_in_linear_time(growth, unit):
-    def make(length: int) -> str:
+    def make(length):
         return f"Paris{unit * (length // len(unit))}x"
 
     assert growth(make, lambda text: read_reply(text, ["1"], explains=True), 2**15) < 8

@@ -1,10 +1,6 @@
 """Runs of the grid with a model that can be computed by hand: scores, resumption, tests of what it says, tables."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +49,7 @@ CELLS = grid(
 )
 
 
-def rows_of(folder: Path, title: str) -> list[dict[str, str]]:
+def rows_of(folder, title):
     """A table of a run, each row by the names of its columns."""
     (table,) = [
         section
@@ -63,12 +59,12 @@ def rows_of(folder: Path, title: str) -> list[dict[str, str]]:
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
-def value(cell: str) -> float:
+def value(cell):
     """A figure without its interval."""
     return float(cell.split()[0])
 
 
-def test_a_run_by_hand(tmp_path: Path):
+def test_a_run_by_hand(tmp_path):
     drawn, hand = questions(6), Hand()
     assert list(start(tmp_path, drawn, CELLS, hand)) == [cell.name for cell in CELLS]
     assert len(hand.prompts) == 6 * len(CELLS)
@@ -95,11 +91,11 @@ def test_a_run_by_hand(tmp_path: Path):
     assert line["usage"] == {"requests": 1, "prompt_tokens": 9, "generated_tokens": 0}
 
 
-def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: Path):
+def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path):
     drawn = questions(5)
     victim = drawn.items[2]
 
-    def say(prompt: str) -> str | Failed:
+    def say(prompt):
         return (
             Failed("no memory\x1b[2J")
             if victim.query in prompt
@@ -127,13 +123,13 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: P
 
 
 def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
-    tmp_path: Path,
+    tmp_path,
 ):
     drawn = questions(7)
     start(tmp_path / "whole", drawn, CELLS[:2], Hand())
     calls = []
 
-    def dying(prompt: str) -> str:
+    def dying(prompt):
         calls.append(prompt)
         if len(calls) in (5, 9):
             raise EngineError("the server is gone")
@@ -158,7 +154,7 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
     )
 
 
-def test_a_directory_of_another_run_is_refused(tmp_path: Path):
+def test_a_directory_of_another_run_is_refused(tmp_path):
     start(tmp_path, questions(5), [RANKED], Hand())
     for changed in (questions(4), questions(5, seed=3)):
         with pytest.raises(UserError, match="holds a run with other questions"):
@@ -174,7 +170,7 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path):
 
 
 def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_ones_own(
-    tmp_path: Path,
+    tmp_path,
 ):
     start(tmp_path, questions(4), CELLS[:3], Hand())
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -194,7 +190,7 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
 
 
 def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(
-    tmp_path: Path,
+    tmp_path,
 ):
     drawn, hand = questions(6), Hand()
     claimed = GridCell(3, "ranked", 0, "counterfactual")
@@ -222,8 +218,8 @@ def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_th
     assert (direct["said neither"], direct["came true, %"]) == ("6", "\N{EN DASH}")
 
 
-def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: Path):
-    def say(prompt: str) -> str | Failed:
+def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path):
+    def say(prompt):
         names = [name for name, _ in shown(prompt)]
         return (
             "Aare."
@@ -250,10 +246,10 @@ def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: 
     assert set(row["scores"].values()) == {None}
 
 
-def test_examples_that_were_followed_are_taken_away(tmp_path: Path):
+def test_examples_that_were_followed_are_taken_away(tmp_path):
     drawn, cell = questions(4), GridCell(3, "ranked", 2, "examples")
 
-    def say(prompt: str) -> str:
+    def say(prompt):
         first = prompt.partition("ANSWER: ")[2].split()[0]
         return f"{first} [{shown(prompt)[0][0]}]. I followed the first example."
 
@@ -303,19 +299,17 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
     assert change("other-order", MADE, {"error": "no memory"}, seed) == "no reply"
 
 
-def test_agreement_by_hand(tmp_path: Path):
+def test_agreement_by_hand(tmp_path):
     """A run whose first context is cited, with verdicts made up: IsRel is right, IsSup random, nothing cited."""
     drawn = questions(5)
     start(tmp_path, drawn, [RANKED], Hand())
     assert "Agreement" not in str(tables(read_grid(tmp_path)))
     draw = np.random.default_rng(0)
 
-    def verdict(label: str, score: float) -> dict[str, Any]:
+    def verdict(label, score):
         return {"label": label, "score": score, "coverage": 1.0}
 
-    def make(
-        cell: GridCell, test: str, ids: list[str]
-    ) -> list[tuple[dict[str, Any], int]]:
+    def make(cell, test, ids):
         contexts = [
             {
                 "id": str(at), "cited": at == 0, "credited": at == 0, "relevant": at < 2, "intrinsic": False,

@@ -1,9 +1,5 @@
 """Haystack: a component in a pipeline, with documents and with its own search."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from served import random_rag
 from written import passages
@@ -19,10 +15,10 @@ QUESTIONS = [f"question {number}" for number in range(8)]
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    calls: list[Any] = []
+def loaded(monkeypatch):
+    calls = []
 
-    def load(*arguments: Any, **options: Any) -> SelfRAG:
+    def load(*arguments, **options):
         calls.append((arguments, options))
         return random_rag()
 
@@ -30,7 +26,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_an_answer_with_its_documents(loaded: list[Any]) -> None:
+def test_an_answer_with_its_documents(loaded):
     pipeline, cited = Pipeline(), 0
     pipeline.add_component(
         "answerer", SelfRAGAnswerer(index="folder", settings={"max_segments": 2})
@@ -48,7 +44,7 @@ def test_an_answer_with_its_documents(loaded: list[Any]) -> None:
     assert loaded == [(("demo",), {"retriever": "folder", "engine": None})]
 
 
-def test_documents_are_evidence(loaded: list[Any]) -> None:
+def test_documents_are_evidence(loaded):
     place = {"file": "/docs/guide.pdf", "page": 3}
     documents = [
         Document(
@@ -70,7 +66,7 @@ def test_documents_are_evidence(loaded: list[Any]) -> None:
     assert all(place.items() <= passage.meta.items() for passage in reply.documents)
 
 
-def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:
+def test_a_pipeline_is_written_and_read(loaded):
     pipeline = Pipeline()
     pipeline.add_component("answerer", SelfRAGAnswerer(model="m", settings={"beam": 1}))
     again = Pipeline.loads(
@@ -81,9 +77,7 @@ def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
-def test_no_documents_are_said_and_nothing_is_invented(
-    loaded: list[Any], setting: str
-) -> None:
+def test_no_documents_are_said_and_nothing_is_invented(loaded, setting):
     """Field audit A1, in Haystack."""
     settings = {"mode": "always", "without_evidence": setting}
     [reply] = SelfRAGAnswerer(settings=settings).run("question 1", documents=[])[

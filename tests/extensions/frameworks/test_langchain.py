@@ -1,9 +1,5 @@
 """LangChain's own standard tests, and its citations."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from served import random_rag
 from written import passages
@@ -30,15 +26,15 @@ class Own:
     """What LangChain's tests of chat models ask for."""
 
     @property
-    def chat_model_class(self) -> type[ChatSelfRAG]:
+    def chat_model_class(self):
         return ChatSelfRAG
 
     @property
-    def chat_model_params(self) -> dict[str, Any]:
+    def chat_model_params(self):
         return {"rag": random_rag(3)}
 
     @property
-    def supports_model_override(self) -> bool:
+    def supports_model_override(self):
         return False
 
 
@@ -52,11 +48,11 @@ class TestStandard(Own, ChatModelIntegrationTests):
 
 class TestRetriever(RetrieversIntegrationTests):
     @property
-    def retriever_constructor(self) -> type[SelfRAGRetriever]:
+    def retriever_constructor(self):
         return SelfRAGRetriever
 
     @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
+    def retriever_constructor_params(self):
         rag = random_rag()
         rag.retriever = lambda queries, k: [
             passages("e1", "e2", "e3", "e4", "e5")[:k] for _ in queries
@@ -64,11 +60,11 @@ class TestRetriever(RetrieversIntegrationTests):
         return {"rag": rag}
 
     @property
-    def retriever_query_example(self) -> str:
+    def retriever_query_example(self):
         return "query"
 
 
-def test_citations_refer_to_the_text_of_the_message() -> None:
+def test_citations_refer_to_the_text_of_the_message():
     model, cited = ChatSelfRAG(rag=random_rag()), 0
     for question in QUESTIONS:
         answer = random_rag().generate(question)
@@ -92,7 +88,7 @@ def test_citations_refer_to_the_text_of_the_message() -> None:
     assert cited > 5
 
 
-def test_a_stream_adds_up_to_the_same_message() -> None:
+def test_a_stream_adds_up_to_the_same_message():
     model = ChatSelfRAG(rag=random_rag())
     for question in QUESTIONS:
         message, chunks = model.invoke(question), list(model.stream(question))
@@ -112,7 +108,7 @@ def test_a_stream_adds_up_to_the_same_message() -> None:
         assert streamed == expected
 
 
-def test_chains_settings_and_conversations() -> None:
+def test_chains_settings_and_conversations():
     """Field audit S4, defect 13: images were dropped in silence, an empty conversation was an AttributeError."""
     model = ChatSelfRAG(rag=random_rag(), settings={"max_segments": 1})
     chain = (
@@ -187,7 +183,7 @@ def test_chains_settings_and_conversations() -> None:
         model.invoke("Q", treshold=1)
 
 
-def test_issue_50_citations_and_documents_have_the_file_and_page() -> None:
+def test_issue_50_citations_and_documents_have_the_file_and_page():
     rag = random_rag(3)
     metadata = {"file": "/docs/guide.pdf", "page": 3}
     rag.retriever = lambda queries, k: (

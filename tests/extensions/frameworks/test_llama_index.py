@@ -1,7 +1,5 @@
 """LlamaIndex: query engine, source nodes, retriever."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -18,7 +16,7 @@ from selfrag.extensions.frameworks.llama_index import (
 QUESTIONS = [f"question {number}" for number in range(8)]
 
 
-def test_the_first_mark_is_the_first_source_node() -> None:
+def test_the_first_mark_is_the_first_source_node():
     engine, sources = (
         SelfRAGQueryEngine(rag=random_rag(), settings={"max_segments": 2}),
         0,
@@ -36,7 +34,7 @@ def test_the_first_mark_is_the_first_source_node() -> None:
     assert sources > 4
 
 
-def test_the_retriever_gives_the_passages_with_their_scores() -> None:
+def test_the_retriever_gives_the_passages_with_their_scores():
     rag = random_rag()
     rag.retriever = lambda queries, k: [
         passages("d1", "d2", "d3", "d4")[:k] for _ in queries

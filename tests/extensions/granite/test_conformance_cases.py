@@ -1,7 +1,5 @@
 """Recorded cases of the public libraries: each passes, or differs for a reason that is named in the table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -63,7 +61,7 @@ def test_every_case_and_nothing_but_the_named_deviations():
 
 
 @needs_cases
-def test_the_script(tmp_path: Path, run_script):
+def test_the_script(tmp_path, run_script):
     code, said, _ = run_script(
         "run_conformance",
         CASES,
@@ -91,9 +89,7 @@ def test_the_script(tmp_path: Path, run_script):
     "content",
     [None, "[]", "{", '{"dialect": "D9", "intrinsic": "AD", "kind": "wire"}', "{}"],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
-    tmp_path: Path, content: str | None, run_script
-):
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, content, run_script):
     if content is not None:
         (tmp_path / "case.json").write_text(content)
     code, _, error = run_script("run_conformance", tmp_path)

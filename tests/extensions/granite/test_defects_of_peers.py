@@ -4,8 +4,6 @@ Number 13, labels that begin alike, is a row of the likelihoods in test_codecs.p
 inference reads, is what comes back there.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess
@@ -22,7 +20,7 @@ from selfrag.extensions.granite.chat import read_spec
 from selfrag.extensions.granite.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.intrinsics import CitationGeneration
 from selfrag.judges.wire import ChatPrompt, Completion
-from selfrag.reflection.findings import Code, Reflection
+from selfrag.reflection.findings import Code
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import JudgmentSource
 
@@ -31,28 +29,26 @@ OUT = Code.OUT_OF_RANGE
 DOCUMENT = "Alpha is first. Beta is second. Gamma is third."
 
 
-def read(
-    dialect: str, intrinsic: str, judge_input: JudgeInput, reply: str, *tokens
-) -> Reflection:
+def read(dialect, intrinsic, judge_input, reply, *tokens):
     codec = published(dialect, intrinsic)
     return codec.decode(
         codec.encode(judge_input), Completion(reply, tokens=tokens or None)
     )
 
 
-def cited(raw: str, document: str = DOCUMENT) -> Reflection:
+def cited(raw, document=DOCUMENT):
     return read(
         "mellea", "citation_generation", state("q", TWO, documents=(document,)), raw
     )
 
 
-def judged(raw: str, *tokens) -> Reflection:
+def judged(raw, *tokens):
     return read(
         "granite-common", "answerability", state("q", documents=("d.",)), raw, *tokens
     )
 
 
-def texts(reflection: Reflection) -> list[list[str] | None]:
+def texts(reflection):
     """What each sentence cites; None where that is undefined."""
     return [
         f.judgment and [citation.site.text for citation in f.citations]
@@ -60,7 +56,7 @@ def texts(reflection: Reflection) -> list[list[str] | None]:
     ]
 
 
-def codes(reflection: Reflection) -> set[Code]:
+def codes(reflection):
     return {note.code for note in reflection.diagnostics}
 
 
@@ -103,16 +99,14 @@ def test_01_boolean_labels_have_their_probability():
         ),  # 12: kept as far as it goes
     ],
 )
-def test_02_03_04_12_what_of_a_list_is_cited(
-    raw: str, expected: list[list[str] | None], code: Code
-):
+def test_02_03_04_12_what_of_a_list_is_cited(raw, expected, code):
     reflection = cited(raw)
     assert texts(reflection) == expected
     assert code in codes(reflection)
 
 
 @pytest.mark.parametrize("dialect", ["granite-common", "mellea", "granite-3.3"])
-def test_05_offsets_are_into_the_callers_text(dialect: str):
+def test_05_offsets_are_into_the_callers_text(dialect):
     original = "Purple bumble fish are yellow.  Green fish\n\nare also yellow.  Third."
     number, note = ("i", "r") if dialect == "granite-3.3" else ("r", "e")
     rows = [{number: i, "f": "faithful", note: ""} for i in range(3)]
@@ -229,9 +223,7 @@ def test_09_10_alternatives_count_for_the_label_that_they_begin(first, score, co
     ("key", "literal", "labels"),
     [("a1", "true", (True, False)), ("a", "null", (None, True))],
 )
-def test_11_digits_in_a_key_and_a_null_are_json(
-    key: str, literal: str, labels: tuple[object, ...]
-):
+def test_11_digits_in_a_key_and_a_null_are_json(key, literal, labels):
     rule = {
         "type": "likelihood",
         "input_path": [key],
@@ -262,7 +254,7 @@ def test_12_without_log_probabilities_a_label_is_hard():
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_14_16_no_constraint_is_lost_in_silence_and_garbage_is_no_answer(dialect: str):
+def test_14_16_no_constraint_is_lost_in_silence_and_garbage_is_no_answer(dialect):
     for intrinsic in set(intrinsics_of(dialect)) - {"generation"}:
         codec = published(dialect, intrinsic)
         request = codec.encode(state("q", "a.", documents=("d.",), **ARGUMENTS))

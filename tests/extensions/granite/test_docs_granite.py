@@ -1,7 +1,5 @@
 """The pages about the published dialects: what a block prints is what the page says; what is named exists."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

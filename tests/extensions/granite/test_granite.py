@@ -1,7 +1,5 @@
 """The functions of the public library: requests, typed results, adapters, and adapters inside a checkpoint."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -67,7 +65,7 @@ DOCUMENTS = (
 ARGUMENTS = {"requirement": "The reply names a year.", "policy_text": "Name no author."}
 
 
-def recorded_state(name: str, sent: dict) -> JudgeInput:
+def recorded_state(name, sent):
     """What the public library was asked about."""
     intrinsic, criterion, *last = (*name.split(), "")[:3]
     kind = find(intrinsic)

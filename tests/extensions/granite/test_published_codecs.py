@@ -1,7 +1,5 @@
 """Codecs of the published dialects: what is taught comes back, and neither caller nor model breaks them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,7 @@ def test_all_codecs_are_recorded():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_a_codec_writes_and_reads_is_as_recorded(name: str):
+def test_what_a_codec_writes_and_reads_is_as_recorded(name):
     assert digest(ALL[name]) == json.loads(FILE.read_text())[name], json.dumps(
         list(said(ALL[name])), indent=1
     )[:20_000]
@@ -85,13 +83,13 @@ BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>
 
 
 @pytest.mark.parametrize("dialect", ["granite-3.2", "granite-3.3"])
-def test_system_turn(dialect: str):
+def test_system_turn(dialect):
     made, head = (
         published(dialect, "uncertainty"),
         "<|start_of_role|>system<|end_of_role|>",
     )
 
-    def text(judge_input: JudgeInput, **changes) -> str:
+    def text(judge_input, **changes):
         return replace(made, **changes).encode(judge_input).prompt.text
 
     assert text(state("q"), system=SystemTurn.NONE) == BASIC
@@ -204,7 +202,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_a_bad_configuration_is_one_line(message: str, tmp_path: Path):
+def test_a_bad_configuration_is_one_line(message, tmp_path):
     content = BAD[message]
     (tmp_path / "io.yaml").write_text(
         content if isinstance(content, str) else json.dumps(content)

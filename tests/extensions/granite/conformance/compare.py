@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,13 +19,6 @@ class Deviation(StrEnum):
     UNDEFINED = "undefined"
     BOOLEAN = "boolean-label"
     OFFSETS = "original-offsets"
-    DUPLICATES = "duplicates"
-    SPLITTER = "splitter"
-    RECOVERED = "recovered"
-    LOOKALIKE = "tag-lookalike"
-    WHITESPACE = "white-space"
-    NEGATIVE = "negative-number"
-    FIRST_LABEL = "first-label"
 
 
 REASONS: dict[Deviation, str] = {
@@ -34,17 +26,9 @@ REASONS: dict[Deviation, str] = {
     Deviation.UNDEFINED: "unreadable output is undefined with a diagnostic; upstream returns it as a value",
     Deviation.BOOLEAN: "the label's true probability; upstream compares 'False' with 'false' and gets 0 or 1",
     Deviation.OFFSETS: "offsets into the caller's text; upstream's are into sentences joined by one space",
-    Deviation.DUPLICATES: "duplicate records are dropped; upstream's rule for it does nothing",
-    Deviation.SPLITTER: "sentences as recorded; the splitter here cuts this text elsewhere",
-    Deviation.RECOVERED: "the good records and a diagnostic; upstream raises on the whole reply",
-    Deviation.LOOKALIKE: "what looks like a sentence tag in a text is text; upstream cuts there when it reads",
-    Deviation.WHITESPACE: "white space around a sentence is no part of it; upstream's first one has it",
-    Deviation.NEGATIVE: "a negative number names no sentence and costs its record; upstream counts it from the end",
-    Deviation.FIRST_LABEL: "a token counts for the one label it fits; upstream takes the first label or certainty",
 }
 
 
-_TAG = re.compile(r"<[a-z]+\d+> ")
 TOLERANCE = 0.005
 """The libraries round to two digits."""
 
@@ -85,22 +69,6 @@ class Rejoined:
     def holds(self, begin: int, end: int, text: str) -> bool:
         """Whether a span of ours is what it says, in some original."""
         return any(original[begin:end] == text for original, _ in self.texts)
-
-    def untrimmed(self, wide_begin: int, wide_end: int, begin: int, end: int) -> bool:
-        """Whether a span is ours with white space around it, in some original."""
-        return any(
-            wide_begin <= begin < end <= wide_end
-            and not f"{original[wide_begin:begin]}{original[end:wide_end]}".strip()
-            and wide_end <= len(original)
-            for original, _ in self.texts
-        )
-
-    def forged(self, begin: int, end: int, text: str) -> bool:
-        """Whether a span of ours is in an original that holds what looks like a sentence tag."""
-        return any(
-            original[begin:end] == text and _TAG.search(original)
-            for original, _ in self.texts
-        )
 
     def upstream(self, begin: int, end: int, text: str) -> Iterable[Span]:
         """What upstream's offsets of our span are; one for each original that has this text there."""
@@ -154,9 +122,6 @@ def _lists(
     ours: list[Any], theirs: list[Any], joined: Rejoined, subset: bool, at: str
 ) -> set[Deviation]:
     deviations: set[Deviation] = set()
-    distinct = [item for index, item in enumerate(theirs) if item not in theirs[:index]]
-    if len(distinct) < len(theirs) and len(ours) == len(distinct):
-        theirs, deviations = distinct, {Deviation.DUPLICATES}
     if len(ours) != len(theirs):
         raise MismatchError(
             f"{at}: {len(ours)} entries where {len(theirs)} were recorded"
@@ -215,13 +180,10 @@ def _span(
         )
     if (begin, end, text) == recorded:
         return set()
-    if text.split() == recorded[2].split():
-        if recorded[:2] in list(joined.upstream(begin, end, text)):
-            return {Deviation.OFFSETS}
-        if joined.untrimmed(recorded[0], recorded[1], begin, end):
-            return {Deviation.WHITESPACE}
-    if joined.forged(begin, end, text):
-        return {Deviation.LOOKALIKE}
+    if text.split() == recorded[2].split() and recorded[:2] in joined.upstream(
+        begin, end, text
+    ):
+        return {Deviation.OFFSETS}
     raise MismatchError(
         f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded"
     )
@@ -235,38 +197,6 @@ def difference(name: str, ours: str, theirs: str) -> str:
     )
     shown = slice(max(0, at - 20), at + 40)
     return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
-
-
-def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
-    """The first place where two JSON values differ."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for name in sorted({*ours, *theirs}):
-            if ours.get(name) != theirs.get(name):
-                return first_difference(
-                    ours.get(name), theirs.get(name), f"{at}.{name}"
-                )
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-            if a != b:
-                return first_difference(a, b, f"{at}[{index}]")
-    if isinstance(ours, str) and isinstance(theirs, str):
-        return difference(at, ours, theirs)
-    return f"{at}: {ours!r:.160} where {theirs!r:.160} was recorded"
-
-
-def without_tags(value: Any, letters: Collection[str]) -> Any:
-    """The value with broken-up look-alikes of sentence tags whole again in every string: `< c1>` as `<c1>`."""
-    if isinstance(value, str):
-        return (
-            re.sub(rf"< (?=[{''.join(sorted(letters))}]\d+>)", "<", value)
-            if letters
-            else value
-        )
-    if isinstance(value, list):
-        return [without_tags(item, letters) for item in value]
-    if isinstance(value, dict):
-        return {key: without_tags(item, letters) for key, item in value.items()}
-    return value
 
 
 def sound(reflection: Reflection) -> None:

@@ -1,7 +1,7 @@
 """The plain results of the public libraries: what their output rules make of a reply, corrected where these err.
 
-A bad number costs its own record, duplicates are duplicates, offsets are into the caller's text. Nothing but the
-comparison with recorded results reads them; typed results come from the same reflection.
+Offsets are into the caller's text. Nothing but the comparison with recorded results reads them; typed results come
+from the same reflection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.numbering import LAST
 from selfrag.extensions.granite.registry import DialectCodec
 from selfrag.extensions.granite.replies import Binding, Shape
-from selfrag.extensions.granite.written_labels import distribution, same
+from selfrag.extensions.granite.written_labels import distribution
 from selfrag.judges.lenient_json import JsonPath
 from selfrag.judges.output import ModelOutput, shown, understand
 from selfrag.judges.wire import Completion, ModelRequest
@@ -45,7 +45,6 @@ def _path(rule: Mapping[str, Any]) -> JsonPath:
     return tuple(rule.get("input_path") or ())
 
 
-_NOWHERE = object()
 Rule: TypeAlias = Mapping[str, Any]
 Apply: TypeAlias = Callable[[ModelOutput, Rule, Any], Any]
 
@@ -65,12 +64,6 @@ def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
     labels, values = zip(*categories(rule), strict=True)
     root = output.json.root
     for path, node in root.at(_path(rule)) if root is not None else ():
-        if not same(_held(value, path), node.value):
-            output.say(
-                Code.INVALID,
-                f"an earlier rule has changed {shown(node.value)}; its likelihood is left out",
-            )
-            continue
         likelihood = distribution(output, node, labels, _row(path))
         expected = (
             None
@@ -85,18 +78,6 @@ def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
 
 def _row(path: JsonPath) -> int | None:
     return path[0] if path and isinstance(path[0], int) else None
-
-
-def _held(value: Any, path: Sequence[str | int | None]) -> Any:
-    """What stands at a concrete path; `_NOWHERE` where it leads nowhere."""
-    for key in path:
-        there = isinstance(value, Mapping) and key in value
-        if not there and not (
-            isinstance(value, list) and isinstance(key, int) and key < len(value)
-        ):
-            return _NOWHERE
-        value = value[key]
-    return value
 
 
 def _replaced(value: Any, path: Sequence[str | int | None], new: Any) -> Any:
@@ -128,11 +109,7 @@ def _explode(output: ModelOutput, rule: Rule, value: Any) -> Any:
     name = rule["target_field"]
 
     def rows(record: Any) -> Iterator[Any]:
-        many = record.get(name) if isinstance(record, Mapping) else None
-        if not isinstance(many, list):
-            output.say(Code.INVALID, f"{shown(record)} has no list {name!r}")
-            return
-        yield from ({**record, name: item} for item in many)
+        yield from ({**record, name: item} for item in record[name])
 
     return _at(
         _path(rule),
@@ -167,39 +144,15 @@ def _decode_sentences(output: ModelOutput, rule: Rule, value: Any) -> Any:
     names: Mapping[str, str] = rule["output_names"]
 
     def decode(record: Any) -> Any | None:
-        if not isinstance(record, Mapping) or field not in record:
-            output.say(Code.INVALID, f"{shown(record)} has no field {field!r}")
-            return None
-        site = lookup(output, record[field], places, str(field))
-        return None if site is None else {**record, **_described(output, site, names)}
+        return {**record, **_described(output, places[record[field]], names)}
 
     if len(_path(rule)) < 2:
         return decode(value)
     return _at(
         _path(rule)[:-2],
         value,
-        lambda records: [
-            r for row in _listed(records) if (r := decode(row)) is not None
-        ],
+        lambda records: [decode(record) for record in _listed(records)],
     )
-
-
-def lookup(
-    output: ModelOutput, number: Any, places: Sequence[Site], name: str
-) -> Site | None:
-    """The place that a model called by number; None, with a diagnostic, if there is no such place."""
-    if (
-        isinstance(number, int)
-        and not isinstance(number, bool)
-        and 0 <= number < len(places)
-    ):
-        return places[number]
-    there = f"0..{len(places) - 1}" if places else "no sentences"
-    output.say(
-        Code.OUT_OF_RANGE,
-        f"{name} = {shown(number)} names no sentence; there are {there}",
-    )
-    return None
 
 
 def _described(
