@@ -250,7 +250,7 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
         [str(file), "--provenance", str(records)],
         [str(tmp_path)],
     ):  # a folder of critic augment
-        assert main(["inspect", *files, "-o", str(out), "-n", "103"]) == 0
+        assert main(["inspect", *files, *f"-o {out} -n 103".split()]) == 0
         assert (
             capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"
         )

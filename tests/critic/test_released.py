@@ -158,7 +158,7 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
             ]
         )
     )
-    assert main(["label", str(path), "--gold", str(path), "-o", str(out)]) == 0
+    assert main(f"label {path} --gold {path} -o {out}".split()) == 0
     rows = list(read_labelled(out / "labelled.jsonl"))
     assert [row.id for row in rows] == [f"train-{number}" for number in range(1, 6)]
     assert rows == list(read_labelled(path, skip_unlabelled=True))
@@ -194,10 +194,7 @@ def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, capsys):
             assert tokenizer.decode([*prompt.ids, *option]) == text + token
     long = Case("IsSup", "Who?", "", "Ann.", Passage("p", "word " * 900))
     assert codec.prompt(long).dropped.keys() == {"evidence"}
-    assert (
-        main(["eval", str(rows), "--critic", str(critic), "--engine", "transformers"])
-        == 2
-    )
+    assert main(f"eval {rows} --critic {critic} --engine transformers".split()) == 2
     assert "do not fit the engine's max_model_len=1024" in capsys.readouterr().err
     assert main(command) == 2
     assert "without critic.json" in capsys.readouterr().err

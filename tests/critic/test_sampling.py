@@ -152,14 +152,7 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
     tmp_path, capsys
 ):
     files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
-    command = [
-        "sample",
-        *files,
-        "-o",
-        str(tmp_path / "cases.jsonl"),
-        "--target",
-        "IsUse=2",
-    ]
+    command = ["sample", *files, *f"-o {tmp_path}/cases.jsonl --target IsUse=2".split()]
     write_jsonl(files[0], [pair(1).as_dict()])
     for change, said in (
         ({"id": "p1"}, "id 'p1' occurs twice"),

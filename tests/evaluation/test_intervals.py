@@ -384,14 +384,8 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
 def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(
     tmp_path, capsys
 ):
-    command = [
-        "eval",
-        "calibration",
-        str(tmp_path / "rows"),
-        "--out",
-        str(tmp_path / "out"),
-        "--model",
-        "none",
-    ]
+    command = (
+        f"eval calibration {tmp_path}/rows --out {tmp_path}/out --model none".split()
+    )
     assert main([*command, "--store", str(tmp_path)]) == 2
     assert "holds neither tokenizer_config.json" in capsys.readouterr().err

@@ -315,7 +315,7 @@ def test_the_command_asks_a_real_model(
     assert main(command) != 0
     assert "--data" in capsys.readouterr().err
     assert main([*command, "--data", str(moved)]) == 0
-    assert main(["eval", "judge", str(runs[0]), "--data", str(moved)]) != 0
+    assert main(f"eval judge {runs[0]} --data {moved}".split()) != 0
     assert "--judge: true, nli:MODEL" in capsys.readouterr().err
 
 

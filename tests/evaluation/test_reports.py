@@ -56,17 +56,7 @@ def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
 ):
     monkeypatch.setenv("COLUMNS", str(width))
     assert (
-        main(
-            [
-                "eval",
-                "report",
-                str(runs[0].parent),
-                "--only",
-                "short",
-                "--against",
-                "finetuned",
-            ]
-        )
+        main(f"eval report {runs[0].parent} --only short --against finetuned".split())
         == 0
     )
     shown = capsys.readouterr().out

@@ -332,15 +332,7 @@ def test_a_local_cluster_writes_the_answers_of_a_local_run(tiny_llama, tmp_path)
         }
         for i in range(12)
     ]
-    command = [
-        "eval",
-        "run",
-        str(data_file(tmp_path, *rows)),
-        "--system",
-        "base",
-        "--model",
-        str(tiny_llama),
-    ]
+    command = f"eval run {data_file(tmp_path, *rows)} --system base --model {tiny_llama}".split()
     command += ["--engine", "transformers", "--out"]
     assert main([*command, str(tmp_path / "here")]) == 0
     # Workers are less nice by default: on a busy machine they would not even start.
@@ -353,11 +345,7 @@ def test_a_local_cluster_writes_the_answers_of_a_local_run(tiny_llama, tmp_path)
         "-m",
         "selfrag",
         *command,
-        str(tmp_path / "there"),
-        "--ray",
-        "local",
-        "--workers",
-        "2",
+        *f"{tmp_path}/there --ray local --workers 2".split(),
     ]
     done = subprocess.run(
         program,
@@ -455,8 +443,5 @@ def test_an_unknown_one_is_one_line(capsys):
         ("nowhere_at_all:search", "the module cannot be imported"),
         ("mysearch:absent", "mysearch has no 'absent'"),
     ):
-        assert (
-            main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"])
-            != 0
-        )
+        assert main(f"eval run own.jsonl --retriever {name} --out runs".split()) != 0
         assert said in capsys.readouterr().err

@@ -386,11 +386,7 @@ def test_a_run_over_an_endpoint(tmp_path):
             ["--system", "base", "--system", "rag-1"],
         )
         command = [
-            "eval",
-            "run",
-            str(data_file(tmp_path, *rows)),
-            "--model",
-            model,
+            *f"eval run {data_file(tmp_path, *rows)} --model {model}".split(),
             *systems,
             "-o",
             str(tmp_path),
@@ -444,14 +440,10 @@ def test_what_an_endpoint_cannot_do_is_one_line(tmp_path, capsys, more, message)
         "answers": ["Ulm"],
         "passages": [],
     }
-    command = [
-        "eval",
-        "run",
-        str(data_file(tmp_path, row)),
-        "--model",
-        "gpt@http://127.0.0.1:9/v1",
-    ]
-    assert main([*command, "-o", str(tmp_path / "runs"), "--system", *more]) == 2
+    command = (
+        f"eval run {data_file(tmp_path, row)} --model gpt@http://127.0.0.1:9/v1".split()
+    )
+    assert main([*command, *f"-o {tmp_path}/runs --system".split(), *more]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

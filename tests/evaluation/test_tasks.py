@@ -664,15 +664,7 @@ def small(monkeypatch, tmp_path):
 
 
 def test_a_file_is_made_from_a_folder(small, tmp_path, capsys, monkeypatch):
-    command = [
-        "data",
-        "make",
-        "nq_gold",
-        "--from",
-        str(tmp_path),
-        "-o",
-        str(tmp_path / "dev"),
-    ]
+    command = f"data make nq_gold --from {tmp_path} -o {tmp_path}/dev".split()
     for content, said in (
         (None, "holds no nq.jsonl.gz; get it from https://raw"),
         (b"\xff\x00", "has SHA-256 "),

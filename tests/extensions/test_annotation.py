@@ -64,17 +64,7 @@ def test_figures_and_agreement_by_hand(runs, tmp_path, capsys):
     assert figures["plausible"].kappa.value == 0.0  # one person says yes to all
     assert read_forms(run, [first_form])[0].agreement is None
     assert (
-        main(
-            [
-                "eval",
-                "annotate",
-                str(run),
-                "--read",
-                str(first_form),
-                "--read",
-                str(second_form),
-            ]
-        )
+        main(f"eval annotate {run} --read {first_form} --read {second_form}".split())
         == 0
     )
     shown = capsys.readouterr().out
@@ -95,20 +85,7 @@ def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(
 ):
     file = tmp_path / "form.html"
     assert (
-        main(
-            [
-                "eval",
-                "annotate",
-                str(runs[0]),
-                "--sample",
-                "2",
-                "--only",
-                "long",
-                "-o",
-                str(file),
-            ]
-        )
-        == 0
+        main(f"eval annotate {runs[0]} --sample 2 --only long -o {file}".split()) == 0
     )
     assert "open it in a browser" in capsys.readouterr().out
     page, seen = browsing.opened(browser, file)
@@ -153,7 +130,7 @@ def test_what_cannot_be_done_is_one_line(runs, tmp_path, capsys):
     for words, said in (
         (["annotate", str(runs[0])], "give --out FORM.html"),
         (
-            ["annotate", str(runs[1]), "-o", str(tmp_path / "f.html")],
+            f"annotate {runs[1]} -o {tmp_path}/f.html".split(),
             "run it again with --traces",
         ),
     ):

@@ -13,7 +13,7 @@ from selfrag.cli.main import main
 def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(files, tiny_bert):
     """A second build reads the files again, as something was left out; without the option it fails."""
     Path("scan.pdf").write_bytes(b"no PDF")
-    build = ["build", *files, "scan.pdf", "-o", "index", "--encoder", tiny_bert]
+    build = ["build", *files, *f"scan.pdf -o index --encoder {tiny_bert}".split()]
     for _ in range(2):
         done = run(*build, "--skip-unreadable", "--json")
         assert done.exit_code == 3

@@ -202,15 +202,7 @@ def test_the_command_over_a_pipe(tiny_llama, tmp_path):
     index_passages(
         [Passage("a", "Alpha is the first letter.")], folder, encoder=tiny_llama
     )
-    command = [
-        "-m",
-        "selfrag",
-        "mcp",
-        "--model",
-        str(tiny_llama),
-        "--index",
-        str(folder),
-    ]
+    command = f"-m selfrag mcp --model {tiny_llama} --index {folder}".split()
     server = StdioServerParameters(
         command=sys.executable, args=command, env=dict(os.environ), cwd=tmp_path
     )

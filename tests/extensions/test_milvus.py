@@ -250,7 +250,7 @@ def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(
         with pytest.raises(UserError, match=message):
             remote.add_passages(address, rows, encoder=encoder)
     assert len(Collection.open(address)) == 110
-    assert main(["index", "info", address, "--verify"]) == 2
+    assert main(f"index info {address} --verify".split()) == 2
     assert "has no checksums" in capsys.readouterr().err
 
 

@@ -97,15 +97,9 @@ def test_a_real_model_and_a_retriever_of_ones_own(tmp_path, tiny_llama, monkeypa
         "    return [[Passage('p', 'a text', 'T')][:k] for _ in queries]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    command = [
-        "eval",
-        "run",
-        str(data_file(tmp_path, row)),
-        "--system",
-        "search-r1",
-        "--model",
-        str(tiny_llama),
-    ]
+    command = (
+        f"eval run {data_file(tmp_path, row)} --system search-r1 --model {tiny_llama}"
+    ).split()
     command += [
         "--engine",
         "transformers",

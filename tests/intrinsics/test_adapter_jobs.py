@@ -172,16 +172,8 @@ def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_pat
 
 
 def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys):
-    command = [
-        "train",
-        "adapter",
-        "answerability",
-        "--base",
-        str(chat_llama),
-        "--data",
-        str(data),
-    ]
-    assert main([*command, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
+    command = f"train adapter answerability --base {chat_llama} --data {data}".split()
+    assert main([*command, *f"--out {tmp_path}/a --dry-run".split()]) == 0
     assert "held out" in capsys.readouterr().out
     assert not (tmp_path / "a").exists()
 
@@ -219,10 +211,7 @@ def test_what_does_not_go_together_is_one_line(
                 "train",
                 "adapter",
                 *arguments,
-                "--base",
-                str(chat_llama),
-                "--out",
-                str(tmp_path / "o"),
+                *f"--base {chat_llama} --out {tmp_path}/o".split(),
             ]
         )
         == 2

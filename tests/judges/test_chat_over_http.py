@@ -258,7 +258,7 @@ def test_ask_and_eval_on_the_command_line(tmp_path):
         out = ["-o", str(tmp_path / "runs")]
         ran = CliRunner().invoke(
             app,
-            ["eval", "run", str(items), "--model", name, "--system", "selfrag", *out],
+            [*f"eval run {items} --model {name} --system selfrag".split(), *out],
         )
     assert (asked.exit_code, TEXT in asked.output) == (0, True), repr(asked.exception)
     assert (ran.exit_code, "100" in ran.output) == (0, True), ran.output

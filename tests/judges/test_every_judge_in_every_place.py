@@ -184,7 +184,7 @@ def on_the_command_line(world, judge, tmp_path):
     printed, refused = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(refused):
         # Judges with a model of their own refuse the options of another.
-        model = ["--model", str(world["model"]), "--engine", "transformers"]
+        model = f"--model {world['model']} --engine transformers".split()
         code = main(
             ["judge", *given, *([] if judge.name in specs else model), "--json"]
         )

@@ -79,12 +79,7 @@ def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(
     rows[0]["documents"] *= 2  # two passages: left out
     write_jsonl(tmp_path / "rows.jsonl", rows)
     words = [
-        "answerability",
-        "--model",
-        model,
-        "--engine",
-        "transformers",
-        "--rows",
+        *f"answerability --model {model} --engine transformers --rows".split(),
         tmp_path / "rows.jsonl",
     ]
     first, second = (

@@ -28,7 +28,7 @@ def test_every_label_of_issup_becomes_that_of_a_response(tmp_path, run_script):
     ]
     file = written(tmp_path / "critic.jsonl", *lines)
     done = run_script(
-        "make_support_rows", file, "--without", "other", "--out", tmp_path
+        *f"make_support_rows {file} --without other --out {tmp_path}".split()
     )
     assert done == (0, "d: 3\nleft out, because the reply is empty: 1\n", "")
     rows = read_labelled(
@@ -40,7 +40,7 @@ def test_every_label_of_issup_becomes_that_of_a_response(tmp_path, run_script):
         "Faust",
     )
     code, _, error = run_script(
-        "make_support_rows", file, "--without", "none", "--out", tmp_path
+        *f"make_support_rows {file} --without none --out {tmp_path}".split()
     )
     assert (code, error.count("\n")) == (2, 1)
     assert "has only d, other" in error

@@ -122,7 +122,7 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path, run_script):
         list(long_tail([{"question": "Q"}]))
     (tmp_path / "test.tsv").write_text("id\tquestion\ts_pop\n1\tWho?\t7\n")
     code, _, error = run_script(
-        "data", "long-tail", tmp_path / "test.tsv", "-o", tmp_path / "out.jsonl"
+        *f"data long-tail {tmp_path}/test.tsv -o {tmp_path}/out.jsonl".split()
     )
     assert (code, "1 rows have s_pop < 100, and the paper's are 1,399" in error) == (
         2,
@@ -155,7 +155,7 @@ def test_the_published_training_rows_are_read_as_they_are(tmp_path, run_script):
         "".join(json.dumps(line) + "\n" for line in lines)
     )
     code, said, _ = run_script(
-        "data", "release", tmp_path / "train.jsonl", "-o", tmp_path / "rows.jsonl"
+        *f"data release {tmp_path}/train.jsonl -o {tmp_path}/rows.jsonl".split()
     )
     assert code == 0
     assert (
@@ -185,7 +185,7 @@ def standins(tmp_path_factory):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_command_of_every_table_is_understood(name, standins, run_script):
-    code, said, _ = run_script("reproduce", "print", name, "--files", standins)
+    code, said, _ = run_script(*f"reproduce print {name} --files {standins}".split())
     lines = [
         shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")
     ]
@@ -214,7 +214,7 @@ def test_what_no_table_has_is_refused(run_script, tmp_path):
 def test_every_printed_step_runs_on_stand_ins(name, tmp_path_factory, run_script):
     """A minute or more a table: each command is a process, and Figure 5 trains two models."""
     out = tmp_path_factory.getbasetemp() / "rehearsal"
-    code, _, error = run_script("reproduce", "rehearse", name, "--out", out)
+    code, _, error = run_script(*f"reproduce rehearse {name} --out {out}".split())
     assert code == 0, error
     assert TABLES[name].title in (out / "report.md").read_text(encoding="utf-8")
 

@@ -206,7 +206,7 @@ def test_wandb_without_a_network(log, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     log.write_text(lines(record(1, 2.0)))
-    assert main(["train", "track", str(log.parents[1]), "--to", "wandb"]) == 0
+    assert main(f"train track {log.parents[1]} --to wandb".split()) == 0
     (file,) = log.with_name("wandb").glob("offline-run-*/*.wandb")
     until = time.monotonic() + 30  # wandb's own process writes the file
     while b"train/loss/isrel" not in file.read_bytes():

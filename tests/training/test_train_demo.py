@@ -63,13 +63,7 @@ def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(
     def command(out, start=None):
         more = [] if start is None else ["--start", start]
         return run_script(
-            "train_demo",
-            "--rows",
-            tmp_path / "rows",
-            "--base",
-            base,
-            "--out",
-            tmp_path / out,
+            *f"train_demo --rows {tmp_path}/rows --base {base} --out {tmp_path}/{out}".split(),
             *more,
         )
 

@@ -275,17 +275,7 @@ def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_
         recipe.scale,
     )
     two = tmp_path / "two"
-    command = [
-        "train",
-        "adapter",
-        str(rows),
-        "--base",
-        str(base_dir),
-        "-o",
-        str(two),
-        "--processes",
-        "2",
-    ]
+    command = f"train adapter {rows} --base {base_dir} -o {two} --processes 2".split()
     assert main([*command, "--recipe", "cpus", *(f"--set={one}" for one in given)]) == 0
     assert (
         manifest(two / "run")["config"]["processes"],

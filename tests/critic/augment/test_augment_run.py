@@ -392,17 +392,7 @@ def pairs(tmp_path):
 
 
 def command(pairs, out, *options):
-    return [
-        "augment",
-        str(pairs),
-        "--critic",
-        "lexical",
-        "-o",
-        str(out),
-        "--gold",
-        "only",
-        *options,
-    ]
+    return [*f"augment {pairs} --critic lexical -o {out} --gold only".split(), *options]
 
 
 def test_the_command_says_what_came_out_and_refuses_other_settings(
@@ -471,16 +461,9 @@ def test_a_trained_critic_on_a_real_engine(pairs, tmp_path, tiny_llama, capsys):
 
     model = tmp_path / "critic"
     shutil.copytree(tiny_llama, model)
-    options = [
-        "--critic",
-        str(model),
-        "--engine",
-        "transformers",
-        "--balance",
-        "none",
-        "--threshold",
-        "0",
-    ]
+    options = (
+        f"--critic {model} --engine transformers --balance none --threshold 0".split()
+    )
     assert main(command(pairs, tmp_path / "x", *options)) == 2
     assert "it is no critic" in capsys.readouterr().err
     limits = PartLimits(evidence=40, preceding=20, output=20, instruction=40)

@@ -114,7 +114,7 @@ def test_the_command_writes_pairs_with_a_manifest_and_says_what_it_left_out(
         f"stanford_alpaca:2={SAMPLES / 'alpaca.json'}",
         f"asqa={SAMPLES / 'asqa.json'}",
     ]
-    assert main(["pairs", *parts, "--seed", "5", "-o", str(out)]) == 0
+    assert main(["pairs", *parts, *f"--seed 5 -o {out}".split()]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "stanford_alpaca: 2 of 3 pairs; left out: no output 1",
         "asqa: 1 of 1 pairs; left out: no output 1",

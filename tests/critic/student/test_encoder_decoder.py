@@ -74,14 +74,7 @@ def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
 @pytest.mark.engine
 def test_what_encoder_decoders_cannot_do_is_refused_in_a_line(base, tmp_path, capsys):
     write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in labelled(each=1)])
-    words = [
-        "train",
-        str(tmp_path / "rows.jsonl"),
-        "--base",
-        str(base),
-        "-o",
-        str(tmp_path / "run"),
-    ]
+    words = f"train {tmp_path}/rows.jsonl --base {base} -o {tmp_path}/run".split()
     for option, message in (
         ("--dry-run", "estimates causal models only"),
         ("--set=training.held_out=0.2", "held_out is for causal critics"),

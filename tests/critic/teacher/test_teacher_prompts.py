@@ -133,16 +133,9 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
     (tmp_path / "mine.toml").write_text(FILE)
     cases, command = (
         tmp_path / "cases.jsonl",
-        ["label", str(tmp_path / "cases.jsonl"), "--url", server.url],
+        [*f"label {tmp_path}/cases.jsonl --url".split(), server.url],
     )
-    command += [
-        "--model",
-        "judge",
-        "--prompts",
-        str(tmp_path / "mine.toml"),
-        "-o",
-        str(tmp_path / "out"),
-    ]
+    command += f"--model judge --prompts {tmp_path}/mine.toml -o {tmp_path}/out".split()
     write_jsonl(cases, [row.as_dict() for row in questions(1, fault="!explained")])
     assert main(command) == 0
     (sent,) = server.bodies

@@ -134,7 +134,7 @@ def read(file):
 def made(folder, *sources, part="dev"):
     """The rows that the command makes of files, each of which was checked as it was written."""
     assert (
-        main(["eval", "rows", *sources, "-o", str(folder / "rows"), "--part", part])
+        main(["eval", "rows", *sources, *f"-o {folder}/rows --part {part}".split()])
         == 0
     )
     (file,) = (folder / "rows").iterdir()
@@ -439,15 +439,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
     ) as server:
         assert (
             main(
-                [
-                    "eval",
-                    "rows",
-                    f"mtrag={file}",
-                    "-o",
-                    str(tmp_path),
-                    "--check",
-                    f"m@{server.url}/v1",
-                ]
+                f"eval rows mtrag={file} -o {tmp_path} --check m@{server.url}/v1".split()
             )
             == 0
         )
@@ -485,7 +477,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
 )
 def test_bad_input_is_one_line(tmp_path, capsys, source, record, said):
     file = lines(tmp_path / "file.jsonl", record)
-    assert main(["eval", "rows", f"{source}={file}", "-o", str(tmp_path / "rows")]) == 2
+    assert main(f"eval rows {source}={file} -o {tmp_path}/rows".split()) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1

@@ -500,16 +500,9 @@ def command(tmp_path_factory):
         save_chat_llama(folder / "tiny-chat"),
         write_data(folder / "intrinsics", count=12),
     )
-    return [
-        "eval",
-        "intrinsics",
-        "--model",
-        str(model),
-        "--data",
-        str(data),
-        "--engine",
-        "transformers",
-    ]
+    return (
+        f"eval intrinsics --model {model} --data {data} --engine transformers".split()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -538,16 +531,7 @@ def written(out, file="figures"):
 
 @pytest.mark.engine
 def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys):
-    more = [
-        "--adapters",
-        str(adapters),
-        "--limit",
-        "3",
-        "--shots",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    more = f"--adapters {adapters} --limit 3 --shots 1 --out {tmp_path}".split()
     assert main([*command, *more]) == 0
     printed = capsys.readouterr().out
     for title in (
@@ -584,14 +568,7 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
     with ChatServer(
         lambda body: said("answerable", TOKENS if body.get("logprobs") else None)
     ) as server:
-        words = [
-            "--by",
-            "overlap",
-            "--out",
-            str(tmp_path),
-            "--rival",
-            f"mixtral@{server.url}/v1",
-        ]
+        words = f"--by overlap --out {tmp_path} --rival mixtral@{server.url}/v1".split()
         assert main([*command, *words]) == 0
         assert {body["model"] for body in server.bodies} == {"mixtral"}
     assert (
@@ -608,13 +585,13 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
 
     shutil.copytree(adapters / "answerability" / "adapter", tmp_path / "answerability")
     (tmp_path / "answerability" / "intrinsic.json").unlink()
-    command += ["--adapters", str(tmp_path), "--by", "adapter"]
+    command += f"--adapters {tmp_path} --by adapter".split()
     assert main(command) == 2
     assert (
         "has no intrinsic.json that says which prompts it was trained with; name its dialect: chat"
         in (capsys.readouterr().err)
     )
-    assert main([*command, "--dialect", "chat", "--out", str(tmp_path / "out")]) == 0
+    assert main([*command, *f"--dialect chat --out {tmp_path}/out".split()]) == 0
     assert written(tmp_path / "out")["manifest"]["settings"]["dialect"] == "chat"
 
 
@@ -637,7 +614,7 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
         files["qrels.tsv"] += f"q{at}\tp{at}\t1\n"
     for name, text in files.items():
         (corpus / name).write_text(text)
-    command = [*command, "--adapters", str(adapters), "--corpus", str(corpus)]
+    command = [*command, *f"--adapters {adapters} --corpus {corpus}".split()]
     flows = [*command, "--only", "flows", "--flows", "2"]
     assert main([*flows, "--out", str(tmp_path / "out")]) == 0
     assert "Flows (2 questions, 5 passages)" in capsys.readouterr().out
@@ -655,13 +632,7 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     ) as server:
         assert (
             main(
-                [
-                    *flows,
-                    "--grader",
-                    f"m@{server.url}/v1",
-                    "--out",
-                    str(tmp_path / "graded"),
-                ]
+                [*flows, *f"--grader m@{server.url}/v1 --out {tmp_path}/graded".split()]
             )
             == 0
         )
