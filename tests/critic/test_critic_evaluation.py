@@ -228,7 +228,7 @@ SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
 
 
 @pytest.mark.parametrize(
-    ("case", "asked"),
+    "case, asked",
     [
         (Case("Retrieve", "Q?"), ""),
         (Case("Retrieve", "Q?", "One.", "Two."), "[No Retrieval]One."),
@@ -456,7 +456,7 @@ def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("killed", "opened", "asked"),
+    "killed, opened, asked",
     [
         (1, ["critic", "base"], [4, 2, 4, 2]),
         (2, ["critic", "base"], [2, 4, 2]),
@@ -485,7 +485,7 @@ def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change, named",
     [
         (
             lambda world, patch: write_jsonl(

@@ -217,7 +217,7 @@ def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parts", "expected"),
+    "parts, expected",
     [
         (("R", "E", "r", "a", "f", "5"), ""),
         (

@@ -58,7 +58,7 @@ COMBINED = [
 
 
 @pytest.mark.parametrize(
-    ("record", "case", "label"),
+    "record, case, label",
     [
         (COMBINED[0], ("Retrieve", "Who?", "", "", ""), "Retrieval"),
         (
@@ -117,7 +117,7 @@ def test_a_published_row_is_a_case_with_its_label(record, case, label):
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    "record, said",
     [
         (COMBINED[0] | {"task": "mood"}, "unknown task 'mood'"),
         (

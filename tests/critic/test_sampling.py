@@ -166,7 +166,7 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
 
 
 @pytest.mark.parametrize(
-    ("texts", "reason"),
+    "texts, reason",
     [
         (["Mood=3"], "unknown group 'Mood'"),
         (["IsSup=many"], "'many' is no number"),
@@ -181,7 +181,7 @@ def test_a_bad_target_is_one_line(texts, reason):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text", "kept"),
+    "wanted, text, kept",
     [
         ([], "rrii", [0, 1, 2, 3]),
         (["IsRel=3"], "rriir", [0, 1, 2]),

@@ -169,7 +169,7 @@ def test_an_answer_of_articles_only_is_compared_as_it_is_written():
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"),
+    "text, answer",
     [
         ("应当用八十度的水。", "八十度"),  # audit E4
         ("サウジアラビアです。", "サウジアラビア"),
@@ -199,7 +199,7 @@ def test_the_same_words_in_another_script_or_typography_match(text, answer):
 
 
 @pytest.mark.parametrize(
-    ("text", "item", "option"),
+    "text, item, option",
     [
         *(
             (text, LETTERS, "B")
@@ -226,7 +226,7 @@ def test_options_are_read(text, item, option):
 
 
 @pytest.mark.parametrize(
-    ("name", "item", "said", "expected"),
+    "name, item, said, expected",
     [
         ("accuracy", LETTERS, "B", 1.0),
         ("accuracy", LETTERS, "B: Mars", 0.0),  # letter for letter
@@ -419,7 +419,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text(
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    "names, message",
     [
         (
             ["accurracy"],

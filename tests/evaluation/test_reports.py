@@ -50,7 +50,7 @@ ATTRIBUTES = """lang charset http-equiv content name class href id scope tabinde
 browser = browsing.browser
 
 
-@pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])
+@pytest.mark.parametrize("width, columns", [(80, 0), (120, 2), (190, 3)])
 def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
     runs, capsys, monkeypatch, width, columns
 ):

@@ -154,7 +154,7 @@ def test_a_choice_is_written_where_the_task_says_so():
     assert scores(item, task, output_of(found))["option_match"] == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("item", "task"), [(ITEM, SHORT), (CHOICE, CLOSED)])
+@pytest.mark.parametrize("item, task", [(ITEM, SHORT), (CHOICE, CLOSED)])
 def test_a_request_that_fails_breaks_its_item_with_the_reason(item, task):
     with pytest.raises(UserError, match="no memory"):
         answer(UNTUNED, item, task, lambda request: Failed("no memory"))
@@ -421,7 +421,7 @@ def test_a_run_over_an_endpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    "more, message",
     [
         (["base", "--engine", "vllm"], "leave the engine and its settings out"),
         (["base", "--ray", "local"], "leave --ray out"),

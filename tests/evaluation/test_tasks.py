@@ -115,7 +115,7 @@ def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    "rows, message",
     [
         ([ROW, ROW], r"set.jsonl:2: id 'a' occurs twice"),
         ([ROW, CHOICE], r"set.jsonl:2: kind closed after rows of kind short"),
@@ -280,7 +280,7 @@ def read(path, name, protocol="paper", **options):
 
 
 @pytest.mark.parametrize(
-    ("name", "row", "wanted"),
+    "name, row, wanted",
     [
         (
             "popqa",
@@ -398,7 +398,7 @@ def test_the_wording_of_a_protocol_byte_for_byte(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "message"),
+    "name, change, message",
     [
         ("popqa", {"id": 4222362}, "id '4222362' occurs twice, first in row 1"),
         ("popqa", {"possible_answers": "[]"}, "'possible_answers' is empty"),
@@ -465,7 +465,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, message):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         (b"[]", "x.json: no rows"),
         (b"[\n3\n]", "x.json: row 1: a row must be an object, not int"),
@@ -750,7 +750,7 @@ def test_issue_50_rows_of_a_question_and_its_answer(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    "name, text, said",
     [
         (
             "a.csv",

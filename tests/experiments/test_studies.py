@@ -424,7 +424,7 @@ ITEM = Item(
 
 
 @pytest.mark.parametrize(
-    ("text", "memory", "unseen"),
+    "text, memory, unseen",
     [
         ("It was d1.", (0.0, 1.0), (1.0, 1.0)),  # in a passage that was not read
         ("It was Ann.", (1.0, 1.0), (1.0, 1.0)),  # right, and in none

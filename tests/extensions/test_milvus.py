@@ -139,7 +139,7 @@ def test_a_condition_keeps_the_same_passages(shared, conditions):
 
 
 @pytest.mark.parametrize(
-    ("condition", "message"),
+    "condition, message",
     [
         ("published>=2010", "no passage in .* has a column 'published'"),
         (Condition("year", "or 1 ==", (1,)), "operator='or 1 =='"),
@@ -255,7 +255,7 @@ def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(
 
 
 @pytest.mark.parametrize(
-    ("address", "message"),
+    "address, message",
     [
         ("milvus://127.0.0.1:1/docs", "milvus://127.0.0.1:1/docs: Fail connecting"),
         ("milvus:NOWHERE/x.db", "not exists"),

@@ -346,7 +346,7 @@ def test_wide_gaps_in_one_column_are_no_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("texts", "joined"),
+    "texts, joined",
     [
         (("It is a well-", "known fact."), "It is a well-known fact."),
         (("a state-of-the-", "art method"), "a state-of-the-art method"),
@@ -421,7 +421,7 @@ def unicode_pdf(*texts):
 
 
 @pytest.mark.parametrize(
-    ("texts", "joined"),
+    "texts, joined",
     [
         (("绿茶和红茶", "需要沸水。"), "绿茶和红茶需要沸水。"),
         (("東京は日本の", "首都です。"), "東京は日本の首都です。"),
@@ -518,7 +518,7 @@ def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path, rotate):
 
 
 @pytest.mark.parametrize(
-    ("user", "owner", "is_read"), [("", "x", True), ("x", "", False), ("x", "y", False)]
+    "user, owner, is_read", [("", "x", True), ("x", "", False), ("x", "y", False)]
 )
 @pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
 def test_d22_encrypted_files(tmp_path, user, owner, is_read, algorithm):
@@ -592,7 +592,7 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content, said",
     [
         (b"", "cannot be read as PDF"),
         (pdf(lines("One."))[:120], "cannot be read as PDF"),

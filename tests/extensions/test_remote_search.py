@@ -44,7 +44,7 @@ def answering(request):
 
 @pytest.mark.parametrize("path", ["retrieve", "search"])
 @pytest.mark.parametrize(
-    ("content", "status", "said"),
+    "content, status, said",
     [
         (b"", 200, "did not answer in JSON"),
         (b"[" * 100_000, 200, "did not answer in JSON"),
@@ -93,7 +93,7 @@ def test_elasticsearch_is_searched_by_elser(request):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content, said",
     [
         (b"[]", "answered list"),
         (b'{"hits": 3}', "no list of hits"),

@@ -146,7 +146,7 @@ def test_malformed_turns_end_without_a_search(turn):
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"),
+    "text, answer",
     [
         (r"So \boxed{Paris}.", "Paris"),
         (r"\boxed{\text{Paris}}", "Paris"),

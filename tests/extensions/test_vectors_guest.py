@@ -65,7 +65,7 @@ def table(folder, matrix, _):
 
 
 @pytest.mark.parametrize(
-    ("write", "dtype", "protocol"),
+    "write, dtype, protocol",
     [
         *(
             (shards, dtype, protocol)

@@ -179,7 +179,7 @@ def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments, said",
     [
         (["answerabilty"], "unknown intrinsic"),
         (

@@ -51,7 +51,7 @@ def test_what_is_taught_comes_back(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "gold", "said"),
+    "name, gold, said",
     [
         ("chat answerability", Gold(), "0 gold labels for 1 places"),
         (
@@ -166,7 +166,7 @@ def nodes(node):
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "complete"),
+    "text, value, complete",
     [
         ('```json\n{"q": "x"}\n```', {"q": "x"}, True),
         ('Here it is: {"q": "x"} Good luck.', {"q": "x"}, True),
@@ -319,7 +319,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(
-    ("tokens", "text", "span", "labels", "masses"), PLACES.values(), ids=PLACES
+    "tokens, text, span, labels, masses", PLACES.values(), ids=PLACES
 )
 def test_the_probability_of_each_label_where_one_was_written(
     tokens, text, span, labels, masses

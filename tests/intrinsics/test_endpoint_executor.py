@@ -84,7 +84,7 @@ def test_the_strictest_way_that_a_server_obeys_is_found_once():
 
 
 @pytest.mark.parametrize(
-    ("reply", "mode", "count"),
+    "reply, mode, count",
     [
         # Status 200 and free text: what old fields get from a current vLLM, and new ones from old servers.
         (said("Sure! Here is the question: Who wrote it?"), ConstraintMode.NONE, 3),
@@ -125,7 +125,7 @@ def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("Answerable.", (0.0, -math.inf)),
         (" unanswerable", (-math.inf, 0.0)),
@@ -181,7 +181,7 @@ def by_fields(sent):
 
 
 @pytest.mark.parametrize(
-    ("reply", "routes", "continuation", "requests"),
+    "reply, routes, continuation, requests",
     [
         (by_fields, ("",), Continuation.FIELDS, 1),
         (
@@ -222,7 +222,7 @@ def test_how_a_server_goes_on_with_a_reply_is_found_once(
 
 
 @pytest.mark.parametrize(
-    ("reply", "message"),
+    "reply, message",
     [
         (
             (404, {"error": {"message": "model 'base' not found"}}),
@@ -297,7 +297,7 @@ def test_a_vllm_without_its_tokenizer_here_ends_texts_after_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"tokenizer": "nowhere/at-all"}, "no usable tokenizer"),
         ({"max_model_len": 9}, "no option 'max_model_len'"),
@@ -436,7 +436,7 @@ def test_it_runs_inside_an_event_loop_too():
 
 
 @pytest.mark.parametrize(
-    ("options", "said_"),
+    "options, said_",
     [
         ({"url": "localhost"}, "web address"),
         ({"model": " "}, "empty"),

@@ -165,7 +165,7 @@ CODEC = RENDERER.text
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    "template, said",
     [
         (None, "no chat template"),
         ("nothing at all", "drops or repeats"),

@@ -160,7 +160,7 @@ def test_an_unanswerable_question_ends_with_the_fixed_text():
 
 
 @pytest.mark.parametrize(
-    ("first", "later", "rewrites", "queries", "evidence", "outcome"),
+    "first, later, rewrites, queries, evidence, outcome",
     [
         (0.9, None, True, [ASKED], "d1", "not needed"),
         (0.2, 0.8, True, [ASKED, REWRITE], "ms", "answerable 0.80 after 1"),
@@ -210,7 +210,7 @@ def test_a_flow_by_name_searches_again_and_then_gives_up():
 
 
 @pytest.mark.parametrize(
-    ("scope", "last", "turns"),
+    "scope, last, turns",
     [("retrieval", ASKED, 3), ("conversation", REWRITE, 3), ("alone", REWRITE, 1)],
 )
 def test_what_a_rewrite_changes_is_a_parameter(scope, last, turns):
@@ -385,7 +385,7 @@ def test_one_conversation_that_fails_costs_no_other():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make, message",
     [
         (
             lambda: named_flow("qa", PLAIN),

@@ -52,7 +52,7 @@ FISH = [
 
 
 @pytest.mark.parametrize(
-    ("probabilities", "answerable", "source", "codes"),
+    "probabilities, answerable, source, codes",
     [
         ({"answerable": 0.6, "unanswerable": 0.2}, 0.75, JudgmentSource.JUDGE, []),
         ({"answerable": 0.1, "unanswerable": 0.9}, 0.1, JudgmentSource.JUDGE, []),
@@ -87,7 +87,7 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
 
 
 @pytest.mark.parametrize(
-    ("kind", "probabilities", "expected"),
+    "kind, probabilities, expected",
     [
         (
             Answerability,
@@ -181,7 +181,7 @@ def test_relevance_asks_about_one_passage_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("written", "rewrite", "changed", "defined"),
+    "written, rewrite, changed, defined",
     [
         (
             '{"rewritten_question": "Which  fish\\nswim?"}',
@@ -211,7 +211,7 @@ def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
 
 
 @pytest.mark.parametrize(
-    ("written", "question", "defined"),
+    "written, question, defined",
     [
         ('{"clarification": "Which year?"}', "Which year?", True),
         ('{"clarification": "CLEAR"}', None, True),
@@ -228,7 +228,7 @@ def test_clarification_asks_or_does_not(written, question, defined):
 
 
 @pytest.mark.parametrize(
-    ("kind", "talk", "passages", "message"),
+    "kind, talk, passages, message",
     [
         (
             Answerability,
@@ -359,7 +359,7 @@ ANSWER = Answer(
 
 
 @pytest.mark.parametrize(
-    ("kind", "evidence", "roles", "passages"),
+    "kind, evidence, roles, passages",
     [
         (HallucinationDetection, None, ["user", "assistant"], ["p1"]),
         (
@@ -438,7 +438,7 @@ def test_adapters_go_by_the_name_of_the_intrinsic():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({}, None),
         (

@@ -66,7 +66,7 @@ def gold(name, record):
 
 
 @pytest.mark.parametrize(
-    ("degree", "grade"),
+    "degree, grade",
     [
         ({"score": 0.3}, "partial"),  # a score on a border is in the upper range
         ({"score": 1}, "faithful"),
@@ -118,7 +118,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    "name, change, said",
     [
         (
             "answerability",
@@ -161,7 +161,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change, said",
     [
         ({"label": "E"}, "names none of the 4 options"),
         ({"options": ["a", "a"]}, "at least two different"),

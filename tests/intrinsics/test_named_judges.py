@@ -211,7 +211,7 @@ def test_the_default_follows_what_the_model_has():
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    "name, message",
     [
         (
             "answerability.magic",

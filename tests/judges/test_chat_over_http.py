@@ -175,7 +175,7 @@ def test_a_key_is_never_repeated(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"engine": "vllm"}, "leave the engine out"),
         ({"max_model_len": 9}, "no option 'max_model_len'"),
@@ -189,7 +189,7 @@ def test_what_a_model_at_an_address_cannot_have(options, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "address"),
+    "name, address",
     [
         ("m@http://h/v1", ("m", "http://h/v1")),
         ("m@sha256:0@http://h", ("m@sha256:0", "http://h")),

@@ -94,7 +94,7 @@ def test_the_cache_takes_only_the_pinned_model(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("names", "limits", "said"),
+    "names, limits, said",
     [
         ("parity,weight", [], "unknown 'weight'; known: environment, weights"),
         ("", ["parity"], "write STEP=SECONDS"),

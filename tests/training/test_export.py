@@ -164,7 +164,7 @@ def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_
 
 
 @pytest.mark.parametrize(
-    ("rank", "scale", "transposed"), [(1, 1.0, False), (3, 2.0, True), (16, 0.7, False)]
+    "rank, scale, transposed", [(1, 1.0, False), (3, 2.0, True), (16, 0.7, False)]
 )
 def test_a_pair_is_merged_in_float32_and_rounded_once(
     monkeypatch, rank, scale, transposed
@@ -247,7 +247,7 @@ def test_a_missing_file_and_one_of_another_kind_are_no_gguf(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "expected"),
+    "dtype, expected",
     [("auto", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)],
 )
 def test_a_merged_checkpoint_keeps_the_number_format_of_its_base(

@@ -58,7 +58,7 @@ def without_time(records):
     ]
 
 
-@pytest.mark.parametrize(("killed_at", "method"), [(1, "full"), (3, "lora")])
+@pytest.mark.parametrize("killed_at, method", [(1, "full"), (3, "lora")])
 @both
 def test_a_killed_run_goes_on_to_the_same_result(
     base_dir, rows, tmp_path, monkeypatch, scale, killed_at, method
@@ -175,7 +175,7 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
 
 
 @pytest.mark.parametrize(
-    ("error", "free"),
+    "error, free",
     [("No space left on device (os error 28)", 10**9), ("short write", 9)],
 )
 def test_the_trainer_on_a_full_disk_says_so_in_one_line(

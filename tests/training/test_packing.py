@@ -187,7 +187,7 @@ def test_tallies_add_up_by_group_and_label():
 
 
 @pytest.mark.parametrize(
-    ("steps", "decay", "expected"),
+    "steps, decay, expected",
     [
         (10, "linear", [0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]),
         (6, "cosine", [0.5, 1.0, 1.0, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2]),

@@ -33,7 +33,7 @@ def write(path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("[training]\nepoch = 3\n", "training.epoch is unknown; known: seed, method"),
         (
@@ -97,7 +97,7 @@ def test_a_set_value_is_toml_or_a_word():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         (
             "training.epoch=3",

@@ -38,7 +38,7 @@ def record(step, loss, n=2, **more):
     } | more
 
 
-@pytest.mark.parametrize(("method", "scale"), [("lora", None), ("full", Scale())])
+@pytest.mark.parametrize("method, scale", [("lora", None), ("full", Scale())])
 def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(
     tmp_path, method, scale
 ):
@@ -126,7 +126,7 @@ def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
 
 
 @pytest.mark.parametrize(
-    ("left_out", "said"),
+    "left_out, said",
     [
         (3, "3 too long and left out."),
         ({"IsSup needs 'output'": 2}, "2 left out (IsSup needs 'output')."),

@@ -66,7 +66,7 @@ def test_what_is_written_is_read_back(tmp_path_factory, row):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change, named",
     [
         ({"id": "a"}, "id 'a' occurs twice"),
         ({"source": 3}, "'source'"),

@@ -49,7 +49,7 @@ def environment(sharding, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sharding", "method"), [("fsdp", "full"), ("zero3", "full"), ("zero3", "lora")]
+    "sharding, method", [("fsdp", "full"), ("zero3", "full"), ("zero3", "lora")]
 )
 def test_shards_learn_save_and_resume_what_one_process_does(
     base_dir, rows, tmp_path, sharding, method

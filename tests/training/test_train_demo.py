@@ -31,7 +31,7 @@ def held_out(stage):
 
 
 @pytest.mark.parametrize(
-    ("most", "threshold"),
+    "most, threshold",
     [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)],
 )
 def test_the_threshold_by_hand(most, threshold):

@@ -154,7 +154,7 @@ def test_a_run_goes_on_in_the_precision_it_began_with(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes, said",
     [
         ({"epochs": 0}, "epochs=0: give a whole number of at least 1"),
         ({"lora": Lora(rank=0)}, "lora rank=0"),
@@ -178,7 +178,7 @@ def test_settings_with_which_nothing_can_be_learned_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("family", "method"), [("llama sentencepiece", "lora"), ("gpt2", "full")]
+    "family, method", [("llama sentencepiece", "lora"), ("gpt2", "full")]
 )
 def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(
     tmp_path, rows, family, method
@@ -299,7 +299,7 @@ def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_
 
 
 @pytest.mark.parametrize(
-    ("settings", "start", "said"),
+    "settings, start, said",
     [
         ({}, "1", "merged checkpoint of the one before"),
         ({"held_out": 0.34}, None, "held_out is for sharding = 'none'"),

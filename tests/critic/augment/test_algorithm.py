@@ -215,7 +215,7 @@ def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together():
 
 
 @pytest.mark.parametrize(
-    ("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)]
+    "threshold, retrieves", [(0.0, True), (0.29, True), (0.31, False), (0.9, False)]
 )
 def test_the_initial_decision_is_the_ratio_of_two_labels(threshold, retrieves):
     shares = {"Retrieval": 0.24, "No Retrieval": 0.56, "Continue to Use Evidence": 0.2}
@@ -248,7 +248,7 @@ def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none():
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"),
+    "mode, expected",
     [("off", ["d1", "d2", "d3"]), ("join", ["g", "d1", "d2", "d3"]), ("only", ["g"])],
 )
 def test_gold_passages_join_as_asked(mode, expected):
@@ -325,7 +325,7 @@ def continuing(case):
 
 
 @pytest.mark.parametrize(
-    ("rule", "given", "found", "reason", "detail"),
+    "rule, given, found, reason, detail",
     [
         (
             lambda c: None if c.group == "Retrieve" else ...,
@@ -393,7 +393,7 @@ def failing(queries, k):
 
 
 @pytest.mark.parametrize(
-    ("critic", "retriever", "said"),
+    "critic, retriever, said",
     [
         (BROKEN, None, "could not be judged: ZeroDivisionError"),
         (
@@ -434,7 +434,7 @@ def candidates(*labels):
 
 
 @pytest.mark.parametrize(
-    ("labels", "choice", "unsupported", "chosen"),
+    "labels, choice, unsupported, chosen",
     [
         ([(R, PARTLY), (R, FULLY), (R, FULLY)], "graded", "random", {1}),
         ([(R, PARTLY), (R, FULLY), (R, FULLY)], "paper", "random", {0}),
@@ -500,7 +500,7 @@ def many(rule, balance, seed=0, count=2000):
 
 
 @pytest.mark.parametrize(
-    ("name", "share"), [("none", 1.0), ("paper", 0.5), ("official", 0.4)]
+    "name, share", [("none", 1.0), ("paper", 0.5), ("official", 0.4)]
 )
 def test_rows_without_retrieval_are_down_sampled(name, share):
     balance = BALANCES[name]
@@ -536,7 +536,7 @@ SAID = {"Two.": "No Retrieval", "Three.": "Continue to Use Evidence"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "changes"),
+    "rule, changes",
     [
         (None, {}),
         (mixed, {"kind": "long_form"}),

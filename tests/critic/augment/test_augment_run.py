@@ -271,7 +271,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, made):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change, named",
     [
         ({"output": "  \n"}, "'output' must be text that is not empty"),
         ({"output": None}, "'output' must be text, not None"),
@@ -411,7 +411,7 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes, said",
     [
         (["--gold", "off"], "no index: give --index DIR"),
         (["--column", "output"], "write it as KEY=COLUMN"),

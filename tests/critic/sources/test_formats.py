@@ -93,7 +93,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("name", "record", "message"),
+    "name, record, message",
     [
         (
             "arc_easy",

@@ -210,7 +210,7 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    "name, content, message",
     [
         (
             "a.json",

@@ -175,7 +175,7 @@ def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settin
 
 
 @pytest.mark.parametrize(
-    ("options", "printed"),
+    "options, printed",
     [
         (
             ["--set", "training.precision=fp32"],

@@ -63,7 +63,7 @@ def test_every_constraint_gives_the_same_labels(server, api):
 
 @pytest.mark.parametrize("refuses", [True, False])
 @pytest.mark.parametrize(
-    ("knows", "settled"),
+    "knows, settled",
     [
         ({"choice", "schema"}, LabelConstraint.CHOICE),
         ({"schema"}, LabelConstraint.SCHEMA),
@@ -87,7 +87,7 @@ def test_auto_takes_the_strictest_constraint_that_is_obeyed(
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome", "requests"),
+    "fault, outcome, requests",
     [
         ("off_set", LabelOutcome.ASIDE, [3, 3, 3, 1, 1]),
         ("400", LabelOutcome.FAILED, [3, 3, 3]),
@@ -152,7 +152,7 @@ def message(**fields):
 
 
 @pytest.mark.parametrize(
-    ("said", "raw", "reason"),
+    "said, raw, reason",
     [
         (packed("Perhaps.", chat=True), "Perhaps.", "0 labels of the set"),
         (packed("\ud800 nothing", chat=True), "\ufffd nothing", "0 labels"),
@@ -222,7 +222,7 @@ def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(
 
 
 @pytest.mark.parametrize(
-    ("refusal", "message"),
+    "refusal, message",
     [
         (
             (401, {"error": {"message": "no"}}, {}),
@@ -345,7 +345,7 @@ GRADES = {str(grade): str(grade) for grade in range(1, 6)}
 
 
 @pytest.mark.parametrize(
-    ("text", "surfaces", "said"),
+    "text, surfaces, said",
     [
         ("Relevant", RELEVANCE, "Relevant"),
         ("**[Relevant]**\nExplanation: it is not [Irrelevant].", RELEVANCE, "Relevant"),

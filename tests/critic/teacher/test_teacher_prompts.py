@@ -149,7 +149,7 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    "old, new, message",
     [
         ("[[form]]", "[[form", "paper.toml: not TOML"),
         ('task = "Say', 'tusk = "Say', "paper.toml: 'form.0.task' is missing"),

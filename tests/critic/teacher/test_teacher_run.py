@@ -175,7 +175,7 @@ def test_money_stops_the_asking(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "change, reason",
     [
         ({"evidence": None}, "IsRel needs 'evidence'"),
         ({"evidence": {"title": "T", "text": " "}}, "the text of 'evidence' is empty"),

@@ -451,7 +451,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    ("source", "record", "said"),
+    "source, record, said",
     [
         ("squad", HUB, "unknown format 'squad'; known: squad2, mtrag"),
         (

@@ -311,7 +311,7 @@ GIVEN = ("wm1", "wm12", "x.y")
 
 
 @pytest.mark.parametrize(
-    ("text", "cited", "wrong"),
+    "text, cited, wrong",
     [
         ("Aare [wm1, wm12; x.y] and Inn [wm12].", ("wm1", "wm12", "x.y"), ()),
         (
@@ -328,7 +328,7 @@ def test_a_citation_is_ids_in_square_brackets_and_nothing_else(text, cited, wron
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "explanation"),
+    "text, answer, explanation",
     [
         (
             "Aare [wm1]. I think so, as it says that.",
@@ -375,7 +375,7 @@ def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_
 
 
 @pytest.mark.parametrize(
-    ("said", "claim"),
+    "said, claim",
     [
         ("I would have given the same answer.", Claim.SAME),
         ("I would still have answered Aare.", Claim.SAME),

@@ -73,7 +73,7 @@ def test_01_boolean_labels_have_their_probability():
 
 
 @pytest.mark.parametrize(
-    ("raw", "expected", "code"),
+    "raw, expected, code",
     [
         (
             '[{"r":0,"c":[1,1]},{"r":1,"c":[]}]',
@@ -190,7 +190,7 @@ def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_fron
 
 
 @pytest.mark.parametrize(
-    ("first", "score", "coverage"),
+    "first, score, coverage",
     [
         (
             [("un", 0.6), ("", 0.2), ("answer", 0.1)],
@@ -220,7 +220,7 @@ def test_09_10_alternatives_count_for_the_label_that_they_begin(first, score, co
 
 
 @pytest.mark.parametrize(
-    ("key", "literal", "labels"),
+    "key, literal, labels",
     [("a1", "true", (True, False)), ("a", "null", (None, True))],
 )
 def test_11_digits_in_a_key_and_a_null_are_json(key, literal, labels):

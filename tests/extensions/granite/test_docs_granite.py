@@ -10,9 +10,7 @@ from selfrag.extensions.granite.registry import DIALECTS
 from selfrag.intrinsics.catalog import catalog
 
 
-@pytest.mark.parametrize(
-    ("page", "printed"), [("dialects", "text"), ("granite", "text")]
-)
+@pytest.mark.parametrize("page, printed", [("dialects", "text"), ("granite", "text")])
 def test_blocks_print_what_the_page_says(page, printed, capsys):
     run(PAGES[page])
     assert capsys.readouterr().out == "".join(blocks(PAGES[page], printed))

@@ -122,7 +122,7 @@ PERTINENT = REWRITER | {"answer_relevance_category": "Pertinent"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "reply", "expected"),
+    "kind, arguments, reply, expected",
     [
         (FactualityDetection, {}, {"score": "yes"}, {"risk": 1.0}),
         (
@@ -198,7 +198,7 @@ def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first
 
 
 @pytest.mark.parametrize(
-    ("kind", "turns", "arguments", "message"),
+    "kind, turns, arguments, message",
     [
         (
             Guardian,
@@ -561,7 +561,7 @@ def test_tokens_judge_in_the_own_dialect_only():
 
 
 @pytest.mark.parametrize(
-    ("grade", "chat", "granite"),
+    "grade, chat, granite",
     [
         (
             {"score": 0.3},

@@ -53,7 +53,7 @@ def test_what_is_taught_comes_back(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "gold", "said"),
+    "name, gold, said",
     [
         ("mellea answerability published", Gold(labels=("maybe",)), "unknown"),
         (
@@ -225,7 +225,7 @@ def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish):
 
 
 @pytest.mark.parametrize(
-    ("dialect", "intrinsic", "raw", "label"),
+    "dialect, intrinsic, raw, label",
     [
         ("granite-3.2", "answerability", " answerable\n", "answerable"),
         (
