@@ -11,6 +11,8 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_files import read_json
+from refusals import refused
 from student_cases import PASSAGE, labelled
 
 from critic import evaluation
@@ -35,7 +37,6 @@ from critic.student.judge import StudentCritic
 from critic.student.prompt import CriticPrompt
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.judgment import Judgment
@@ -276,14 +277,12 @@ def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_
     out, seen = tmp_path / "new" / "folder" / "figures.json", []
 
     def say(text):
-        seen.append(
-            list(json.loads(out.read_text())["critics"]) if out.exists() else []
-        )
+        seen.append(list(read_json(out)["critics"]) if out.exists() else [])
 
     found = run_evaluation(rows, EvaluationSubjects(train=rows), out=out, say=say)
     assert seen == [[], [TFIDF]]
     assert found[MAJORITY].groups["IsUse"].accuracy.value == pytest.approx(0.2)
-    written = json.loads(out.read_text())
+    written = read_json(out)
     assert list(written["manifest"]["rows"]) == [rows.name]
     assert len(written["judgments"][TFIDF]) == 4 * 13
     assert written["critics"][MAJORITY]["groups"]["IsRel"]["accuracy"]["n"] == 8
@@ -322,14 +321,14 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
         (tmp_path / "empty.jsonl", rows, None, "holds no rows"),
         (rows, rows, rows / "x.json", "cannot write"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             run_evaluation(
                 file,
                 EvaluationSubjects(tmp_path, train=train),
                 out=out,
                 say=pytest.fail,
             )
-    with pytest.raises(UserError, match="nothing to evaluate"):
+    with refused("nothing to evaluate"):
         EvaluationSubjects()
 
 
@@ -515,6 +514,6 @@ def test_the_journal_of_another_evaluation_is_refused(
     before = world.journal.read_bytes()
     change(world, monkeypatch)
     said = rf"journal holds a run with other {named}.*: give the same settings .* remove it"
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         world.run()
     assert (world.opened, world.journal.read_bytes()) == ([], before)

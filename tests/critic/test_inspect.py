@@ -1,11 +1,12 @@
 """The page about training rows: counts by hand, a seeded sample, provenance; all that it holds is text."""
 
-import json
 import re
 from itertools import pairwise
 
 import pytest
 from hostile import HOSTILE
+from json_files import write_lines
+from refusals import refused
 from structure import Structure
 
 from critic.cli.main import main
@@ -18,7 +19,6 @@ from critic.inspect import (
     render,
 )
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.untrusted import MOST_VISIBLE
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.training.rows import (
@@ -202,13 +202,13 @@ def test_the_sample_is_seeded_and_takes_from_every_source_whatever_the_shards(
     write_rows(shards[1], ROWS[70:])
     found = inspect_rows(shards, count=13, seed=1)
     assert (found.sample, found.statistics) == (first, inspect_rows([file]).statistics)
-    with pytest.raises(UserError, match="'short-0' occurs in two files"):
+    with refused("'short-0'"):
         inspect_rows([shards[0], shards[0]])
 
 
 def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
     records = tmp_path / "provenance.jsonl"
-    records.write_text("".join(json.dumps(provenance(row)) + "\n" for row in ROWS[:50]))
+    write_lines(records, (provenance(row) for row in ROWS[:50]))
     found = inspect_rows([file], count=10, provenance=[records])
     assert (found.recorded, found.rules) == (50, {"relevant and fully supported": 50})
     assert set(found.provenance) == {row.id for row in found.sample} & {
@@ -244,7 +244,7 @@ def test_a_target_that_departs_from_the_form_of_table_4_is_told(parts, expected)
 
 def test_the_command_writes_a_page(file, tmp_path, capsys):
     records, out = tmp_path / "provenance.jsonl", tmp_path / "page.html"
-    records.write_text(json.dumps(provenance(ROWS[0])) + "\n")
+    write_lines(records, [provenance(ROWS[0])])
     pages = []
     for files in (
         [str(file), "--provenance", str(records)],

@@ -4,6 +4,8 @@ import json
 
 import pytest
 import tiny
+from json_files import write_json
+from refusals import refused
 
 from critic.case_files import read_labelled, read_questions
 from critic.cases import Case
@@ -11,7 +13,6 @@ from critic.cli.main import main
 from critic.released import parse_released
 from critic.student.card import FORMS, read_card
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 
 TOLD = {form: f"You judge {form}." for form in FORMS}
 HALL = "Great Hall\nAnn painted it in 1720."
@@ -140,8 +141,8 @@ def test_a_published_row_is_a_case_with_its_label(record, case, label):
 )
 def test_a_row_that_cannot_be_read_is_named(tmp_path, record, said):
     path = tmp_path / "train.json"
-    path.write_text(json.dumps([COMBINED[0], record]))
-    with pytest.raises(UserError, match=f"train.json: row 2: .*{said}"):
+    write_json(path, [COMBINED[0], record])
+    with refused(f"train.json: row 2: .*{said}"):
         list(read_labelled(path, judgeable=True))
 
 
@@ -149,14 +150,12 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
     tmp_path, capsys
 ):
     path, out = tmp_path / "train.json", tmp_path / "out"
-    path.write_text(
-        json.dumps(
-            [
-                *COMBINED,
-                COMBINED[2]
-                | {"output": "[Mostly]", "input": COMBINED[2]["input"] + "!"},
-            ]
-        )
+    write_json(
+        path,
+        [
+            *COMBINED,
+            COMBINED[2] | {"output": "[Mostly]", "input": COMBINED[2]["input"] + "!"},
+        ],
     )
     assert main(f"label {path} --gold {path} -o {out}".split()) == 0
     rows = list(read_labelled(out / "labelled.jsonl"))
@@ -173,14 +172,14 @@ def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, capsys):
         tiny.save_llama(tmp_path / "critic", reflection=False),
         tmp_path / "train.json",
     )
-    rows.write_text(json.dumps(COMBINED[:4]))
+    write_json(rows, COMBINED[:4])
     command = ["adopt", str(rows), str(critic)]
     assert main(command) == 2
     assert (
         "has no rows of IsUse; give the published training file"
         in capsys.readouterr().err
     )
-    rows.write_text(json.dumps(COMBINED))
+    write_json(rows, COMBINED)
     assert main(command) == 0
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     codec = read_card(critic, tokenizer)

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from refusals import refused
 from scripted_critic import CountingRetriever
 from scripted_critic import spans as find
 
@@ -13,7 +14,6 @@ from critic.pairs import Pair
 from critic.sampling import RULES, WAVE, draw, report
 from critic.targets import PAPER, Filling, parse_targets
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 
 
@@ -82,7 +82,7 @@ def test_what_one_rule_cannot_give_comes_from_others():
         retriever=searching(hits=0),
     )
     assert (none.questions, none.short()) == ([], {"IsSup": 5})
-    with pytest.raises(UserError, match="no pairs to draw from"):
+    with refused("no pairs to draw from"):
         draw([], ALL, find)
 
 
@@ -176,7 +176,7 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
     ],
 )
 def test_a_bad_target_is_one_line(texts, reason):
-    with pytest.raises(UserError, match=reason):
+    with refused(reason):
         parse_targets(texts)
 
 

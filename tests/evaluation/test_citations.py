@@ -4,9 +4,9 @@ import math
 
 import pytest
 from answering import Answering
+from refusals import refused
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.alce import (
     CitedClaim,
@@ -206,7 +206,7 @@ def test_sentences_cite_their_segment():
     )
     output = Output("I don't know.", ("p1",), segments=(("I don't know.", "p1"),))
     assert cited_sentences(output, PASSAGES) == (CitedClaim("I don't know."),)
-    with pytest.raises(UserError, match="'p9' is not known; give the index"):
+    with refused("'p9'"):
         cited_sentences(Output("Ann.", ("p9",), segments=(("Ann.", "p9"),)), PASSAGES)
 
 
@@ -329,7 +329,7 @@ def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(
         ('{"support": 3}', "support must be a text"),
     ):
         words.write_text(content)
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             load_grader("m", words)
 
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from answering import Answering, writing
+from json_files import read_lines, write_json
+from refusals import refused
 from scripted_run import Slow, data_file, finetuned, job
 from tiny_judges import Ruled
 from written import PROMPTING
@@ -15,7 +17,7 @@ from written import PROMPTING
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.atomic import locked_directory
-from selfrag.common.errors import MissingExtraError, UserError
+from selfrag.common.errors import MissingExtraError
 from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item, Output
@@ -189,9 +191,8 @@ def test_two_judges_of_one_name_are_not_compared(runs, ask):
     other = last_word(files={"model.safetensors": "abc"})
     for folder, judge in zip(runs, (last_word(), other), strict=True):
         ask(folder, Judges(judge))
-    with pytest.raises(
-        UserError,
-        match=r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than",
+    with refused(
+        r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than",
     ):
         read_runs(runs)
     ask(runs[0], Judges(other))
@@ -231,9 +232,8 @@ def test_passages_that_a_file_does_not_bring_are_read_from_traces(tmp_path, data
     )
     (found,) = ask(kept, Judges(last_word()), known=bare)["places"]
     assert found.parts["citation_recall_nli"]["q0"] == (1.0, 1.0)
-    with pytest.raises(
-        UserError,
-        match="passage 'good' is not known; give the index of the run, or run with traces",
+    with refused(
+        "'good'",
     ):
         ask(lost, Judges(last_word()), known=bare)
 
@@ -263,21 +263,21 @@ def test_figures_of_one_judge_are_in_one_file(runs, data, ask):
 
 def test_damage_is_named_and_what_is_missing_is_asked_for(runs, ask):
     judges = Judges(last_word())
-    with locked_directory(runs[0]), pytest.raises(UserError, match="another process"):
+    with locked_directory(runs[0]), refused("another process"):
         ask(runs[0], judges)  # its verdicts would be written into the other's lines
     ask(runs[0], judges)
     (path,) = runs[0].glob("places.judged.*.json")
     records = (runs[0] / "places.jsonl").read_text()
     (runs[0] / "places.jsonl").write_text(records + "\n")
-    with pytest.raises(UserError, match="is about other records"):
+    with refused("is about other records"):
         read_judged(runs[0], "places")
     (runs[0] / "places.jsonl").write_text(records)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(UserError, match="judge the run again"):
+    with refused("judge"):
         read_runs(runs[:1])
-    with pytest.raises(UserError, match="has item 'q0', and the data file has not"):
+    with refused("item 'q0'"):
         ask(runs[0], judges, known={})
-    with pytest.raises(UserError, match="has no third; it has places"):
+    with refused("third; .*places"):
         judge_run(runs[0], lambda *_: {}, judges, only=["third"])
     for wanted, given, message in (
         ("citations", Judges(), "--judge"),
@@ -285,10 +285,10 @@ def test_damage_is_named_and_what_is_missing_is_asked_for(runs, ask):
         ("mauve", Judges(), "--features"),
         ("facts", judges, "--knowledge"),
     ):
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             ask(runs[0], given, [wanted])
     assert families(["citation_f1_nli", "mauve", "citations"]) == ("citations", "mauve")
-    with pytest.raises(UserError, match=r"'contains'.*known: citation_recall_nli"):
+    with refused(r"'contains'.*known: citation_recall_nli"):
         families(["contains"])
 
 
@@ -361,9 +361,7 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
         "q2": None,
     }
     assert write_input(tmp_path / "in.jsonl", BIOS, outputs) == 3
-    rows = [
-        json.loads(line) for line in (tmp_path / "in.jsonl").read_text().splitlines()
-    ]
+    rows = read_lines(tmp_path / "in.jsonl")
     wanted = [("Ann", "Ann wrote. Ann died."), ("Bob", ""), ("Eve", "")]
     assert [(row["topic"], row["output"]) for row in rows] == wanted
     decisions = [
@@ -375,9 +373,7 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
         None,
     ]
     out = tmp_path / "in_factscore_output.json"
-    out.write_text(
-        json.dumps({"score": 0.1, "respond_ratio": 1 / 3, "decisions": decisions})
-    )
+    write_json(out, {"score": 0.1, "respond_ratio": 1 / 3, "decisions": decisions})
     found = read_output(out, BIOS)
     assert found == {
         "q0": Facts((Fact("Ann wrote.", True), Fact("Ann died.", False))),
@@ -397,7 +393,7 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
         "q1": (0.0, 1.0),
         "q2": (0.0, 1.0),
     }
-    with pytest.raises(UserError, match="no output for item 'q1'"):
+    with refused("no output for item 'q1'"):
         write_input(tmp_path / "in.jsonl", BIOS, {"q0": None})
     for content, message in (
         ("[]", "has no 'decisions'"),
@@ -409,7 +405,7 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
         ('{"decisions": [["x"], null, null]}', "are none"),
     ):
         out.write_text(content)
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             read_output(out, BIOS)
 
 
@@ -435,7 +431,7 @@ def test_the_official_tool_between_two_commands(runs, data, tmp_path, capsys):
         == "Paris"
     )
     decisions = [[{"atom": "x", "is_supported": at < 3}] * 11 for at in range(4)]
-    (tmp_path / "out.json").write_text(json.dumps({"decisions": decisions}))
+    write_json(tmp_path / "out.json", {"decisions": decisions})
     assert main([*command, "--read", str(tmp_path / "out.json")]) == 0
     (row,) = compare(read_runs([folder])).tables[0].rows
     score, count = (
@@ -539,7 +535,7 @@ def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
         "texts"
     ] == 20
     assert judge_likeness(records[:19], Drawn()).corpus_figures == {"mauve": None}
-    with pytest.raises(UserError, match="2 human texts for 1"):
+    with refused("2 human texts for 1"):
         mauve(["a", "b"], ["a"], Drawn())
     monkeypatch.setitem(sys.modules, "mauve", None)
     with pytest.raises(
@@ -587,7 +583,7 @@ def test_features_are_the_last_states_and_those_of_mauve_text_whatever_the_batch
         made.model, made.tokenizer, made.source, made.files, 1
     ).embed(texts)
     assert one_by_one == pytest.approx(found, abs=1e-4)
-    with pytest.raises(UserError, match="empty text"):
+    with refused("empty text"):
         made.embed([""])
     utils = pytest.importorskip("mauve.utils", reason="mauve-text is not installed")
     theirs = utils.featurize_tokens_from_model(made.model, tokens, 2, "p")

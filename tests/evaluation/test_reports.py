@@ -1,6 +1,5 @@
 """Reports of runs: tables, page, plots and the annotation form; texts of others stay texts."""
 
-import json
 import re
 import shlex
 import shutil
@@ -12,11 +11,12 @@ from pathlib import Path
 import browsing
 import pytest
 import reported
+from json_files import read_json, read_lines, write_json, write_lines
+from refusals import refused
 from structure import Structure
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import (
     Comparison,
     ComparisonRow,
@@ -101,16 +101,16 @@ def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(
     assert ours.trace.question == "Question 5?"
     assert "no memory left" in str(other.error)
     assert (other.output.text, other.share, other.trace) == ("", 0.0, None)
-    with pytest.raises(UserError, match="-1 items; 0 or more"):
+    with refused("-1 items; 0 or more"):
         read_cases(found, -1)
 
 
 def test_a_data_file_that_is_gone_or_changed_is_said(copied):
-    manifest = json.loads((copied[0] / "manifest.json").read_text())
+    manifest = read_json(copied[0] / "manifest.json")
     before = Path(manifest["files"]["short"]["path"])
     path = copied[0].parent / before.name
     manifest["files"]["short"]["path"] = str(path)
-    (copied[0] / "manifest.json").write_text(json.dumps(manifest))
+    write_json(copied[0] / "manifest.json", manifest)
     for said in ("is not there; say where it is now with --data", "has changed since"):
         short, long = read_cases(read_runs(copied), 2)
         assert said in str(short.note)
@@ -124,11 +124,9 @@ def test_a_data_file_that_is_gone_or_changed_is_said(copied):
 
 def test_a_damaged_trace_spoils_only_itself(copied):
     path = copied[0] / "short.jsonl"
-    records = [
-        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
-    ]
+    records = read_lines(path)
     records[0]["trace"] = {"question": "Q"}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_lines(path, records)
     first, second = [
         case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases
     ][:2]
@@ -136,10 +134,8 @@ def test_a_damaged_trace_spoils_only_itself(copied):
     assert "no trace in JSON" in str(first.damage)
     assert second.trace.question == "Question 1?"
     records[2]["read"] = 3
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
-    with pytest.raises(
-        UserError, match=r"short\.jsonl:3: .*'short_qa-2' is no record of an answer"
-    ):
+    write_lines(path, records)
+    with refused(r"short\.jsonl:3: .*'short_qa-2'"):
         read_cases(read_runs(copied), 99)
 
 
@@ -372,7 +368,7 @@ def test_the_panels_hold_the_figures():
     assert list(front.get_xdata()) == pytest.approx(
         [110, 210]
     )  # c costs more than b and is worse
-    with pytest.raises(UserError, match="nothing to draw"):
+    with refused("nothing to draw"):
         draw_tables(
             [
                 ComparisonTable(
@@ -409,7 +405,7 @@ def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path):
         ("x.gif", r"a plot ends in \.png, \.svg, \.pdf"),
         ("none/x.svg", "cannot write"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             save(drawn, tmp_path / name)
 
 

@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from json_files import read_json, write_json, write_lines
+from refusals import refused
 from scripted_run import FILE, ITEMS, Slow, data_file, finetuned, job, reply, start
 from written import PROMPTING, scripted
 
@@ -105,7 +107,7 @@ def test_a_run_records_every_item_in_order_and_counts_what_failed(
     said = failures(tmp_path, results) or ""
     assert said.startswith(f"1 failed, such as {ITEMS[5].id} of set: ")
     assert "no memory" in said
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest = read_json(tmp_path / "manifest.json")
     assert manifest["files"]["set"]["result"] == results["set"]
     assert manifest["files"]["set"]["settings"]["task"]["new_tokens"] == 50
     assert manifest["identity"]["system"]["kind"] == "finetuned"
@@ -153,9 +155,9 @@ def test_killed_between_the_last_record_and_the_end(tmp_path):
     start(tmp_path)
     whole = (tmp_path / "set.jsonl").read_bytes()
     (tmp_path / "set.jsonl").unlink()
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest = read_json(tmp_path / "manifest.json")
     result = manifest["files"]["set"].pop("result")
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    write_json(tmp_path / "manifest.json", manifest)
 
     assert run(job(tmp_path), [FILE], no_engine)["set"] == result
     assert (tmp_path / "set.jsonl").read_bytes() == whole
@@ -194,7 +196,7 @@ def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path):
 def test_another_run_in_the_folder_or_another_process_is_named(tmp_path):
     with (
         locked_directory(tmp_path),
-        pytest.raises(UserError, match="another process is writing"),
+        refused("another process is writing"),
     ):
         start(tmp_path)
     start(tmp_path)
@@ -205,7 +207,7 @@ def test_another_run_in_the_folder_or_another_process_is_named(tmp_path):
         (replace(first, settings={"limit": 5, "seed": 0}), FILE, "limit, seed"),
         (first, replace(FILE, sha256="1" * 64), "sha256"),
     ):
-        with pytest.raises(UserError, match=f"holds a run with other {what}"):
+        with refused(f"other {what}"):
             run(other, [file], no_engine)
 
 
@@ -262,9 +264,7 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path):
     ]
     (tmp_path / "set.jsonl").unlink()
     log.write_bytes(whole + b"{}\n" + whole)
-    with pytest.raises(
-        UserError, match=r"set.log.jsonl:4: damaged .*; delete this line"
-    ):
+    with refused(r"set.log.jsonl:4: damaged"):
         RecordFile(tmp_path, "set")
 
 
@@ -302,7 +302,7 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
         answer_on_ray(partial(Slow, reply, 0.0), Actors(1))
     monkeypatch.setattr(runner, "on_actors", in_this_process)
     monkeypatch.setattr(runner, "require_ray", lambda: None)
-    with pytest.raises(UserError, match="the server is gone"):
+    with refused("the server is gone"):
         run_all(
             [job(there, traces=True)],
             [FILE],
@@ -315,7 +315,7 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
         answer_on_ray(partial(Slow, reply, 0.0), Actors(2)),
     )
     assert (there / "set.jsonl").read_bytes() == (here / "set.jsonl").read_bytes()
-    with pytest.raises(UserError, match="workers=0"):
+    with refused("workers=0"):
         Actors(0)
 
 
@@ -382,7 +382,7 @@ def test_every_name_is_on_the_page():
 def own(tmp_path, monkeypatch):
     """A data file without passages beside the page's module of one's own, in the working directory."""
     row = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
-    (tmp_path / "own.jsonl").write_text(json.dumps(row) + "\n")
+    write_lines(tmp_path / "own.jsonl", [row])
     (module,) = re.findall(
         r"^```py\n(# mysearch\.py\n.*?)^```", PAGE, flags=re.M | re.S
     )
@@ -432,7 +432,7 @@ def test_items_without_passages_get_those_of_the_retriever(own, monkeypatch):
         lambda group, name=None: [point] if group == point.group else [],
     )
     assert Source([own], retriever="wiki").load()[0].items == file.items
-    with pytest.raises(UserError, match="not both"):
+    with refused("not both"):
         Source([own], index="demo", retriever="wiki")
 
 

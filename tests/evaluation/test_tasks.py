@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from loopback import Answering, loopback
+from refusals import refused
 from scripted_run import data_file as write
 from table5 import CHOOSE, CITE, CLAIM
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices
@@ -55,7 +55,7 @@ def test_a_label_names_an_option_by_text_letter_or_number():
 
 @pytest.mark.parametrize("label", ["D", "4", "maybe", "0"])
 def test_defect_28_a_label_out_of_range_is_refused(label):
-    with pytest.raises(UserError, match=f"label '{label}' is none of"):
+    with refused(f"label '{label}' is none of"):
         choices(closed(label, "x", "y", "z"))
 
 
@@ -158,7 +158,7 @@ def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path):
     ],
 )
 def test_bad_files_are_named_by_line(tmp_path, rows, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         read_task(write(tmp_path, *rows))
 
 
@@ -460,7 +460,7 @@ def test_the_wording_of_a_protocol_byte_for_byte(tmp_path, name):
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, message):
     changed = FILES[name] | {"id": "b", "sample_id": "b"} | change
     second = {key: value for key, value in changed.items() if value is not None}
-    with pytest.raises(UserError, match=rf"set\.jsonl:2: .*{message}"):
+    with refused(rf"set\.jsonl:2: .*{message}"):
         read(write(tmp_path, FILES[name], second), name)
 
 
@@ -475,7 +475,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, message):
 )
 def test_files_that_cannot_be_read(tmp_path, content, message):
     (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         read(tmp_path / "x.json", "triviaqa")
 
 
@@ -540,7 +540,7 @@ def test_what_a_command_line_names(tmp_path):
     own = tmp_path / "popqa=x.jsonl"
     own.touch()
     assert Given.parse(str(own)).preset is None
-    with pytest.raises(UserError, match="two files are called popqa"):
+    with refused("two files are called popqa"):
         read_tasks(
             [Given.parse("popqa=a.jsonl"), Given.parse("popqa/official=b.jsonl")]
         )
@@ -695,7 +695,7 @@ def test_originals_are_downloaded_once_and_checked(small, tmp_path, monkeypatch)
 
     server = loopback(Original)
     monkeypatch.setattr(public_data, "HOST", server.url)
-    with pytest.raises(UserError, match="gave another file"):
+    with refused("gave another file"):
         make("nq_gold", tmp_path / "dev")
     served[asked[0]] = small.read_bytes()
     first = make("nq_gold", tmp_path / "dev").read_bytes()
@@ -703,9 +703,7 @@ def test_originals_are_downloaded_once_and_checked(small, tmp_path, monkeypatch)
     assert len(asked) == 2
     server.stop()
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "empty"))
-    with pytest.raises(
-        UserError, match=r"cannot download http://127.*name its folder with --from"
-    ):
+    with refused(r"http://127.*--from"):
         make("nq_gold", tmp_path / "dev")
 
 
@@ -776,10 +774,8 @@ def test_issue_50_rows_of_a_question_and_its_answer(tmp_path, name):
 def test_bad_rows_of_questions_are_one_line(tmp_path, name, text, said):
     file = tmp_path / name
     file.write_text(text)
-    with pytest.raises(UserError) as error:
+    with refused(re.escape(said)):
         read_task(file)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_issue_50_data_sets_and_frames_become_files(tmp_path):
@@ -817,7 +813,7 @@ def test_issue_50_data_sets_and_frames_become_files(tmp_path):
         ([5], "row 1: a row must be a mapping, not int"),
         ([], "no rows"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             save_rows(wrong, tmp_path / "wrong.jsonl")
-    with pytest.raises(UserError, match=r"must end with \.jsonl"):
+    with refused(r"must end with \.jsonl"):
         save_rows([], tmp_path / "wrong.csv")

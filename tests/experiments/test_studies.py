@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_model import random_model, random_search
+from refusals import refused
 from scripted_judges import Scripted, says
 from tiny_judges import Ruled
 from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 
 from retrieval.passage import Passage
-from selfrag.common.errors import DecodingError, EngineError, UserError
+from selfrag.common.errors import DecodingError, EngineError
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.comparison import read_runs
@@ -239,11 +240,11 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
 
 def test_another_study_in_the_folder_is_refused(tmp_path):
     studied(tmp_path, short(3))
-    with pytest.raises(UserError, match="recording holds a run with other system"):
+    with refused("other system"):
         studied(
             tmp_path, short(3), [Setting("base", Decoding(weights=Weights(isrel=9)))]
         )
-    with pytest.raises(UserError, match="other items"):
+    with refused("other items"):
         studied(tmp_path, replace(short(3), items=short(2).items))
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import browsing
 import pytest
 import reported
+from json_files import write_json
+from refusals import refused
 from structure import Structure
 
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
 from selfrag.extensions.annotation.forms import (
     asked_questions,
     digest,
@@ -34,9 +35,7 @@ def saved(folder, run, person, wrong=(), **changes):
     }
     verdicts = {name: name not in wrong for _, _, name in asked_questions(answers)}
     path = folder / f"{person}.json"
-    path.write_text(
-        json.dumps(about | {"annotator": person, "verdicts": verdicts} | changes)
-    )
+    write_json(path, about | {"annotator": person, "verdicts": verdicts} | changes)
     return path
 
 
@@ -143,5 +142,5 @@ def test_what_cannot_be_done_is_one_line(runs, tmp_path, capsys):
         ({"verdicts": {}}, "nothing was answered"),
         ({"sample": "0"}, "was made for another run"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             read_forms(runs[0], [saved(tmp_path, runs[0], "me", **change)])

@@ -1,9 +1,9 @@
 """Runs as logs of inspect-ai and as results of lm-eval."""
 
-import json
 from pathlib import Path
 
 import pytest
+from json_files import read_json, read_lines
 from scripted_run import Slow, data_file, job, reply
 
 from selfrag.cli.main import main
@@ -86,10 +86,7 @@ def test_lm_eval_shows_the_results(folder, capsys):
     assert utils.get_results_filenames(names) == [str(path)]
     (samples,) = utils.get_sample_results_filenames(names)
     assert utils.get_file_task_name(Path(samples).name) == "a_b"
-    lines = [
-        json.loads(line)
-        for line in (path.parent / Path(samples).name).read_bytes().splitlines()
-    ]
+    lines = read_lines(path.parent / Path(samples).name)
     assert [sample["contains"] for sample in lines] == [1.0, 0.0, 0.0]
     assert [sample["resps"] for sample in lines] == [
         [["Paris"]],
@@ -97,7 +94,7 @@ def test_lm_eval_shows_the_results(folder, capsys):
         [[""]],
     ]
     assert "retrieval_rate" not in lines[2]["metrics"]
-    results = json.loads(path.read_text())
+    results = read_json(path)
     better = results["higher_is_better"]["a_b"]
     assert (
         better["contains"],

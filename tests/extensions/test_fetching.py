@@ -13,6 +13,7 @@ import httpcore
 import httpx
 import pytest
 from loopback import Answering, loopback
+from refusals import refused
 
 from critic.cases import Case
 from critic.teacher.endpoint import EndpointTeacher
@@ -163,7 +164,7 @@ def test_the_address_that_was_checked_is_connected_to(server, monkeypatch):
     client = httpx.Client(transport=BoundedTransport(5, public=True))
     with pytest.raises(httpx.ConnectError):
         client.get("http://rebinding.example/")
-    with pytest.raises(UserError, match=r"127\.0\.0\.1, which is no public address"):
+    with refused(r"127\.0\.0\.1"):
         client.get("http://rebinding.example/")
     assert connected == ["93.184.216.34"]
 
@@ -200,7 +201,7 @@ def test_a_search_server_that_drips_is_given_up(server, path, monkeypatch):
         lambda self: self.drip(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * ("body" in path)),
     )
     start = time.monotonic()
-    with pytest.raises(UserError, match="cannot be searched: ReadTimeout"):
+    with refused("cannot be searched: ReadTimeout"):
         RemoteRetriever(f"{server.url}/{path}", timeout=0.5)(["?"], 1)
     assert time.monotonic() - start < 10
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from retrieval import UserError
 from retrieval.documents import ReadingOptions
@@ -136,9 +137,7 @@ def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(
     files[1].write_bytes(pdf())
     with IsolatedReader() as reader:
         reader.start()
-        with pytest.raises(
-            UserError, match=r"slow\.pdf: cannot be read: it takes more than 10 seconds"
-        ):
+        with refused(r"slow\.pdf: .*10 seconds"):
             reader.read(files[0], ".pdf", "a")
         monkeypatch.undo()
         assert reader.read(files[1], ".pdf", "a").text.strip() == HELLO
@@ -197,5 +196,5 @@ def test_damaged_bytes_never_end_in_a_traceback(tmp_path, reader):
 def test_a_file_is_named_as_it_was_given(tmp_path, monkeypatch, reader):
     (tmp_path / "a.pdf").write_bytes(b"no PDF")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^a\.pdf: cannot be read as PDF"):
+    with refused(r"^a\.pdf: cannot be read as PDF"):
         reader.read(Path("a.pdf"), ".pdf", "a")

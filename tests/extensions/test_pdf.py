@@ -6,8 +6,8 @@ import shutil
 import pypdf
 import pytest
 from PIL import Image, ImageDraw, ImageFont
+from refusals import refused
 
-from retrieval import UserError
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
 from selfrag.extensions.pdf.ocr import check_languages
@@ -528,9 +528,7 @@ def test_d22_encrypted_files(tmp_path, user, owner, is_read, algorithm):
     if is_read:
         assert read(tmp_path, out.getvalue()).text.strip() == "One."
     else:
-        with pytest.raises(
-            UserError, match=r"a\.pdf: the PDF is encrypted; save it without a password"
-        ):
+        with refused(r"a\.pdf: .*encrypted"):
             read(tmp_path, out.getvalue())
 
 
@@ -604,7 +602,7 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path):
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, content, said):
-    with pytest.raises(UserError, match=said) as raised:
+    with refused(said) as raised:
         read(tmp_path, content)
     assert str(raised.value).startswith(str(tmp_path / "a.pdf"))
 
@@ -628,24 +626,23 @@ def scan_of(text):
 def test_scans_are_recognised_where_it_is_asked_for(tmp_path):
     file = tmp_path / "a.pdf"
     file.write_bytes(scan_of("Harbour fee 40 crowns"))
-    with pytest.raises(UserError, match="no text; scans need text recognition"):
+    with refused("text recognition"):
         list(read_files([file]))
     rows = list(read_files([file], Splitting(ocr="eng")))
     assert [row.passage.text for row in rows] == ["Harbour fee 40 crowns"]
-    with pytest.raises(UserError, match="tesseract has no language 'xyz'"):
+    with refused("tesseract has no language 'xyz'"):
         list(read_files([file], Splitting(ocr="xyz")))
 
 
 @pytest.mark.parametrize("languages", ["", "eng;rm", "-l", "../eng", "eng+"])
 def test_languages_that_are_none_are_refused(languages):
-    with pytest.raises(UserError, match="names no languages of tesseract"):
+    with refused("names no languages of tesseract"):
         check_languages(languages)
 
 
 def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(
-        UserError,
-        match="ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install",
+    with refused(
+        "ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install",
     ):
         check_languages("eng")

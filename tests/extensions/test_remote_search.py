@@ -5,8 +5,8 @@ import json
 import pytest
 from loopback import Answering, loopback
 from random_model import random_search
+from refusals import refused
 
-from selfrag.common.errors import UserError
 from selfrag.extensions.web.search import RemoteRetriever
 from selfrag.loading import load_retriever
 
@@ -59,7 +59,7 @@ def answering(request):
     ],
 )
 def test_what_a_server_may_answer_instead(answering, path, content, status, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
 
 
@@ -101,15 +101,15 @@ def test_elasticsearch_is_searched_by_elser(request):
     ],
 )
 def test_what_elasticsearch_may_answer_instead(answering, content, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         RemoteRetriever(f"{answering(content)}/i/_search")(["a"], 1)
 
 
 def test_addresses(answering):
     for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
-        with pytest.raises(UserError):
+        with refused():
             RemoteRetriever(url)
-    with pytest.raises(UserError, match="cannot be searched") as caught:
+    with refused("cannot be searched") as caught:
         RemoteRetriever("http://user:secret@127.0.0.1:9/retrieve")(["a"], 1)
     assert "secret" not in str(caught.value)
     untitled = json.dumps({"result": [[{"contents": "no title at all"}]]}).encode()

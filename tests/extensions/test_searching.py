@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import tagged
 import tiny
+from refusals import refused
 from scripted_run import data_file
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import RunJob, answer_here, run_all
@@ -137,5 +137,5 @@ def test_each_format_is_a_system_with_a_budget_of_its_own():
         ({"treshold": 0.5}, "unknown setting 'treshold'"),
         ({"searches": -1}, "searches"),
     ):
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             named_system("search-r1", tokenizer, settings)

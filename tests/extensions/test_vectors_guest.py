@@ -1,6 +1,5 @@
 """Published vectors make an index without encoding, hostile shards run nothing, and an export can be read again."""
 
-import json
 import os
 import pickle
 import struct
@@ -9,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from json_files import write_json
 from pyarrow import parquet
+from refusals import refused
 
 from retrieval import (
     Passage,
-    UserError,
     add_passages,
     build_index,
     index_passages,
@@ -163,11 +163,8 @@ HOSTILE = {
 def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(tmp_path, kind):
     made = tmp_path / "made"
     (tmp_path / "passages_00").write_bytes(HOSTILE[kind](made))
-    with pytest.raises(
-        UserError, match="passages_00: no shard of ids and vectors: "
-    ) as caught:
+    with refused("passages_00: "):
         PublishedVectors([tmp_path / "passages_00"])
-    assert "\n" not in str(caught.value)
     assert not made.exists()
 
 
@@ -176,7 +173,7 @@ def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path, make_e
     matrix = vectors_of(encoder)
 
     def refused(files, said):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             index_passages(
                 PASSAGES,
                 tmp_path / "index",
@@ -251,9 +248,9 @@ def test_an_export_makes_the_same_index_again(tmp_path, make_encoder, vectors):
 
 
 def test_an_export_leaves_nothing_half_written(tmp_path, index):
-    with pytest.raises(UserError):
+    with refused():
         export_index(index, tmp_path / "no" / "folder" / "out.parquet")
-    with pytest.raises(UserError):
+    with refused():
         export_index(tmp_path, tmp_path / "out.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
@@ -263,9 +260,7 @@ def test_d20_each_given_vector_has_a_whole_row(
 ):
     monkeypatch.chdir(tmp_path)
     for name in ("long", "more"):
-        Path(f"{name}.jsonl").write_text(
-            json.dumps({"id": name, "text": "word " * 600})
-        )
+        write_json(Path(f"{name}.jsonl"), {"id": name, "text": "word " * 600})
     np.save("vectors.npy", np.ones((1, 16), np.float32))
     build = [
         "build",

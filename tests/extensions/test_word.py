@@ -5,6 +5,7 @@ import zipfile
 
 import docx
 import pytest
+from refusals import refused
 
 from retrieval.readers import read_files
 from selfrag.common.errors import UserError
@@ -526,7 +527,7 @@ def test_what_was_not_read_is_said(tmp_path, name):
         tmp_path / "a.docx", paragraph(f"<w:r>{content}</w:r>") + paragraph("Text.")
     )
     assert [item.what for item in read(file).skipped] == [what]
-    with pytest.raises(UserError, match=f"no text in the Word file; left out: {what}"):
+    with refused(f"left out: {what}"):
         read(write(tmp_path / "b.docx", paragraph(f"<w:r>{content}</w:r>")))
 
 
@@ -594,14 +595,14 @@ def test_hostile_parts_are_refused_in_one_line(tmp_path, name):
     file = tmp_path / "a.docx"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/document.xml", content)
-    with pytest.raises(UserError, match=reason) as error:
+    with refused(reason) as error:
         read(file)
     assert str(error.value).startswith(f"{file}: ")
 
 
 def test_old_and_encrypted_files_are_named(tmp_path):
     (tmp_path / "a.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
-    with pytest.raises(UserError, match="an encrypted Word file or one of Word 97"):
+    with refused("encrypted .*Word 97"):
         read(tmp_path / "a.docx")
 
 

@@ -4,6 +4,7 @@ import zipfile
 
 import docx
 import pytest
+from refusals import refused
 
 from retrieval import UserError
 from retrieval.readers import read_files
@@ -63,10 +64,9 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path, name):
         (tmp_path / name).write_bytes(content)
     else:
         content(tmp_path / name)
-    with pytest.raises(UserError, match=said) as caught:
+    with refused(said) as caught:
         list(read_files([tmp_path / name]))
     assert str(caught.value).startswith(str(tmp_path / name))
-    assert "\n" not in str(caught.value)
 
 
 def test_entities_of_a_word_file_are_not_fetched(tmp_path):

@@ -1,14 +1,14 @@
 """Whole jobs on a tiny chat model: adapters that engines serve, cards, resumption, activated LoRA, own answers."""
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 from intrinsic_rows import MAKERS
+from json_files import read_json
+from refusals import refused
 
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.judges.rendering import Renderer
@@ -69,7 +69,7 @@ def test_each_intrinsic_trains_and_vllm_could_serve_it(
         (),
     )
     card.check(teachable(name))
-    manifest = json.loads((adapter / "training.json").read_text())
+    manifest = read_json(adapter / "training.json")
     assert manifest["facts"]["held_out"] > 0
     assert "tiny-chat" in (adapter / "README.md").read_text()
     assert (adapter_job.run_dir / "loss.png").exists()
@@ -87,7 +87,7 @@ def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches
     renderer = Renderer.of(load_tokenizer(chat_llama))
     invocation = invocation_of(renderer)
     assert renderer.tokenizer.decode(list(invocation)) == "<|im_start|>assistant\n"
-    config = json.loads((first / "adapter_config.json").read_text())
+    config = read_json(first / "adapter_config.json")
     assert config["alora_invocation_tokens"] == list(invocation)
     assert AdapterCard.read(first).invocation == invocation
     assert "aLoRA" in (unsupported(config) or "")
@@ -97,14 +97,12 @@ def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches
         "answerability", data, chat_llama, tmp_path / "b", start=first, activated=True
     )
     second, start = run(second_job), fingerprint(first / "adapter_model.safetensors")
-    assert (
-        json.loads((second / "training.json").read_text())["inputs"]["start"] == start
-    )
+    assert read_json(second / "training.json")["inputs"]["start"] == start
     assert (
         f"Begun with** an adapter, SHA-256 `{start}`"
         in (second / "README.md").read_text()
     )
-    with pytest.raises(UserError, match="another"):
+    with refused("another"):
         run(replace(second_job, start=None))
 
 
@@ -167,7 +165,7 @@ def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_pat
     assert mine.name == "mine (extends intrinsics/demo)"
     assert read_recipe(file, ADAPTERS, "query_rewrite").table("rows").standalone == 0.5
     file.write_text("intrinsics = 3\n")
-    with pytest.raises(UserError, match="'intrinsics' must be an object"):
+    with refused("'intrinsics' must be an object"):
         read_recipe(file, ADAPTERS, "answerability")
 
 

@@ -10,6 +10,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from wire_help import (
     CHAT,
     GARBAGE,
@@ -27,7 +28,6 @@ from wire_help import (
 )
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.judges.layout import numbers
 from selfrag.judges.lenient_json import read
 from selfrag.judges.output import likelihood
@@ -67,7 +67,7 @@ def test_what_is_taught_comes_back(name):
     ],
 )
 def test_gold_that_does_not_fit_is_refused(name, gold, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         CHAT[name].teach(CHAT[name].encode(STATE), gold)
 
 
@@ -93,7 +93,7 @@ def test_an_odd_state_is_encoded_or_refused(judge_input):
         if not judge_input.messages or (
             kind.name == "context_relevance" and not judge_input.passages
         ):
-            with pytest.raises(UserError):
+            with refused():
                 kind.chat.encode(judge_input)
         else:
             request = kind.chat.encode(judge_input)

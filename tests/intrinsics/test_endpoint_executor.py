@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import ChatServer, said
+from refusals import refused
 
-from selfrag.common.errors import EngineError, UserError
+from selfrag.common.errors import EngineError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor, executor_at
 from selfrag.judges.openai_wire import STOPS, ConstraintMode, Continuation, obeys, parse
@@ -309,7 +310,7 @@ def test_a_model_at_an_address_that_cannot_be_had(options, message, monkeypatch)
     card = {"id": "base", "owned_by": "vllm"}
     with (
         ChatServer(starts_again, models=(card,)) as server,
-        pytest.raises(UserError, match=message),
+        refused(message),
     ):
         executor_at("base", **{"url": server.url, **options})
 
@@ -444,7 +445,7 @@ def test_it_runs_inside_an_event_loop_too():
     ],
 )
 def test_wrong_settings_are_refused(options, said_):
-    with pytest.raises(UserError, match=said_):
+    with refused(said_):
         EndpointConfig(**{"url": "http://h", "model": "m", **options})
 
 

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
+from refusals import refused
 
-from selfrag.common.errors import EngineError, UserError
+from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.judges.engine import EngineExecutor, label_ids, plan, tokens
@@ -180,7 +181,7 @@ CODEC = RENDERER.text
     ],
 )
 def test_templates_that_cannot_be_used_are_named(template, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         Renderer.of(chat_tokenizer(template)).prompt(
             ChatPrompt((Message("user", "Q?"),))
         )
@@ -397,7 +398,7 @@ def test_what_an_executor_cannot_do_is_refused(reference):
         match="adapter 'nobody' is not loaded; loaded: activated, other, plain",
     ):
         reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter="nobody")])
-    with pytest.raises(UserError, match=r"temperature=0.7"):
+    with refused(r"temperature=0.7"):
         reference.run([ModelRequest(STATE, CHAT, 5, temperature=0.7)])
 
 

@@ -13,6 +13,7 @@ import control_tokens
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from critic.cases import GROUPS, Case
 from critic.teacher.forms import OWN
@@ -281,9 +282,8 @@ def test_a_role_that_is_none_is_refused_in_one_line(role):
         lambda: JudgeInput((Message(role, "x"),)),
         lambda: read_input([{"role": role, "content": "x"}]),
     ):
-        with pytest.raises(UserError, match="role") as error:
+        with refused("role") as error:
             made()
-        assert "\n" not in str(error.value)
         str(error.value).encode()
     assert all(JudgeInput((Message(known, "x"),)).messages for known in ROLES)
 
@@ -338,7 +338,7 @@ def test_a_template_that_changes_texts_is_refused(change):
     tokenizer.chat_template = (
         f"{{% for m in messages %}}{{{{ m.content | {change} }}}}{{% endfor %}}"
     )
-    with pytest.raises(UserError, match="template"):
+    with refused("template"):
         Renderer.of(tokenizer).prompt(ChatPrompt((Message("user", "say"),)))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tiny
 from intrinsic_rows import CHAT, MAKERS, answerable, cited, judged, question_row, turns
+from refusals import refused
 
-from selfrag.common.errors import UserError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.metrics.classification import calibration_error
@@ -155,7 +155,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):
     make = MAKERS[name][1]
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(make(0)) + "\n" + json.dumps(make(1) | change) + "\n")
-    with pytest.raises(UserError, match=said) as caught:
+    with refused(said) as caught:
         read_labelled(path, name)
     assert f"{path}:2: " in str(caught.value)
 
@@ -170,7 +170,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):
     ],
 )
 def test_bad_questions_are_refused(change, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         parse_question(question_row(0) | change)
 
 
@@ -196,9 +196,9 @@ def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
         == training_file("citation_generation", file)
         == file
     )
-    with pytest.raises(UserError, match="no training rows are known for 'x'"):
+    with refused("'x'"):
         read_labelled(file, "x")
-    with pytest.raises(UserError, match=r"no citations_train\.jsonl"):
+    with refused(r"no citations_train\.jsonl"):
         training_file("citation_generation", tmp_path)
 
 
@@ -433,14 +433,14 @@ def written(number, score, right, dataset="nq", **changes):
 
 
 def test_too_few_questions_or_answers_without_a_verdict_are_refused():
-    with pytest.raises(UserError, match="too few"):
+    with refused("too few"):
         fit(drawn(3, 1.0))
-    with pytest.raises(UserError, match="tiny: 50 questions are too few"):
+    with refused("tiny: 50 questions"):
         out_of_fold(drawn(50, 1.0, dataset="tiny"))
-    with pytest.raises(UserError, match="options and written answers"):
+    with refused("options and written answers"):
         fit([*drawn(10, 1.0), written(0, 1.0, True)])
     for change in ({"score": "high"}, {"right": 1}):
-        with pytest.raises(UserError, match=f"'{next(iter(change))}'"):
+        with refused(f"'{next(iter(change))}'"):
             written(0, **{"score": 1.0, "right": True} | change)
 
 

@@ -6,13 +6,15 @@ import re
 
 import pytest
 from chat_server import ChatServer, said
+from json_files import read_lines, write_lines
+from refusals import refused
 from typer.testing import CliRunner
 
 from critic.cli.main import app as critic
 from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.cli.main import app
-from selfrag.common.errors import DecodingError, EngineError, UserError
+from selfrag.common.errors import DecodingError, EngineError
 from selfrag.loading import model_address
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
@@ -152,7 +154,7 @@ def test_multiple_choice_needs_probabilities_of_texts():
     with (
         ChatServer(model()) as server,
         loaded(server) as rag,
-        pytest.raises(UserError, match="without options"),
+        refused("without options"),
     ):
         rag.choose(QUESTION, ["Seine", "Thames"], evidence=[SEINE])
 
@@ -184,7 +186,7 @@ def test_a_key_is_never_repeated(monkeypatch, caplog):
     ],
 )
 def test_what_a_model_at_an_address_cannot_have(options, message):
-    with ChatServer(model()) as server, pytest.raises(UserError, match=message):
+    with ChatServer(model()) as server, refused(message):
         SelfRAG.from_pretrained(f"any-model@{server.url}", **options)
 
 
@@ -202,7 +204,7 @@ def test_a_name_with_an_address(name, address):
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated():
-    with pytest.raises(UserError, match="more than an address") as raised:
+    with refused("more than an address") as raised:
         SelfRAG.from_pretrained("m@https://user:hush@h/v1")
     assert "hush" not in str(raised.value)
 
@@ -249,7 +251,7 @@ def test_ask_and_eval_on_the_command_line(tmp_path):
     items = tmp_path / "items.jsonl"
     row = {"id": "1", "task": "short", "instruction": QUESTION, "answers": ["Seine"]}
     row["passages"] = [{"id": "seine", "title": "Seine", "text": SEINE.text}]
-    items.write_text(json.dumps(row) + "\n")
+    write_lines(items, [row])
     with ChatServer(model()) as server:
         name = f"any-model@{server.url}/v1"
         asked = CliRunner().invoke(
@@ -282,7 +284,7 @@ def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from
         "output": "The Seine.",
         "evidence": evidence[0],
     }
-    cases.write_text("".join(json.dumps(row) + "\n" for row in [*rows, supported]))
+    write_lines(cases, [*rows, supported])
     with ChatServer(model(logprobs=True)) as server:
         judges = [
             f"prompt_{group}:any-model@{server.url}" for group in ("isrel", "issup")
@@ -292,10 +294,7 @@ def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from
             critic, ["label", str(cases), *options, "-o", str(tmp_path / "out")]
         )
     assert done.exit_code == 0, done.output
-    labelled = [
-        json.loads(line)
-        for line in (tmp_path / "out" / "labelled.jsonl").read_text().splitlines()
-    ]
+    labelled = read_lines(tmp_path / "out" / "labelled.jsonl")
     assert [row["label"] for row in labelled] == [
         "Relevant",
         "Irrelevant",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import tiny
+from refusals import refused
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))
 
@@ -18,7 +19,6 @@ from scripts.benchmarks.speed import training
 from scripts.benchmarks.speed.rivals import MISSING, Recording, watched
 from scripts.benchmarks.speed.timing import Run, Work, answer_all, least_tokens, race
 from scripts.benchmarks.speed.workload import Item, read_items
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
@@ -69,7 +69,7 @@ def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
         (3, "has 1 passages, but 2 are wanted"),
         (4, r"q\.jsonl:4: a benchmark row needs"),
     ):
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             read_items(file, count, 2)
 
 
@@ -136,7 +136,7 @@ def test_every_trainer_sees_the_same_rows_and_has_the_same_losses(tmp_path):
     assert ours["tokens/step"] == plain["tokens/step"]
     for name in ("first loss", "last loss"):
         assert ours[name] == pytest.approx(plain[name], rel=1e-4)
-    with pytest.raises(UserError, match="do not go evenly into 8 rows"):
+    with refused("8 rows"):
         training.train(
             list(training.SYSTEMS)[-1], replace(contest, rows_per_step=3, steps=3)
         )

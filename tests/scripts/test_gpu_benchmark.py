@@ -1,7 +1,6 @@
 """The GPU benchmark: a model in parts, steps that survive each other, rivals that do the same work."""
 
 import hashlib
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from json_files import read_json
+from refusals import refused
 
 from retrieval.passage import Passage
 from scripts.benchmarks import gpu, models
@@ -19,7 +20,6 @@ from scripts.benchmarks.report import StepResult, as_markdown
 from scripts.benchmarks.speed.generate import TransformersLLM
 from scripts.benchmarks.speed.training import rows_from
 from scripts.benchmarks.speed.workload import Item
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.demo import BASE_MODEL, asset_path
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
@@ -81,7 +81,7 @@ def test_the_cache_takes_only_the_pinned_model(tmp_path, monkeypatch):
     parts.mkdir()
     for name, content in (("xab", b" other"), ("xaa", b"GGUF")):
         (parts / name).write_bytes(content)
-    with pytest.raises(UserError, match="split the right file"):
+    with refused("split the right file"):
         fill_cache(parts)
     assert not list((tmp_path / "cache").rglob("*.gguf"))
     [name] = BASE_MODEL.files
@@ -104,7 +104,7 @@ def test_the_cache_takes_only_the_pinned_model(tmp_path, monkeypatch):
     ],
 )
 def test_wrong_steps_and_limits_are_refused(names, limits, said):
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         gpu.chosen_steps(names, limits)
 
 
@@ -146,8 +146,7 @@ def test_each_step_survives_the_others(items, tmp_path):
     )
     assert done.returncode == 1
     ended = {
-        step["name"]: step
-        for step in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]
+        step["name"]: step for step in read_json(tmp_path / "out" / "gpu.json")["steps"]
     }
     assert {name: step["status"] for name, step in ended.items()} == {
         "environment": "done",
@@ -202,8 +201,7 @@ def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
         *limits,
     )
     ended = {
-        step["name"]: step
-        for step in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]
+        step["name"]: step for step in read_json(tmp_path / "out" / "gpu.json")["steps"]
     }
     statuses = {
         name: (step["status"], step["reason"])

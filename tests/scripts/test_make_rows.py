@@ -1,12 +1,12 @@
 """Rows made of other rows: of the baselines, of a critic from neighbouring annotations, of hallucination detection."""
 
-import json
+from json_files import write_lines
 
 from selfrag.training.intrinsics.rows import read_labelled
 
 
 def written(path, *records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_lines(path, records)
     return path
 
 

@@ -1,6 +1,5 @@
 """The papers' tables by commands: rows of Table 2, tolerances, counts of files, and rehearsals on stand-ins."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +7,8 @@ from pathlib import Path
 import pytest
 import tiny
 import typer
+from json_files import write_lines
+from refusals import refused
 from table5 import CHOOSE, CITE, CLAIM
 
 from critic.cli.main import app as critic
@@ -27,7 +28,6 @@ from scripts.reproduction.steps import (
 )
 from scripts.reproduction.table2 import COLUMNS, ROWS, TASKS, row
 from selfrag.cli.main import app
-from selfrag.common.errors import UserError
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
@@ -107,9 +107,8 @@ def test_factscore_is_the_official_tools_and_sentences_are_another_figure(
 def test_files_of_another_length_than_the_papers_are_refused(
     samples,
 ):
-    with pytest.raises(
-        UserError,
-        match=r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100",
+    with refused(
+        r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100",
     ):
         check_counts(samples)
     check_counts({"pubhealth": samples["pubhealth"]})  # the paper gives no number
@@ -118,7 +117,7 @@ def test_files_of_another_length_than_the_papers_are_refused(
 def test_the_long_tail_has_fewer_than_100_views(tmp_path, run_script):
     rows = [{"question": "Q", "s_pop": views} for views in ("99", 100, 12.5)]
     assert [row["s_pop"] for row in long_tail(rows)] == ["99", 12.5]
-    with pytest.raises(UserError, match="row 1 has no number under 's_pop'"):
+    with refused("row 1 .*'s_pop'"):
         list(long_tail([{"question": "Q"}]))
     (tmp_path / "test.tsv").write_text("id\tquestion\ts_pop\n1\tWho?\t7\n")
     code, _, error = run_script(
@@ -151,9 +150,7 @@ def test_the_published_training_rows_are_read_as_they_are(tmp_path, run_script):
         {"instruction": "Q", "output": "[No Retrieval]A.[Utility:4]"},
         {"instruction": "Q", "output": "<paragraph>"},
     ]
-    (tmp_path / "train.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines)
-    )
+    write_lines(tmp_path / "train.jsonl", lines)
     code, said, _ = run_script(
         *f"data release {tmp_path}/train.jsonl -o {tmp_path}/rows.jsonl".split()
     )
@@ -172,7 +169,7 @@ def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text():
     small, large = take(list(rows), 3), take(list(rows), 5)
     assert small == large[:3]
     assert without_reflection(rows[2]).target == (TargetText("2."),)
-    with pytest.raises(UserError, match="9 rows of 8: give a number from 1 to 8"):
+    with refused("9 rows of 8"):
         take(list(rows), 9)
 
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+from json_files import read_json, write_json
+
 from scripts.tools import setup_env
 
 
@@ -31,14 +33,12 @@ def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(setup_env, "uv_settings", lambda pip: {})
     stamp = tmp_path / ".selfrag-setup.json"
-    stamp.write_text(
-        json.dumps({"key": setup_env.fingerprint(True), "extras": ["dev", "serve"]})
-    )
+    write_json(stamp, {"key": setup_env.fingerprint(True), "extras": ["dev", "serve"]})
     setup_env.set_up(tmp_path, {"dev"}, with_vllm=True)
     assert calls == []
     setup_env.set_up(tmp_path, {"train"}, with_vllm=True)
     assert any("install" in map(str, command) for command in calls)
-    assert json.loads(stamp.read_text())["extras"] == ["dev", "serve", "train"]
+    assert read_json(stamp)["extras"] == ["dev", "serve", "train"]
     for content in ("", "no json", json.dumps({"key": "old", "extras": ["cpu"]})):
         stamp.write_text(content)
         assert setup_env.read_stamp(stamp, "key") == set()

@@ -1,11 +1,10 @@
 """Trained weights and what was measured of them go into the package, or nothing changes."""
 
-import json
-
 import pytest
+from json_files import write_json
+from refusals import refused
 
 from scripts.demo_model.ship import replace_weights
-from selfrag.common.errors import UserError
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.training.intrinsics.job import product
 from selfrag.training.reports import render
@@ -42,9 +41,7 @@ def ship(tmp_path, run_script):
     tables = "### Answerability, all rows (7)\n\n| system | F1 |\n\n### Published: Table 9\n\n| LoRA | 75.2 |\n"
     (report / "answerability.md").write_text(tables)
     manifest = {"settings": {"limit": None}, "commit": "c0ffee"}
-    (report / "figures.json").write_text(
-        json.dumps({"manifest": manifest, "figures": {}})
-    )
+    write_json(report / "figures.json", {"manifest": manifest, "figures": {}})
 
     def start(*more):
         where = [
@@ -135,7 +132,7 @@ def test_issue_48_what_is_there_stays_where_the_new_weights_cannot_be_copied(
     target = tmp_path / "package"
     target.mkdir()
     (target / "adapter_model.safetensors").write_bytes(b"old")
-    with pytest.raises(UserError, match="cannot write"):
+    with refused("cannot write"):
         replace_weights(tmp_path / "nowhere", target, {})
     assert [path.name for path in tmp_path.iterdir()] == ["package"]
     assert (target / "adapter_model.safetensors").read_bytes() == b"old"

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from trained import config, interrupted, log, losses, same, train
 
 from selfrag.common import atomic
-from selfrag.common.errors import UserError
 from selfrag.training.job import trained
 from selfrag.training.run import rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
@@ -105,8 +105,8 @@ def test_issue_48_a_second_process_does_not_cut_the_log_of_a_run(
         {"scale": {"micro_tokens": 90}} if scale else {}
     )
     settings, run = config(**tables["config"]), tmp_path / "out" / "run"
-    refused = pytest.raises(UserError, match=r"another process is writing .*run; wait")
-    with trained_elsewhere(base_dir, rows, run, 3, tables), refused:
+    writing = refused(r"another process .*run")
+    with trained_elsewhere(base_dir, rows, run, 3, tables), writing:
         trained(rows_of(rows, settings), base_dir, run, settings, scale)
     assert [record["step"] for record in log(run)][:3] == [1, 2, 3]
 
@@ -164,9 +164,8 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
     full.symlink_to("/dev/full")
     with monkeypatch.context() as patched:
         patched.setattr(atomic, "_sibling", lambda target, ending: full)
-        with pytest.raises(
-            UserError,
-            match=r"no space left while writing .*; free some and run the same again",
+        with refused(
+            r"no space left",
         ):
             train(rows, base_dir, run, settings)
     assert (run / "checkpoint.pt").read_bytes() == checkpoint
@@ -190,7 +189,7 @@ def test_the_trainer_on_a_full_disk_says_so_in_one_line(
 
     monkeypatch.setattr("transformers.Trainer._save_checkpoint", full)
     settings = config(max_steps=1, checkpoint_steps=1)
-    with pytest.raises(UserError, match=r"no space left while writing .*checkpoint-1"):
+    with refused(r"no space left .*checkpoint-1"):
         fit_scaled(
             rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
         )

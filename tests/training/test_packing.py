@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
+from refusals import refused
 
-from selfrag.common.errors import UserError
 from selfrag.training.model import LossTally, measure
 from selfrag.training.packing import pack, plan_epoch, weight_of
 from selfrag.training.rows import TargetGroup, TargetLayout, TrainingExample
@@ -64,7 +64,7 @@ def test_an_epoch_is_a_function_of_seed_and_number_with_all_kinds_in_every_stret
 
     assert order(1, 0) == order(1, 0)
     assert len({str(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
-    with pytest.raises(UserError, match="no training rows"):
+    with refused("no training rows"):
         plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
     kinds = ["common"] * 80 + ["rare"] * 20
     steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)

@@ -1,12 +1,10 @@
 """What an adapter changes: no token rows, the last layers only, or nothing before its invocation tokens."""
 
-import json
-
-import pytest
 import torch
+from json_files import read_json
+from refusals import refused
 from torch.nn.functional import cross_entropy
 
-from selfrag.common.errors import UserError
 from selfrag.training.expansion import unexpanded
 from selfrag.training.export import REFLECTION, WEIGHTS, save_adapter, save_checkpoint
 from selfrag.training.model import load_trainee, with_adapter
@@ -50,7 +48,7 @@ def test_without_token_rows_the_vocabulary_stays_and_pairs_are_all_there_is(
     out = save_adapter(trainee, tmp_path / "adapter", beside={"note.json": {"a": 1}})
     assert all(".lora_" in name for name in load_file(out / WEIGHTS))
     assert not (out / REFLECTION).exists()
-    assert json.loads((out / "note.json").read_text()) == {"a": 1}
+    assert read_json(out / "note.json") == {"a": 1}
     assert read_adapter("x", out).rank == 4  # what vLLM would serve
 
 
@@ -114,12 +112,12 @@ def test_what_does_not_go_together_is_refused(base_dir, tmp_path):
         ({"invocation": (1,)}, "token_rows = false"),
         ({"last_layers": 0}, "at least 1"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             Reach(**wrong)
-    with pytest.raises(UserError, match="trains everything"):
+    with refused("trains everything"):
         load_trainee(base_dir, method="full", reach=Reach(token_rows=False))
     trainee = reached(base_dir, Reach(token_rows=False, invocation=(90, 91)))
-    with pytest.raises(UserError, match="lacks the invocation"):
+    with refused("lacks the invocation"):
         trainee.losses(pack([FIRST], Weighting.uniform()))
-    with pytest.raises(UserError, match="cannot be merged"):
+    with refused("cannot be merged"):
         save_checkpoint(trainee, tmp_path / "model")

@@ -7,9 +7,9 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
+from refusals import refused
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
@@ -87,7 +87,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, named):
     path.write_text(
         json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b"} | change) + "\n"
     )
-    with pytest.raises(UserError) as caught:
+    with refused() as caught:
         list(read_rows(path))
     assert f"{path}:2: " in str(caught.value)
     assert named in str(caught.value)
@@ -149,7 +149,7 @@ def test_a_short_passage_stays_whole_long_ones_share_the_room_and_nothing_else_i
         6,
     ]
     assert (example.dropped_tokens, len(example)) == (12, 23)
-    with pytest.raises(UserError, match=r"row 'r7' needs 25 tokens .*limit is 10"):
+    with refused(r"'r7' needs 25 tokens .*10"):
         TargetLayout(PROMPTING, max_length=10).example(
             row("x" * 20, passage("long"), id="r7")
         )

@@ -1,9 +1,8 @@
 """train_demo.py on tiny models: all stages, the last alone, and again; and how it makes IsRel stricter."""
 
-import json
-
 import pytest
 import tiny
+from json_files import read_json
 from lettered import passage, row
 from trained import config, write
 
@@ -39,7 +38,7 @@ def test_the_threshold_by_hand(most, threshold):
 
 
 def made(folder):
-    return json.loads((folder / "training.json").read_text())
+    return read_json(folder / "training.json")
 
 
 def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(

@@ -1,16 +1,16 @@
 """Runs on tiny models, by the loop and by the Trainer: both learn the same, keep the best, and refuse another run."""
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
 import torch
 from families import save_base
+from json_files import read_json, write_json
+from refusals import refused
 from trained import ROWS, config, interrupted, log, losses, same, train, write
 
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
 from selfrag.training.export import merge, save_adapter
 from selfrag.training.job import trained
 from selfrag.training.recipes import read_recipe
@@ -20,7 +20,7 @@ from selfrag.training.settings import Lora, Reach, Scale
 
 
 def manifest(run_dir):
-    return json.loads((run_dir / "manifest.json").read_text())
+    return read_json(run_dir / "manifest.json")
 
 
 def test_defect_27_three_rows_train_and_the_loss_falls(base_dir, rows, tmp_path):
@@ -66,9 +66,9 @@ def test_a_second_stage_begins_where_the_first_ended(base_dir, rows, tmp_path):
     first, second = losses(tmp_path / "1"), losses(tmp_path / "2")
     assert second[0] == pytest.approx(first[-1], rel=0.2)
     assert second[0] < 0.8 * first[0]
-    with pytest.raises(UserError, match=r"other inputs\.start"):
+    with refused(r"other inputs\.start"):
         train(rows, base_dir, tmp_path / "2", quick, start=tmp_path / "2")
-    with pytest.raises(UserError, match="another model, method or adapter size"):
+    with refused("another model"):
         train(
             rows,
             base_dir,
@@ -76,7 +76,7 @@ def test_a_second_stage_begins_where_the_first_ended(base_dir, rows, tmp_path):
             config(max_steps=1, method="full"),
             start=tmp_path / "1",
         )
-    with pytest.raises(UserError, match="holds neither"):
+    with refused("holds neither"):
         train(
             rows,
             base_dir,
@@ -95,14 +95,14 @@ def test_the_manifest_says_what_was_run_and_another_run_in_its_place_is_refused(
     assert (found["config"]["seed"], found["facts"]["rows"]) == (3, 3)
     assert set(found["inputs"]) == {"rows", "base"}
     assert "torch" in found["versions"]
-    with pytest.raises(UserError, match=r"other config\.learning_rate"):
+    with refused(r"other config\.learning_rate"):
         train(
             rows,
             base_dir,
             place,
             config(max_length=160, max_steps=1, learning_rate=1e-5),
         )
-    with pytest.raises(UserError, match=r"other inputs\.rows"):
+    with refused(r"other inputs\.rows"):
         train(
             write(tmp_path / "other.jsonl", ROWS[:2]),
             base_dir,
@@ -146,10 +146,10 @@ def test_a_run_goes_on_in_the_precision_it_began_with(
     assert found["config"]["precision"] == "fp32"
     assert "ATEN_CPU_CAPABILITY=avx2" in found["facts"]["precision"]
     assert train(rows, base_dir, place, settings).causal.dtype == torch.float32
-    with pytest.raises(UserError, match="precision"):
+    with refused("precision"):
         train(rows, base_dir, place, config(max_steps=2, precision="bf16"))
     del found["config"]["precision"]
-    (place / "manifest.json").write_text(json.dumps(found))
+    write_json(place / "manifest.json", found)
     assert train(rows, base_dir, place, settings).causal.dtype == torch.bfloat16
 
 
@@ -172,7 +172,7 @@ def test_settings_with_which_nothing_can_be_learned_are_refused(
 ):
     if changes == {"device": "cuda"} and torch.cuda.is_available():
         pytest.skip("there is one here")
-    with pytest.raises(UserError, match=re.escape(said)):
+    with refused(re.escape(said)):
         train(rows, base_dir, tmp_path / "run", config(**changes))
     assert not (tmp_path / "run").exists()
 
@@ -230,7 +230,7 @@ def test_attention_checkpointing_and_load_size_do_not_change_the_loss(
         assert losses(tmp_path / str(number)) == pytest.approx(
             losses(tmp_path / "0"), rel=1e-4
         )
-    with pytest.raises(UserError, match=r"other config\.scale"):
+    with refused(r"other config\.scale"):
         fit_scaled(
             rows_of(rows, settings),
             base_dir,
@@ -247,9 +247,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(
         epochs=8, learning_rate=1e30, row_learning_rate=1e30, checkpoint_steps=1
     )
     for name, scale in (("loop", None), ("scale", Scale())):
-        with pytest.raises(
-            UserError, match=r"step \d+: the gradient is not finite.*below 1e\+30"
-        ):
+        with refused(r"step \d+: .*1e\+30"):
             trained(rows_of(rows, settings), base_dir, tmp_path / name, settings, scale)
     assert (tmp_path / "loop" / "checkpoint.pt").exists()
     assert list((tmp_path / "scale" / "trainer").glob(f"checkpoint-*/{COMPLETE}"))
@@ -311,7 +309,7 @@ def test_what_shards_cannot_do_is_refused(
     base_dir, rows, tmp_path, settings, start, said
 ):
     chosen, place = config(**settings), tmp_path / "run"
-    with pytest.raises(UserError, match=said):
+    with refused(said):
         fit_scaled(
             rows_of(rows, chosen),
             base_dir,
@@ -375,7 +373,7 @@ def test_groups_of_held_out_rows_stay_together_and_the_share_is_kept():
     # A group that is larger than the share is passed over; where all are, the smallest is taken.
     assert held_out(["an article"] * 40 + groups, 0.1, seed=0).isdisjoint(range(40))
     assert held_out(["a"] * 3 + ["b"] * 2, 0.1, seed=0) == {3, 4}
-    with pytest.raises(UserError, match="leaves nothing"):
+    with refused("leaves nothing"):
         held_out(["one"] * 5, 0.1, seed=0)
 
 

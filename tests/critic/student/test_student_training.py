@@ -1,11 +1,12 @@
 """A critic trained on a tiny model: it learns, continues after a kill, and is asked with its own prompt."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 import tiny
+from json_files import read_json, read_lines
+from refusals import refused
 from student_cases import labelled
 
 from critic.baselines import fingerprint
@@ -15,7 +16,6 @@ from critic.student.judge import load_critic
 from critic.student.prompt import PartLimits
 from critic.student.settings import CRITIC, CriticConfig
 from critic.student.training import balanced, length_weights, load_rows, train_critic
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Scale
@@ -84,7 +84,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
 ):
     settings = config(max_steps=2, held_out=0.2, validate_steps=1)
     model = train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu")
-    manifest = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())
+    manifest = read_json(tmp_path / "run" / "run" / "manifest.json")
     facts = manifest["facts"]
     assert set(manifest["inputs"]) == {"prompt", "rows", "base"}
     assert facts["rows_by_label"]["IsSup/Partially supported"] == 2
@@ -117,7 +117,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
     assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before[
         "critic.json"
     ]
-    with pytest.raises(UserError, match=r"other inputs\.prompt"):
+    with refused(r"other inputs\.prompt"):
         train_critic(
             rows,
             base,
@@ -210,7 +210,7 @@ def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(
     rows, tmp_path
 ):
     path = tmp_path / "rows.jsonl"
-    known = [json.loads(line) for line in rows.read_text().splitlines()]
+    known = read_lines(rows)
     lacking = {
         "group": "IsSup",
         "label": "Fully supported",
@@ -233,16 +233,16 @@ def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(
         "rows_left_out": dict.fromkeys(reasons, 1),
     }
     write_jsonl(path, bad)
-    with pytest.raises(UserError, match=r"no row can be judged \(IsSup needs 'output'"):
+    with refused(r"IsSup needs 'output'"):
         load_rows(path, config())
 
 
 def test_what_cannot_be_trained_or_loaded_is_refused(base, rows, tmp_path, tiny_llama):
-    with pytest.raises(UserError, match="do not fit max_length=64"):
+    with refused("do not fit max_length=64"):
         train_critic(rows, base, tmp_path / "run", config(max_length=64))
-    with pytest.raises(UserError, match=r"holds no train/critic\.jsonl"):
+    with refused(r"holds no train/critic\.jsonl"):
         train_critic(tmp_path, base, tmp_path / "run", config())
-    with pytest.raises(UserError, match=r"holds no critic\.json: it is no critic"):
+    with refused(r"critic\.json"):
         load_critic(tiny_llama, "transformers")
 
 
@@ -284,5 +284,5 @@ def test_defect_33_a_draw_is_seeded_every_label_gets_the_same_number_and_small_s
         (rows, "IsNice", "unknown group 'IsNice'"),
         ([], "IsRel", "no rows"),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             balanced(given, {wanted: 3}, seed=0)

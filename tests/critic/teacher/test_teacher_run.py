@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_files import read_json, read_lines, write_lines
+from refusals import refused
 from teaching_server import questions
 
 from critic.case_files import read_labelled, read_questions
@@ -30,7 +32,6 @@ from critic.teacher.settings import (
 )
 from retrieval.passage import Passage
 from selfrag.common.atomic import locked_directory
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 
 
@@ -76,7 +77,7 @@ def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
             "0 labels of the set in the first line",
         )
     assert "Set aside" in (tmp_path / "report.md").read_text()
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest = read_json(tmp_path / "manifest.json")
     assert (manifest["counts"]["rows"], manifest["counts"]["aside"]) == (4, 2)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     asked = len(server.bodies)
@@ -85,7 +86,7 @@ def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     with (
         locked_directory(tmp_path),
-        pytest.raises(UserError, match="another process is writing"),
+        refused("another process is writing"),
     ):
         label_questions(rows, teacher(server), tmp_path)
 
@@ -191,10 +192,8 @@ def test_money_stops_the_asking(server, tmp_path):
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason):
     good, other = (row.as_dict() for row in questions(2))
     path = tmp_path / "cases.jsonl"
-    path.write_text(
-        "".join(json.dumps(row) + "\n" for row in (good, {**other, **change}))
-    )
-    with pytest.raises(UserError, match=rf"cases\.jsonl:2: .*{reason}"):
+    write_lines(path, (good, {**other, **change}))
+    with refused(rf"cases\.jsonl:2: .*{reason}"):
         list(read_questions(path))
 
 
@@ -252,16 +251,15 @@ def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line):
     [row], [other] = questions(1), questions(1, fault="changed")
     with ReplyJournal(tmp_path / "j", TEACHER) as journal:
         journal.append(row, GOOD)
-        with pytest.raises(UserError, match="'q0' was answered for another case"):
+        with refused("'q0'"):
             journal.reply(other)
-    with pytest.raises(
-        UserError,
-        match=r"holds a run with other temperature: give the same settings to resume",
+    with refused(
+        r"other temperature",
     ):
         ReplyJournal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
     with (tmp_path / "j").open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(UserError, match=r"j:3: damaged .*remove this line"):
+    with refused(r"j:3: damaged"):
         ReplyJournal(tmp_path / "j", TEACHER)
 
 
@@ -328,7 +326,7 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys):
         tmp_path / "again.jsonl"
     ).read_bytes()
     assert "## Examples" in (tmp_path / "cases.jsonl.report.md").read_text()
-    manifest = json.loads((tmp_path / "cases.jsonl.manifest.json").read_text())
+    manifest = read_json(tmp_path / "cases.jsonl.manifest.json")
     assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
 
     for name, constraint in (("one", "choice"), ("two", "logprobs")):
@@ -337,7 +335,7 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys):
             capsys, tmp_path / "cases.jsonl", server, tmp_path / name, *options
         )
         assert code == 0, out
-        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        manifest = read_json(tmp_path / name / "manifest.json")
         assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (
             constraint,
             24,
@@ -352,7 +350,7 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys):
     )
     assert code == 0
     assert "one and second, with 95% intervals" in out
-    found = json.loads((tmp_path / "agree.json").read_text())["agreements"]
+    found = read_json(tmp_path / "agree.json")["agreements"]
     assert [
         (one["group"], one["agreement"]["value"], one["agreement"]["n"])
         for one in found
@@ -425,10 +423,7 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
     )
     assert run(capsys, "label", cases, "-o", tmp_path / "human", "--gold", gold)[0] == 0
     assert list(read_labelled(tmp_path / "human" / "labelled.jsonl")) == rows[1:11]
-    aside = [
-        json.loads(line)
-        for line in (tmp_path / "human" / "aside.jsonl").read_text().splitlines()
-    ]
+    aside = read_lines(tmp_path / "human" / "aside.jsonl")
     assert [(one["id"], one["reason"]) for one in aside] == [
         ("q0", "the gold rows disagree"),
         ("q11", "no gold row"),
@@ -456,7 +451,7 @@ def test_the_estimate_counts_prompts_and_prices():
         scoring.most_cost,
         scoring.least_minutes,
     ) == (3, None, None)
-    with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
+    with refused("price of a million prompt tokens=-1"):
         Prices(-1, 0)
 
 

@@ -1,9 +1,8 @@
 """Public benchmarks in their published schemas, as rows of the intrinsics."""
 
-import json
-
 import pytest
 from chat_server import ChatServer, said
+from json_files import read_lines, write_json, write_lines
 from tiny_judges import Ruled
 
 from selfrag.cli.main import main
@@ -123,12 +122,12 @@ def task(number, label, **more):
 
 def lines(path, *records):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_lines(path, records)
     return path
 
 
 def read(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return read_lines(file)
 
 
 def made(folder, *sources, part="dev"):
@@ -142,9 +141,7 @@ def made(folder, *sources, part="dev"):
 
 
 def test_answerability(tmp_path, capsys):
-    (tmp_path / "dev-v2.0.json").write_text(
-        json.dumps({"version": "v2.0", "data": [ARTICLE]})
-    )
+    write_json(tmp_path / "dev-v2.0.json", {"version": "v2.0", "data": [ARTICLE]})
     rows = made(
         tmp_path,
         f"squad2={tmp_path}/dev-v2.0.json",
@@ -262,17 +259,17 @@ def test_faithfulness(tmp_path, capsys):
 
 
 def test_cited_answers(tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({"args": {}, "data": [ALCE_ANSWER]}))
+    write_json(tmp_path / "run.json", {"args": {}, "data": [ALCE_ANSWER]})
     contexts = [
         {"idx": 3, "language": "en", **CONTEXT},
         {"idx": 4, "language": "zh", **CONTEXT},
     ]
-    (tmp_path / "LongBench-Cite.json").write_text(json.dumps(contexts))
+    write_json(tmp_path / "LongBench-Cite.json", contexts)
     predicted = [
         {"idx": idx, "dataset": "hotpotqa", "query": "Who?", "statements": STATEMENTS}
         for idx in (3, 4)
     ]
-    (tmp_path / "preds.json").write_text(json.dumps(predicted))
+    write_json(tmp_path / "preds.json", predicted)
     alce, long = made(
         tmp_path, f"alce={tmp_path}/run.json", f"longbench_cite={tmp_path}/preds.json"
     )

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import pytest
 from chat_server import ChatServer, said
 from intrinsic_rows import MAKERS, question_row, save_chat_llama, write_data
+from json_files import read_json
+from refusals import refused
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.common.errors import DecodingError, UserError
+from selfrag.common.errors import DecodingError
 from selfrag.evaluation.metrics.alce import Cites
 from selfrag.evaluation.metrics.classification import FlowOutcome
 from selfrag.experiments.intrinsics.answerability import evaluate_answerability
@@ -419,14 +421,14 @@ def test_rewrites_against_people_and_by_what_they_find():
 
 
 def test_a_bad_collection_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"no corpus\.jsonl"):
+    with refused(r"no corpus\.jsonl"):
         read_collection(tmp_path, "dev")
     (tmp_path / "corpus.jsonl").write_text('{"id": "p", "text": "t"}\n')
     (tmp_path / "queries.jsonl").write_text(
         '{"id": "q", "text": "t", "split": "dev"}\n'
     )
     (tmp_path / "qrels.tsv").write_text("head\nq\tp\n")
-    with pytest.raises(UserError, match=r"qrels\.tsv:2"):
+    with refused(r"qrels\.tsv:2"):
         read_collection(tmp_path, "dev")
 
 
@@ -526,7 +528,7 @@ def adapters(command, tmp_path_factory):
 
 
 def written(out, file="figures"):
-    return json.loads((out / f"{file}.json").read_text())
+    return read_json(out / f"{file}.json")
 
 
 @pytest.mark.engine

@@ -1,7 +1,5 @@
 """Runs of the grid with a model that can be computed by hand: scores, resumption, tests of what it says, tables."""
 
-import json
-
 import numpy as np
 import pytest
 from grid_world import (
@@ -16,11 +14,13 @@ from grid_world import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_files import read_json, write_json
 from random_model import random_model
+from refusals import refused
 from written import EOS, LIMITS, PROMPTING, seen
 from written import reply as written_reply
 
-from selfrag.common.errors import EngineError, UserError
+from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.intervals import kappa
@@ -157,15 +157,15 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
 def test_a_directory_of_another_run_is_refused(tmp_path):
     start(tmp_path, questions(5), [RANKED], Hand())
     for changed in (questions(4), questions(5, seed=3)):
-        with pytest.raises(UserError, match="holds a run with other questions"):
+        with refused("other questions"):
             start(tmp_path, changed, [RANKED], Hand())
     path = tmp_path / "questions.jsonl"
     path.write_text(path.read_text().replace("Aare is", "Aar is"))
-    with pytest.raises(UserError, match="was changed since the run was started"):
+    with refused("changed since"):
         read_grid(tmp_path)
     changed = RunDirectory(tmp_path / "other", {"name": "other"})
     changed.admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
-    with pytest.raises(UserError, match="something else than `selfrag interpret`"):
+    with refused("something else than `selfrag interpret`"):
         read_grid(tmp_path / "other")
 
 
@@ -173,13 +173,13 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     tmp_path,
 ):
     start(tmp_path, questions(4), CELLS[:3], Hand())
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest = read_json(tmp_path / "manifest.json")
     del manifest["files"][CELLS[1].name]["result"]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    write_json(tmp_path / "manifest.json", manifest)
     run = read_grid(tmp_path)
     assert run.cells == run.select([]) == (CELLS[0], CELLS[2])
     assert run.select(["k3-*"]) == tuple(cell for cell in run.cells if cell.cutoff == 3)
-    with pytest.raises(UserError, match=r"--cell x\*: no such cell"):
+    with refused(r"--cell x\*: no such cell"):
         run.select(["x*"])
     first = tables(read_grid(tmp_path))[0]
     assert first.title == "Prompt basic, beside Table 2"
@@ -380,7 +380,7 @@ def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retriev
     engine.limits = EngineLimits(max_model_len=10, vocab_size=LIMITS.vocab_size)
     (failed,) = writer.write([trial])
     assert isinstance(failed, Failed)
-    with pytest.raises(UserError, match="unknown layout"):
+    with refused("unknown layout"):
         Generator("m", layout="x")
 
 

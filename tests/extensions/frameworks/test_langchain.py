@@ -1,6 +1,7 @@
 """LangChain's own standard tests, and its citations."""
 
 import pytest
+from refusals import refused
 from served import random_rag
 from written import passages
 
@@ -16,7 +17,6 @@ from langchain_tests.integration_tests import (
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.extensions.frameworks.langchain import ChatSelfRAG, SelfRAGRetriever
 
 QUESTIONS = [f"question {number}" for number in range(8)]
@@ -175,11 +175,11 @@ def test_chains_settings_and_conversations():
             "type 'image'",
         ),
     ):
-        with pytest.raises(UserError, match=said):
+        with refused(said):
             model.invoke(wrong)
-    with pytest.raises(UserError, match="max_tokens"):
+    with refused("max_tokens"):
         model.invoke("Q", max_tokens=0)
-    with pytest.raises(UserError, match="unknown setting 'treshold'"):
+    with refused("unknown setting 'treshold'"):
         model.invoke("Q", treshold=1)
 
 
@@ -208,6 +208,5 @@ def test_issue_50_citations_and_documents_have_the_file_and_page():
         [HumanMessage([])],
         [SystemMessage("Be short.")],
     ):
-        with pytest.raises(UserError) as error:
+        with refused():
             ChatSelfRAG(rag=rag).invoke(blank)
-        assert "\n" not in str(error.value)

@@ -1,12 +1,12 @@
 """Recorded cases of the public libraries: each passes, or differs for a reason that is named in the table."""
 
-import json
 from pathlib import Path
 
 import pytest
 from conformance.case import read_cases
 from conformance.check import check
 from conformance.compare import REASONS, Deviation
+from json_files import read_json, read_lines, write_json
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
@@ -68,14 +68,12 @@ def test_the_script(tmp_path, run_script):
     assert code == 0
     assert "3 cases: 2 pass, 1 deviation, 0 fail" in said
     assert REASONS[Deviation.UNDEFINED] in said
-    rows = [
-        json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()
-    ]
+    rows = read_lines(tmp_path / "out.jsonl")
     assert [row["verdict"] for row in rows] == ["pass", "pass", "deviation"]
-    broken = json.loads((CASES / "D1" / "AD__answerability-model-01.json").read_text())
+    broken = read_json(CASES / "D1" / "AD__answerability-model-01.json")
     broken["request"]["prompt"] += " "
     (tmp_path / "D1").mkdir()
-    (tmp_path / "D1" / "x.json").write_text(json.dumps(broken))
+    write_json(tmp_path / "D1" / "x.json", broken)
     code, said, _ = run_script("run_conformance", tmp_path)
     assert (code, "prompt: at " in said) == (1, True)
 

@@ -1,0 +1,30 @@
+"""Files of JSON, and of a value a line. Importable from every test, like `tiny`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a file."""
+    return json.loads(path.read_bytes())
+
+
+def write_json(path: Path, value: object) -> Path:
+    """Write one value, and return the file."""
+    path.write_text(json.dumps(value))
+    return path
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Return the value of each line."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def write_lines(path: Path, values: Iterable[object]) -> Path:
+    """Write a value a line, and return the file."""
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
