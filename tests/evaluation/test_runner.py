@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from json_files import read_json, write_json, write_lines
 from refusals import refused
-from scripted_run import FILE, ITEMS, Slow, data_file, finetuned, job, reply, start
+from scripted_run import FILE, ITEMS, Slow, finetuned, job, reply, start
 from written import PROMPTING, scripted
 
 from scripts.reproduction.standins import write_samples
@@ -317,52 +317,6 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
     assert (there / "set.jsonl").read_bytes() == (here / "set.jsonl").read_bytes()
     with refused("workers=0"):
         Actors(0)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
-def test_a_local_cluster_writes_the_answers_of_a_local_run(tiny_llama, tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed")
-    rows = [
-        {
-            "id": f"q{i}",
-            "task": "short_qa",
-            "instruction": f"Who {i}?",
-            "answers": ["Ann"],
-        }
-        for i in range(12)
-    ]
-    command = f"eval run {data_file(tmp_path, *rows)} --system base --model {tiny_llama}".split()
-    command += ["--engine", "transformers", "--out"]
-    assert main([*command, str(tmp_path / "here")]) == 0
-    # Workers are less nice by default: on a busy machine they would not even start.
-    environment = ENVIRONMENT | {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",
-    }
-    program = [
-        sys.executable,
-        "-m",
-        "selfrag",
-        *command,
-        *f"{tmp_path}/there --ray local --workers 2".split(),
-    ]
-    done = subprocess.run(
-        program,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=1200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    here, there = (
-        read_records(tmp_path / name / "base" / "set.jsonl")
-        for name in ("here", "there")
-    )
-    assert [(one["id"], one["text"]) for one in here] == [
-        (one["id"], one["text"]) for one in there
-    ]
 
 
 # docs/guides/running.md

@@ -464,21 +464,6 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, message):
         read(write(tmp_path, FILES[name], second), name)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (b"[]", "x.json: no rows"),
-        (b"[\n3\n]", "x.json: row 1: a row must be an object, not int"),
-        (b'[\n{"question":\n "\xff"}]', "x.json:3: not UTF-8"),
-        (b"{]\n", "x.json:1: "),
-    ],
-)
-def test_files_that_cannot_be_read(tmp_path, content, message):
-    (tmp_path / "x.json").write_bytes(content)
-    with refused(message):
-        read(tmp_path / "x.json", "triviaqa")
-
-
 def test_settings_are_the_policy_where_it_differs_from_the_defaults():
     """Algorithm 1 line 6: the critiques at every segment. Eq. 3: an option's critique is added to its probability."""
     assert preset("popqa").settings() == {"passages": 10, "undefined": "force"}

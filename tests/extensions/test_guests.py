@@ -23,7 +23,7 @@ GUESTS = {
     "pdf": "extensions/test_pdf.py::test_pages_are_numbered_and_titled_by_bookmarks",
     "search_tags": "extensions/test_search_tags.py::test_turns_searches_and_the_answer",
     "vectors": "extensions/test_vectors_guest.py::test_an_index_of_published_vectors_is_that_of_the_encoder",
-    "word": "extensions/test_word_files.py::test_headings_and_tables_of_a_word_file",
+    "word": "extensions/test_word.py::test_d1_quarters_of_a_table_are_not_exchanged",
     "web": "extensions/test_web.py::test_pages_that_searxng_finds_become_passages",
 }
 """A test of each that does what it is for."""
@@ -67,6 +67,7 @@ def run(*command, **environment):
     return done.stdout
 
 
+@pytest.mark.slow  # the import contracts of `make check` forbid the same
 @pytest.mark.parametrize("guest", GUESTS)
 def test_a_guest_works_with_the_others_hidden(guest):
     options = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "hidden_guests")

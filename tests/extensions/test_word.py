@@ -609,7 +609,7 @@ def test_old_and_encrypted_files_are_named(tmp_path):
 DEPTH = 20_000
 BOUNDED = {
     "span": (table([cell("a", SPAN.format(10**9)), cell("b")]), 300),
-    "merged square": (table([cell("v", MERGE)] * 300, *([cell("", MERGED)] * 300 for _ in range(299))), 2000),
+    "merged square": (table([cell("v", MERGE)] * 150, *([cell("", MERGED)] * 150 for _ in range(149))), 2000),
     "merged rows": (table([cell("x", MERGE), cell("1")], *[[cell("", MERGED), cell("1")]] * 2999), 18_100),
     "spans": (table(*([cell("a" * 190, SPAN.format(63))] * 20 for _ in range(300))), 2_500_000),
     "nested tables": (
@@ -650,7 +650,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path):
     good = (tmp_path / "good.docx").read_bytes()
     file = tmp_path / "bad.docx"
     messages = []
-    for place in range(0, len(good), len(good) // 150):
+    for place in range(0, len(good), len(good) // 40):
         for content in (
             good[:place],
             good[:place] + bytes([good[place] ^ 0x5A]) + good[place + 1 :],
@@ -660,7 +660,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path):
                 read(file)
             except UserError as error:
                 messages.append(str(error))
-    assert len(messages) > 100
+    assert len(messages) > 30
     assert all(message.startswith(f"{file}: ") for message in messages)
 
 
@@ -687,3 +687,10 @@ def test_equations_and_symbols():
         "st",
         "2a",
     ]
+
+
+def test_an_archive_of_something_else_is_no_word_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "other.docx", "w") as archive:
+        archive.writestr("a.txt", "x")
+    with refused(r"other\.docx: cannot be read as Word file"):
+        list(read_files([tmp_path / "other.docx"]))

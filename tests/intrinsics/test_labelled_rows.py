@@ -400,7 +400,7 @@ def correct(answers):
 
 
 def test_the_temperature_that_made_the_answers_is_found():
-    answers = drawn(4000, 2.5)
+    answers = drawn(1500, 2.5)
     fitted = fit(answers, isotonic=False)
     assert fitted.temperature == pytest.approx(2.5, rel=0.1)
     assert (

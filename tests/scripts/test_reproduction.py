@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -27,7 +28,7 @@ from scripts.reproduction.steps import (
     markdown,
 )
 from scripts.reproduction.table2 import COLUMNS, ROWS, TASKS, row
-from selfrag.cli.main import app
+from selfrag.cli.main import app, main
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
@@ -244,25 +245,22 @@ def test_a_figure_is_within_its_tolerance_or_not():
 
 
 @pytest.mark.engine
-def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script):
+def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script, monkeypatch):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+
+    def here(words, check):
+        return SimpleNamespace(returncode=main(words[1:]))
+
+    module = "scripts.reproduction.reproduce_selfrag"
+    monkeypatch.setattr(f"{module}.python_line", list)
+    monkeypatch.setattr(f"{module}.subprocess", SimpleNamespace(run=here))
     write_samples(tmp_path / "files")
     short = tiny.save_llama(
         tmp_path / "model", context=512
     )  # its answers are shorter than the tasks allow
-    options = (
-        "--files",
-        tmp_path / "files",
-        "--out",
-        tmp_path,
-        "--model",
-        short,
-        "--engine",
-        "transformers",
-    )
-    code, _, error = run_script(
-        "reproduce_selfrag", "run", "selfrag-7b", *options, "--limit", 1, "--no-judges"
-    )
+    words = f"--files {tmp_path}/files --out {tmp_path} --model {short} --limit 1"
+    options = [*words.split(), "--engine=transformers", "--no-judges"]
+    code, _, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *options)
     assert code == 1, error  # nothing was reproduced, and it says so
     table = (tmp_path / "selfrag-7b.md").read_text()
     assert "Another model than the paper's was run." in table

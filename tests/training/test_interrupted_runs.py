@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from refusals import refused
 from trained import config, interrupted, log, losses, same, train
 
 from selfrag.common import atomic
+from selfrag.common.atomic import locked_directory
 from selfrag.training.job import trained
 from selfrag.training.run import rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
@@ -24,9 +24,8 @@ SCALE = Scale(micro_tokens=90)
 both = pytest.mark.parametrize("scale", [None, SCALE], ids=["loop", "trainer"])
 
 
-@contextmanager
-def trained_elsewhere(base_dir, rows, run_dir, steps, tables):
-    """Train in another process until its log has this many lines; kill it (-9) after the block."""
+def kill_after(steps, base_dir, rows, run_dir, tables):
+    """Train in another process until its log has this many lines, and kill it (-9)."""
     program = str(Path(__file__).with_name("scaled.py"))
     arguments = [base_dir, rows, run_dir.parent, json.dumps(tables)]
     line = [sys.executable, program, *map(str, arguments)]
@@ -41,13 +40,10 @@ def trained_elsewhere(base_dir, rows, run_dir, steps, tables):
     with subprocess.Popen(
         line, env=there, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as child:
-        try:
-            while not path.exists() or path.read_bytes().count(b"\n") < steps:
-                assert child.poll() is None, child.stderr.read().decode()[-2000:]
-                time.sleep(0.005)
-            yield
-        finally:
-            child.kill()
+        while not path.exists() or path.read_bytes().count(b"\n") < steps:
+            assert child.poll() is None, child.stderr.read().decode()[-2000:]
+            time.sleep(0.005)
+        child.kill()
     assert child.returncode == -signal.SIGKILL
 
 
@@ -80,35 +76,30 @@ def test_a_killed_run_goes_on_to_the_same_result(
         )
 
 
-@both
-def test_kill_9_changes_nothing(base_dir, rows, tmp_path, scale):
-    tables = {"config": {"epochs": 24, "checkpoint_steps": 3}} | (
-        {"scale": {"micro_tokens": 90}} if scale else {}
-    )
+def test_kill_9_changes_nothing(base_dir, rows, tmp_path):
+    """With the Trainer; `tests/test_long_jobs.py` kills the loop."""
+    tables = {
+        "config": {"epochs": 24, "checkpoint_steps": 3},
+        "scale": {"micro_tokens": 90},
+    }
     settings, run = config(**tables["config"]), tmp_path / "killed" / "run"
-    whole = trained(
-        rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale
-    ).trainee
-    with trained_elsewhere(base_dir, rows, run, 5, tables):
-        pass
-    assert same(
-        trained(rows_of(rows, settings), base_dir, run, settings, scale).trainee, whole
-    )
+    made = rows_of(rows, settings)
+    whole = fit_scaled(made, base_dir, tmp_path / "whole", settings, SCALE).trainee
+    kill_after(5, base_dir, rows, run, tables)
+    assert same(fit_scaled(made, base_dir, run, settings, SCALE).trainee, whole)
     assert losses(run) == losses(tmp_path / "whole")
 
 
 @both
 def test_issue_48_a_second_process_does_not_cut_the_log_of_a_run(
-    base_dir, rows, tmp_path, scale
+    base_dir, rows, tmp_path, monkeypatch, scale
 ):
-    tables = {"config": {"epochs": 4000}} | (
-        {"scale": {"micro_tokens": 90}} if scale else {}
-    )
-    settings, run = config(**tables["config"]), tmp_path / "out" / "run"
-    writing = refused(r"another process .*run")
-    with trained_elsewhere(base_dir, rows, run, 3, tables), writing:
+    settings, run = config(), tmp_path / "run"
+    with interrupted(monkeypatch, 3):
         trained(rows_of(rows, settings), base_dir, run, settings, scale)
-    assert [record["step"] for record in log(run)][:3] == [1, 2, 3]
+    with locked_directory(run), refused("another process .*run"):
+        trained(rows_of(rows, settings), base_dir, run, settings, scale)
+    assert [record["step"] for record in log(run)] == [1, 2, 3]
 
 
 def test_a_torn_checkpoint_is_passed_over(base_dir, rows, tmp_path):

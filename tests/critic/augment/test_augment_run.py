@@ -510,6 +510,7 @@ def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
     assert closed(sent)["error"].startswith("no critic 'nowhere'")
 
 
+@pytest.mark.slow
 def test_ray_writes_the_bytes_of_a_local_run(pairs, tmp_path):
     pytest.importorskip("ray")
     assert main(command(pairs, tmp_path / "here", "--shard", "2")) == 0

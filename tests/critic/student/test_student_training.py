@@ -56,9 +56,8 @@ def rows(tmp_path_factory):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("style", ["tokens", "words"])
-def test_a_trained_critic_gives_the_labels_it_was_taught(style, base, rows, tmp_path):
-    settings = config(style, epochs=30, learning_rate=1e-2, row_learning_rate=1e-2)
+def test_a_trained_critic_gives_the_labels_it_was_taught(base, rows, tmp_path):
+    settings = config(epochs=30, learning_rate=1e-2, row_learning_rate=1e-2)
     model = train_critic(rows, base, tmp_path / "run", settings)
     with load_critic(model, "transformers") as critic:
         learned = [told(row) for row in labelled(each=1)]
