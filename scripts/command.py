@@ -1,31 +1,67 @@
-"""What the scripts share: a user's error in one line with exit code 2, and progress against the clock."""
+"""What the scripts share: a command line made of a function's parameters, and progress against the clock."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 import time
 from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, get_origin
 
-from selfrag.common.errors import UserError
-from selfrag.common.untrusted import printable
+import typer
 
-P = ParamSpec("P")
+from selfrag.cli.running import run
+
+_ARGUMENT = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
-def command(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate a script's main function: a `UserError` is one line on the error stream and exit code 2."""
+def command(
+    function: Callable[..., int | None] | None = None,
+    /,
+    **commands: Callable[..., int | None],
+) -> Callable[[], NoReturn]:
+    """Return the main function of a script: it runs this function, or that one of several which the command line names.
 
-    @wraps(main)
-    def run(*args: P.args, **kwargs: P.kwargs) -> int:
-        try:
-            return main(*args, **kwargs)
-        except UserError as error:
-            print(printable(str(error)), file=sys.stderr)
-            return 2
+    Positional parameters are arguments and keyword-only ones are options; `Args` of the docstring is their help. An
+    error of the user is one line and exit code 2.
+    """
+    functions = {"main": function} if function is not None else commands
 
-    return run
+    def main() -> NoReturn:
+        program = typer.Typer(
+            add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+        )
+        for name, target in functions.items():
+            about = _describe_parameters(target)
+            # After `\b` the lines of a paragraph are printed as they are.
+            page = "\b\n" + target.__globals__["__doc__"].replace("\n\n", "\n\n\b\n")
+            if commands:
+                program.callback(help=page)(lambda: None)
+                page = about
+            program.command(name.replace("_", "-"), help=page)(target)
+        sys.exit(run(program, Path(sys.argv[0]).stem))
+
+    return main
+
+
+def _describe_parameters(function: Callable[..., Any]) -> str:
+    """Turn parameters into arguments and options with their help; return what the function is for."""
+    text = inspect.cleandoc(function.__doc__ or "")
+    summary, _, arguments = text.partition("Args:\n")
+    described = dict(_ARGUMENT.findall(arguments))
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if get_origin(parameter.annotation) is Annotated:
+            continue
+        kind = typer.Argument
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            kind = typer.Option
+        words = described.get(parameter.name, "").split()
+        function.__annotations__[parameter.name] = Annotated[
+            parameter.annotation, kind(help=" ".join(words))
+        ]
+    return summary
 
 
 def progress() -> Callable[[str], None]:
@@ -33,10 +69,7 @@ def progress() -> Callable[[str], None]:
     start = time.perf_counter()
 
     def say(what: str) -> None:
-        print(
-            f"[{time.perf_counter() - start:6.0f} s] {what}",
-            file=sys.stderr,
-            flush=True,
-        )
+        seconds = time.perf_counter() - start
+        print(f"[{seconds:6.0f} s] {what}", file=sys.stderr, flush=True)
 
     return say

@@ -8,10 +8,7 @@ progress to the error stream.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,10 +38,12 @@ from scripts.benchmarks.speed.workload import (
     LONG,
     Form,
     Item,
+    chosen_forms,
     demo_items,
     read_items,
 )
 from scripts.command import command, progress
+from selfrag.common.atomic import write_json
 from selfrag.common.provenance import machine
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.sweep import sweep
@@ -123,7 +122,6 @@ class Bench:
 
 def _line(form: Form, series: Series, reference: Series) -> dict[str, Any]:
     """Return a line of the table; the time of a question is compared with that of the reference."""
-    times = ratio(series, reference)
     requests = max(1, series.work.requests)
     return {
         "form": form.name,
@@ -132,7 +130,7 @@ def _line(form: Form, series: Series, reference: Series) -> dict[str, Any]:
         "questions/s": series.speed,
         "seconds": median(series.seconds),
         "compared with": reference.name,
-        "times its time": f"{times.median:.2f} ({times.low:.2f}-{times.high:.2f})",
+        "times its time": ratio(series, reference),
         "requests": series.work.requests,
         "prompt tokens": series.work.prompt_tokens / requests,
         "of these cached": series.work.cached_tokens / requests,
@@ -158,70 +156,47 @@ def rescore(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--model", default="demo", help="checkpoint directory, hub name or `demo`"
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        help="rows with instruction and passages; else made from the demo corpus",
-    )
-    parser.add_argument("--out", type=Path, help="write everything measured as JSON")
-    parser.add_argument(
-        "--kv-gib",
-        type=float,
-        help="memory for keys and values of each of the two engines",
-    )
-    parser.add_argument(
-        "--forms",
-        nargs="+",
-        choices=[form.name for form in FORMS],
-        default=["short", "long"],
-    )
-    parser.add_argument(
-        "--questions",
-        type=int,
-        default=64,
-        help="of ours and the floor; default %(default)s",
-    )
-    parser.add_argument(
-        "--passages", type=int, default=5, help="of each question; default %(default)s"
-    )
-    parser.add_argument(
-        "--rivals",
-        type=int,
-        default=4,
-        help="questions of the rivals; default %(default)s",
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=3, help="rounds; default %(default)s"
-    )
-    arguments = parser.parse_args()
+def main(
+    *,
+    model: str = "demo",
+    data: Path | None = None,
+    out: Path | None = None,
+    kv_gib: float | None = None,
+    forms: list[str] = list(FORMS),  # noqa: B006 - of the command line alone
+    questions: int = 64,
+    passages: int = 5,
+    rivals: int = 4,
+    repeats: int = 3,
+) -> None:
+    """Print the table, and write it where it is asked for.
+
+    Args:
+        model: checkpoint directory, hub name or `demo`.
+        data: rows with instruction and passages; else made from the demo corpus.
+        out: JSON file with everything measured.
+        kv_gib: memory for keys and values of each of the two engines.
+        forms: short or long; repeatable, both by default.
+        questions: of ours and the floor.
+        passages: of each question.
+        rivals: questions of the rivals.
+        repeats: rounds.
+    """
     say = progress()
-    if arguments.data is None:
-        items = demo_items(arguments.questions, arguments.passages)
-    else:
-        items = read_items(arguments.data, arguments.questions, arguments.passages)
-    model = str(resolve_model(arguments.model))
+    read = demo_items if data is None else partial(read_items, data)
+    items = read(questions, passages)
+    path = str(resolve_model(model))
     options = {"max_logprobs": LONG.rival_logprobs}
-    config = VLLMConfig(model, kv_cache_gib=arguments.kv_gib, engine_args=options)
+    config = VLLMConfig(path, kv_cache_gib=kv_gib, engine_args=options)
     say("loading with and without prefix caching")
     cached = serve(config)
     uncached = serve(replace(config, enable_prefix_caching=False))
-    bench = Bench(cached, uncached, prompting_of(model), arguments.repeats)
+    bench = Bench(cached, uncached, prompting_of(path), repeats)
     lines: list[dict[str, Any]] = []
-    for form in FORMS:
-        if form.name in arguments.forms:
-            for line in bench.measure(
-                form.with_passages(arguments.passages), items, arguments.rivals
-            ):
-                say(
-                    f"{line['form']}: {line['way']}, {line['questions/s']:.3g} questions/s"
-                )
-                lines.append(line)
+    for form in chosen_forms(forms):
+        for line in bench.measure(form.with_passages(passages), items, rivals):
+            speed = f"{line['questions/s']:.3g} questions/s"
+            say(f"{line['form']}: {line['way']}, {speed}")
+            lines.append(line)
     report = {
         "machine": machine(),
         "engine": cached.settings(),
@@ -231,13 +206,11 @@ def main() -> int:
     cached.engine.close()
     uncached.engine.close()
     print(results_table(lines))
-    print(
-        f"Rescoring: {report['rescoring']}\n\nMachine: {report['machine']}\n\nEngine: {report['engine']}"
-    )
-    if arguments.out:
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return 0
+    for name in ("rescoring", "machine", "engine"):
+        print(f"{name}: {report[name]}\n")
+    if out:
+        write_json(out, report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,13 +8,11 @@ that its times are the server's and not those of 250 clients in one process.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -24,8 +22,10 @@ from typing import Any, cast
 import httpx
 
 from scripts.benchmarks.hostile_clients import attack, watch_health
+from scripts.benchmarks.report import results_table
 from scripts.benchmarks.speed.workload import demo_items
 from scripts.command import command, progress
+from selfrag.common.atomic import write_json
 
 MIB = 1 << 20
 
@@ -141,73 +141,55 @@ async def load(
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--model", default="demo", help="checkpoint directory, hub name or `demo`"
-    )
-    parser.add_argument("--engine", default="vllm", help="default %(default)s")
-    parser.add_argument("--clients", type=int, default=200, help="default %(default)s")
-    parser.add_argument(
-        "--hostile", type=int, default=0, help="hostile clients; default %(default)s"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=180,
-        help="how long they ask; default %(default)s",
-    )
-    parser.add_argument(
-        "--questions", type=int, default=200, help="default %(default)s"
-    )
-    parser.add_argument(
-        "--segments",
-        type=int,
-        default=3,
-        help="most segments of an answer; default %(default)s",
-    )
-    parser.add_argument("--out", type=Path, help="write everything measured as JSON")
-    arguments = parser.parse_args()
+def main(
+    *,
+    model: str = "demo",
+    engine: str = "vllm",
+    clients: int = 200,
+    hostile: int = 0,
+    seconds: float = 180,
+    questions: int = 200,
+    segments: int = 3,
+    out: Path | None = None,
+) -> None:
+    """Load a server and print what was measured.
+
+    Args:
+        model: checkpoint directory, hub name or `demo`.
+        engine: of the server.
+        clients: that stream answers.
+        hostile: clients that try to harm the server.
+        seconds: how long they ask.
+        questions: different ones.
+        segments: most of an answer.
+        out: JSON file with everything measured.
+    """
     say = progress()
-    questions = [item.question for item in demo_items(arguments.questions, 1)]
+    texts = [item.question for item in demo_items(questions, 1)]
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
-    server = spawning.Process(
-        target=serve,
-        args=(theirs, arguments.model, arguments.engine, questions, arguments.segments),
-        daemon=True,
-    )
+    words = (theirs, model, engine, texts, segments)
+    server = spawning.Process(target=serve, args=words, daemon=True)
     server.start()
     theirs.close()  # so that a server that ends early ends the waiting
-    port, alone, alone_first, seconds, same = ours.recv()
-    say(f"one by one and in one call: done, {same} of {len(questions)} answers equal")
+    port, alone, alone_first, batch_seconds, same = ours.recv()
+    say(f"one by one and in one call: done, {same} of {len(texts)} answers equal")
     url = f"http://127.0.0.1:{port}"
-    asyncio.run(
-        load(url, questions, alone, arguments.clients, min(20, arguments.seconds))
-    )
+    asyncio.run(load(url, texts, alone, clients, min(20, seconds)))
     health, sends_health = spawning.Pipe()
-    spawning.Process(
-        target=measure_health, args=(sends_health, url, arguments.seconds), daemon=True
-    ).start()
+    watched = (sends_health, url, seconds)
+    spawning.Process(target=measure_health, args=watched, daemon=True).start()
     before, started = resident(server.pid or 0), time.perf_counter()
-    measured = asyncio.run(
-        load(
-            url,
-            questions,
-            alone,
-            arguments.clients,
-            arguments.seconds,
-            arguments.hostile,
-        )
-    )
+    measured = asyncio.run(load(url, texts, alone, clients, seconds, hostile))
     lasted, after = time.perf_counter() - started, resident(server.pid or 0)
     health_seconds = health.recv()
     server.terminate()
+    in_batch, served = len(texts) / batch_seconds, measured["answers"] / lasted
     report = {
-        "batch_questions_per_second": len(questions) / seconds,
+        "batch_questions_per_second": in_batch,
         "batch_equal_to_single": same,
-        "served_questions_per_second": measured["answers"] / lasted,
+        "served_questions_per_second": served,
+        "served / batch": served / in_batch,
         "answers": measured["answers"],
         "different_from_single": measured["wrong"],
         "failed": measured["failed"],
@@ -219,15 +201,10 @@ def main() -> int:
         "resident_mib_before": before,
         "resident_mib_after": after,
     }
-    for name, value in report.items():
-        print(f"{name:32} {value if not isinstance(value, float) else round(value, 3)}")
-    print(
-        f"{'served / batch':32} {report['served_questions_per_second'] / report['batch_questions_per_second']:.3f}"
-    )
-    if arguments.out:
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return 0
+    print(results_table([{"what": name, "value": report[name]} for name in report]))
+    if out:
+        write_json(out, report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,8 +6,6 @@ where none are named.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -23,48 +21,37 @@ from selfrag.training.rows import write_rows
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--rows",
-        type=Path,
-        help="training rows; their number is a multiple of the batch",
-    )
-    parser.add_argument(
-        "--base", default="demo-base", help="base checkpoint; default %(default)s"
-    )
-    parser.add_argument(
-        "--recipe",
-        default="cpu",
-        help="method, adapter and lengths; default %(default)s",
-    )
-    parser.add_argument(
-        "--batch", type=int, default=4, help="rows of a step; default %(default)s"
-    )
-    parser.add_argument("--steps", type=int, default=12, help="default %(default)s")
-    arguments = parser.parse_args()
+def main(
+    *,
+    rows: Path | None = None,
+    base: str = "demo-base",
+    recipe: str = "cpu",
+    batch: int = 4,
+    steps: int = 12,
+) -> None:
+    """Print a line for each trainer.
+
+    Args:
+        rows: training rows; their number is a multiple of the batch.
+        base: base checkpoint.
+        recipe: method, adapter and lengths.
+        batch: rows of a step.
+        steps: optimiser steps.
+    """
     say = progress()
-    config = replace(read_recipe(arguments.recipe).config, precision="fp32")
+    config = replace(read_recipe(recipe).config, precision="fp32")
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
-        rows = arguments.rows
         if rows is None:
             rows = Path(scratch) / "rows.jsonl"
-            write_rows(
-                rows, rows_from(demo_items(arguments.batch * arguments.steps, 1))
-            )
-        base = resolve_model(arguments.base)
-        contest = TrainingContest(
-            rows, base, arguments.batch, arguments.steps, 2, config
-        )
+            write_rows(rows, rows_from(demo_items(batch * steps, 1)))
+        contest = TrainingContest(rows, resolve_model(base), batch, steps, 2, config)
         for system in SYSTEMS:
             say(f"training: {system}")
             lines.append(train(system, contest))
     print(results_table(lines))
     print(f"Machine: {machine()}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,10 +5,9 @@ python -m scripts.benchmarks.encoding passages.jsonl.gz --encoder DIR --texts 10
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,48 +15,43 @@ import numpy as np
 from retrieval.encoders import BLOCK_ROWS, Template
 from retrieval.local_encoders import TransformerEncoder
 from retrieval.readers import read_files
+from scripts.command import command
 
 
-def main() -> None:
-    """Print a line for each way of encoding."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("passages", help="a table with id, title and text")
-    parser.add_argument("--encoder", required=True, help="directory or hub name")
-    parser.add_argument(
-        "--texts", type=int, default=1000, help="texts, spread over the table"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    texts = [
-        Template().of_passage(row.passage) for row in read_files([arguments.passages])
-    ]
-    texts = texts[:: max(1, len(texts) // arguments.texts)][: arguments.texts]
-    ways = encoders(arguments.encoder)
+@command
+def main(passages: Path, *, encoder: str, texts: int = 1000, rounds: int = 3) -> None:
+    """Print a line for each way of encoding.
+
+    Args:
+        passages: a table with id, title and text.
+        encoder: directory or hub name.
+        texts: number of texts, spread over the table.
+        rounds: each way encodes once in each.
+    """
+    rows = [Template().of_passage(row.passage) for row in read_files([passages])]
+    sample = rows[:: max(1, len(rows) // texts)][:texts]
+    ways = encoders(encoder)
     for encode in ways.values():  # libraries set themselves up
-        encode(texts[:64])
+        encode(sample[:64])
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     vectors: dict[str, Any] = {}
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         for name, encode in ways.items():
             wall, processor = time.perf_counter(), time.process_time()
-            vectors[name] = encode(texts)
-            spent[name].append(
-                (time.perf_counter() - wall, time.process_time() - processor)
-            )
+            vectors[name] = encode(sample)
+            times = time.perf_counter() - wall, time.process_time() - processor
+            spent[name].append(times)
     reference = next(iter(vectors.values()))
     base = np.median(spent["sentence-transformers"], axis=0)
-    print(f"{len(texts)} texts, {arguments.rounds} rounds in turn, medians")
-    for name, times in spent.items():
-        wall, processor = (median(column) for column in zip(*times, strict=True))
+    print(f"{len(sample)} texts, {rounds} rounds in turn, medians")
+    for name, pairs in spent.items():
+        wall, processor = np.median(pairs, axis=0)
         cosines = (vectors[name] * reference).sum(1)
-        cosines /= np.linalg.norm(vectors[name], axis=1) * np.linalg.norm(
-            reference, axis=1
-        )
+        lengths = np.linalg.norm([vectors[name], reference], axis=2)
+        cosine = (cosines / lengths.prod(axis=0)).min()
         gains = f"{base[0] / wall:.2f} and {base[1] / processor:.2f} times as fast"
         print(
-            f"{name:<24} {len(texts) / wall:6.1f} texts/s, {processor:6.1f} s CPU, {gains}, cosine {cosines.min():.4f}"
+            f"{name:<24} {len(sample) / wall:6.1f} texts/s, {processor:6.1f} s CPU, {gains}, cosine {cosine:.4f}"
         )
 
 

@@ -29,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from scripts.benchmarks.job import LEAST_ITEMS, PASSAGES, Job, Settings, SkipStep
 from scripts.benchmarks.report import Step, run_steps
 from scripts.benchmarks.steps import STEPS
-from scripts.command import command
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.untrusted import printable
@@ -37,19 +36,20 @@ from selfrag.common.untrusted import printable
 SECONDS = 420.0
 """Time limit of all steps together."""
 
-MIB = 2**20
 
-
-@command
 def main() -> int:
-    """Run the command line."""
+    """Run the command line; an error of the user is one line."""
     arguments = _parser().parse_args()
-    match arguments.command:
-        case "items":
-            return write_items(arguments.out, arguments.count)
-        case "step":
-            return run_one(arguments.name, arguments.work, arguments.seconds)
-    return run(arguments)
+    try:
+        match arguments.command:
+            case "items":
+                return write_items(arguments.out, arguments.count)
+            case "step":
+                return run_one(arguments.name, arguments.work, arguments.seconds)
+        return run(arguments)
+    except UserError as error:
+        print(printable(str(error)), file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,7 +136,7 @@ def write_items(out: Path, count: int) -> int:
         records.append({"instruction": item.question, "passages": passages})
     write_jsonl(out, records)
     print(
-        f"{out}: {len(records)} questions with {PASSAGES} passages each, {out.stat().st_size / MIB:.2f} MiB"
+        f"{out}: {len(records)} questions with {PASSAGES} passages each, {out.stat().st_size / 2**20:.2f} MiB"
     )
     return 0
 

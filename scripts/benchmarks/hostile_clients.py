@@ -27,10 +27,15 @@ def chat(content: str, **settings: Any) -> dict[str, Any]:
     return {"model": "selfrag", "messages": turns, "selfrag": settings}
 
 
+async def post(client: httpx.AsyncClient, **body: Any) -> int:
+    """Ask for a chat completion, and return the status."""
+    return (await client.post("/v1/chat/completions", **body)).status_code
+
+
 async def send_long_conversation(client: httpx.AsyncClient, rng: random.Random) -> int:
     """Send a system turn of up to 4 MB."""
     words = "word " * rng.choice([100_000, 190_000, 800_000])
-    return (await client.post("/v1/chat/completions", json=chat(words))).status_code
+    return await post(client, json=chat(words))
 
 
 async def send_much_evidence(client: httpx.AsyncClient, rng: random.Random) -> int:
@@ -46,7 +51,7 @@ async def send_much_evidence(client: httpx.AsyncClient, rng: random.Random) -> i
         max_segments=1,
         segment_tokens=5,
     )
-    return (await client.post("/v1/chat/completions", json=body)).status_code
+    return await post(client, json=body)
 
 
 async def send_broken_json(client: httpx.AsyncClient, rng: random.Random) -> int:
@@ -60,9 +65,7 @@ async def send_broken_json(client: httpx.AsyncClient, rng: random.Random) -> int
         ]
     )
     headers = {"Content-Type": "application/json"}
-    return (
-        await client.post("/v1/chat/completions", content=content, headers=headers)
-    ).status_code
+    return await post(client, content=content, headers=headers)
 
 
 async def send_endless_trace(client: httpx.AsyncClient, rng: random.Random) -> int:

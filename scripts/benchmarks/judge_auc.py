@@ -11,9 +11,7 @@ nothing divided out (contextual calibration, Zhao et al. 2021, arXiv 2102.09690)
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -54,31 +52,29 @@ class JudgedCases:
 
 
 @command
-def main() -> int:
-    """Measure both groups in both orders."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cases")
-    parser.add_argument("--model", default="demo-base")
-    parser.add_argument("--engine", default="vllm")
-    parser.add_argument("--limit", type=int, default=120, help="cases of each group")
-    options = parser.parse_args()
-    path = resolve_model(options.model)
-    engine = load_engine(options.engine, path, dtype="float32", max_model_len=2048)
-    model = ChatModel.on(EngineExecutor(engine, load_tokenizer(path)))
-    rows = list(read_labelled(options.cases))
+def main(
+    cases: str, *, model: str = "demo-base", engine: str = "vllm", limit: int = 120
+) -> None:
+    """Print the figures of both groups.
+
+    Args:
+        cases: labelled cases of the critic.
+        model: checkpoint directory, hub name or demo-base.
+        engine: vllm or transformers.
+        limit: cases of each group.
+    """
+    path = resolve_model(model)
+    loaded = load_engine(engine, path, dtype="float32", max_model_len=2048)
+    chat = ChatModel.on(EngineExecutor(loaded, load_tokenizer(path)))
+    rows = list(read_labelled(cases))
     random.Random(0).shuffle(rows)  # noqa: S311 - a sample
     for group, (question, best, worst) in GROUPS.items():
         labels = (group, best), (group, worst)
-        cases = [row for row in rows if (row.case.group, row.label) in labels]
-        cases = cases[: options.limit]
-        print(f"\n{group}: {len(cases)} cases")
-        judged = [judge(model, order, question, cases, engine) for order in ORDERS]
-        measure(judged, cases, best)
-        sys.stdout.flush()
-    engine.close()
-    return 0
+        chosen = [row for row in rows if (row.case.group, row.label) in labels][:limit]
+        print(f"\n{group}: {len(chosen)} cases")
+        judged = [judge(chat, order, question, chosen, loaded) for order in ORDERS]
+        measure(judged, chosen, best)
+    loaded.close()
 
 
 def judge(
@@ -145,4 +141,4 @@ def _difference(left: Sequence[float], right: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -119,7 +119,7 @@ def run_contest(job: Job, contest: Contest) -> None:
     tokens = FIXED_TOKENS if contest.is_random else None
     if job.settings.tiny:
         tokens = TINY_TOKENS
-    for form in FORMS:
+    for form in FORMS.values():
         count = TINY_COUNTS if job.settings.tiny else COUNTS[form.name]
         if tokens is not None:
             form = replace(form, policy=replace(form.policy, segment_tokens=tokens))

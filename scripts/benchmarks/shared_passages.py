@@ -8,8 +8,6 @@ depend on the machine.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 
 from retrieval.passage import Passage
@@ -18,7 +16,7 @@ from retrieval.splitting import Splitting
 from scripts.benchmarks.report import results_table
 from scripts.benchmarks.speed.rivals import Recording
 from scripts.benchmarks.speed.timing import answer_all, least_tokens, prompting_of
-from scripts.benchmarks.speed.workload import FORMS, Item
+from scripts.benchmarks.speed.workload import FORMS, Item, chosen_forms
 from scripts.command import command
 from selfrag.engines import load_engine
 from selfrag.engines.vllm import CPU_BLOCK_SIZE
@@ -28,57 +26,54 @@ PASSAGES = 5
 
 
 @command
-def main() -> int:
-    """Print a line for each form of answers, with all questions at once and one after the other."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("manual", help="a document")
-    parser.add_argument("--model", default="demo")
-    parser.add_argument("--engine", default="vllm", help="vllm or transformers")
-    parser.add_argument("--questions", type=int, default=20)
-    parser.add_argument(
-        "--forms",
-        nargs="+",
-        choices=[form.name for form in FORMS],
-        default=["short", "long"],
-    )
-    arguments = parser.parse_args()
-    rows = read_files([arguments.manual], splitting=Splitting(words=100))
-    items = questions([row.passage for row in rows], arguments.questions)
-    model = resolve_model(arguments.model)
-    prompting = prompting_of(str(model))
+def main(
+    manual: str,
+    *,
+    model: str = "demo",
+    engine: str = "vllm",
+    questions: int = 20,
+    forms: list[str] = list(FORMS),  # noqa: B006 - of the command line alone
+) -> None:
+    """Print a line for each form of answers, with all questions at once and one after the other.
+
+    Args:
+        manual: a document.
+        model: checkpoint directory, hub name or `demo`.
+        engine: vllm or transformers.
+        questions: their number.
+        forms: short or long; repeatable, both by default.
+    """
+    rows = read_files([manual], splitting=Splitting(words=100))
+    items = questions_on([row.passage for row in rows], questions)
+    path = resolve_model(model)
+    prompting = prompting_of(str(path))
     lines = []
-    for form in FORMS:
-        if form.name not in arguments.forms:
-            continue
+    for form in chosen_forms(forms):
         policy = form.with_passages(PASSAGES).policy
         for live in (len(items), 1):
             # A new engine each time, since it keeps prompts.
-            engine = load_engine(arguments.engine, model)
-            recording = Recording(engine)
+            loaded = load_engine(engine, path)
+            recording = Recording(loaded)
             run = answer_all(items, prompting, policy, recording, max_live=live)
-            engine.close()
+            loaded.close()
             prompts = [request.prompt_ids for request in recording.requests]
             computed = run.work.prompt_tokens - run.work.cached_tokens
             fewest = least_tokens(prompts)
             blocks = least_tokens(prompts, CPU_BLOCK_SIZE)
-            lines.append(
-                {
-                    "form": form.name,
-                    "questions at once": live,
-                    "prompt tokens": run.work.prompt_tokens,
-                    "computed": computed,
-                    "fewest": fewest,
-                    "computed / fewest": computed / fewest,
-                    f"fewest by blocks of {CPU_BLOCK_SIZE} / fewest": blocks / fewest,
-                }
-            )
+            line = {
+                "form": form.name,
+                "questions at once": live,
+                "prompt tokens": run.work.prompt_tokens,
+                "computed": computed,
+                "fewest": fewest,
+                "computed / fewest": computed / fewest,
+                f"fewest by blocks of {CPU_BLOCK_SIZE} / fewest": blocks / fewest,
+            }
+            lines.append(line)
     print(results_table(lines))
-    return 0
 
 
-def questions(passages: Sequence[Passage], count: int) -> list[Item]:
+def questions_on(passages: Sequence[Passage], count: int) -> list[Item]:
     """Return questions about a manual, each with the passages from one on, the last ones followed by the first."""
     items = []
     for number in range(count):
@@ -92,4 +87,4 @@ def questions(passages: Sequence[Passage], count: int) -> list[Item]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,6 @@
 """Fit the calibrator of `uncertainty.tokens` on a model's own RAG answers, and measure it on others.
 
-    python scripts/demo_model/learn_certainty.py --corpus DATA/corpus --trained ROWS/*/rows.jsonl --out FOLDER
+    python scripts/demo_model/learn_certainty.py ROWS/*/rows.jsonl --corpus DATA/corpus --out FOLDER
 
 FOLDER of the corpus holds passages, `queries.jsonl` and `qrels.tsv`. Questions of its split `train` fit, those of `dev`
 measure; passages are the five best by BM25. An answer is right if it contains one of the question's short answers.
@@ -11,24 +11,26 @@ FOLDER gets `certainty.json`, `certainty.md` and `answers.jsonl`, from which a s
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from scripts.command import command
-from scripts.demo_model.learning import area, in_chunks, model_parser
+from scripts.demo_model.learning import area, complete
+from selfrag.api import SelfRAG
+from selfrag.cli.options import quiet
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import json_line, read_jsonl
-from selfrag.evaluation.intervals import bracketed, counted, mean
+from selfrag.evaluation.intervals import NONE, bracketed, counted, mean
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.intrinsics.conversations import PassageSearch, read_collection
 from selfrag.judges.learned import ScoreCalibrator
 from selfrag.loading import CALIBRATOR
+from selfrag.render.tables import compact
 from selfrag.training.rows import read_rows
 
 PASSAGES = 5
@@ -87,20 +89,14 @@ def measure(
     truth = list(map(float, right))
     certainties = [calibrator(answer.score) for answer in answers]
     error = bracketed(calibration_error(certainties, truth, seed=seed), scale=100)
-    lines = [
-        f"Right answers, in percent: {counted(mean(truth, seed=seed))}",
-        "",
-        "| signal | AUC | ECE |",
-        "|---|---|---|",
+    scores = [answer.score for answer in answers]
+    rows = [
+        ("certainty", bracketed(area(right, certainties, seed)), error),
+        ("path score", bracketed(area(right, scores, seed)), NONE),
     ]
-    for name, values, calibration in (
-        ("certainty", certainties, error),
-        ("path score", [answer.score for answer in answers], "-"),
-    ):
-        lines.append(
-            f"| {name} | {bracketed(area(right, values, seed))} | {calibration} |"
-        )
-    return "\n".join(lines) + "\n"
+    share = counted(mean(truth, seed=seed))
+    table = compact(("signal", "AUC", "ECE"), rows)
+    return f"Right answers, in percent: {share}\n\n{table}"
 
 
 def choose_questions(
@@ -127,95 +123,61 @@ def choose_questions(
 
 
 def answer_questions(
-    model: str,
-    engine: str | None,
-    questions: Sequence[OpenQuestion],
-    search: PassageSearch,
-    file: Path,
-) -> list[AnsweredQuestion]:
-    """Return the answers to questions; those of an earlier run are in the file, which gets the others."""
-    from selfrag.api import SelfRAG
-
-    answered: dict[str, AnsweredQuestion] = {}
-    if file.exists():
-        for record in read_jsonl(file, lambda record: AnsweredQuestion(**record)):
-            answered[record.id] = record
-    waiting = [question for question in questions if question.id not in answered]
-    if waiting:
-        with (
-            SelfRAG.from_pretrained(model, engine=engine) as rag,
-            file.open("a", encoding="utf-8") as log,
-        ):
-            for chunk in in_chunks(waiting, CHUNK):
-                texts = [question.text for question in chunk]
-                answers = rag.generate(
-                    texts,
-                    evidence=search(texts, PASSAGES),
-                    mode="always",
-                    max_segments=1,
-                )
-                for question, answer in zip(chunk, answers, strict=True):
-                    if answer.error is not None or answer.trace.best is None:
-                        continue
-                    score = answer.trace.nodes[answer.trace.best].path_score
-                    right = contains_any(answer.text, question.answers)
-                    record = AnsweredQuestion(question.id, question.split, score, right)
-                    answered[question.id] = record
-                    log.write(json_line(asdict(record)))
-                log.flush()
-    return [answered[question.id] for question in questions if question.id in answered]
+    rag: SelfRAG, search: PassageSearch, questions: Sequence[OpenQuestion]
+) -> Iterator[AnsweredQuestion]:
+    """Yield the answers to questions; one that fails is left out."""
+    texts = [question.text for question in questions]
+    evidence = search(texts, PASSAGES)
+    answers = rag.generate(texts, evidence=evidence, mode="always", max_segments=1)
+    for question, answer in zip(questions, answers, strict=True):
+        if answer.error is None and answer.trace.best is not None:
+            score = answer.trace.nodes[answer.trace.best].path_score
+            right = contains_any(answer.text, question.answers)
+            yield AnsweredQuestion(question.id, question.split, score, right)
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = model_parser(__doc__)
-    parser.add_argument(
-        "--corpus",
-        type=Path,
-        required=True,
-        help="folder with passages, queries and qrels",
-    )
-    parser.add_argument(
-        "--trained",
-        type=Path,
-        nargs="*",
-        default=[],
-        help="rows that the model was trained on",
-    )
-    parser.add_argument(
-        "--fit", type=int, default=200, help="questions of the split train"
-    )
-    parser.add_argument(
-        "--measure", type=int, default=200, help="questions of the split dev"
-    )
-    arguments = parser.parse_args()
-    from selfrag.cli.options import quiet
+def main(
+    trained: list[Path] | None = None,
+    *,
+    corpus: Path,
+    model: str = "demo",
+    engine: str | None = None,
+    fit: int = 200,
+    measured: int = 200,
+    seed: int = 0,
+    out: Path,
+) -> None:
+    """Answer, fit and measure.
 
+    Args:
+        trained: rows that the model was trained on.
+        corpus: folder with passages, queries and qrels.
+        model: checkpoint directory, hub name, or demo.
+        engine: vllm or transformers; the best one installed by default.
+        fit: questions of the split train.
+        measured: questions of the split dev.
+        seed: of the samples and the intervals.
+        out: folder of the results.
+    """
     quiet()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    counts = {"train": arguments.fit, "dev": arguments.measure}
-    trained = {row.instruction for file in arguments.trained for row in read_rows(file)}
-    questions, search = choose_questions(
-        arguments.corpus, counts, trained, arguments.seed
-    )
-    file = arguments.out / "answers.jsonl"
-    answers = answer_questions(
-        arguments.model, arguments.engine, questions, search, file
-    )
-    calibrator = fit_calibrator(
-        [answer for answer in answers if answer.split == "train"]
-    )
-    calibrator.write(arguments.out / CALIBRATOR)
-    text = measure(
-        [answer for answer in answers if answer.split == "dev"],
-        calibrator,
-        arguments.seed,
-    )
-    write_text(arguments.out / "certainty.md", text)
+    out.mkdir(parents=True, exist_ok=True)
+    counts = {"train": fit, "dev": measured}
+    seen = {row.instruction for file in trained or () for row in read_rows(file)}
+    questions, search = choose_questions(corpus, counts, seen, seed)
+    work = {question.id: question for question in questions}
+    with SelfRAG.from_pretrained(model, engine=engine) as rag:
+        answer = partial(answer_questions, rag, search)
+        file = out / "answers.jsonl"
+        answers = complete(work, AnsweredQuestion, file, answer, CHUNK)
+    fitting = [answer for answer in answers if answer.split == "train"]
+    calibrator = fit_calibrator(fitting)
+    calibrator.write(out / CALIBRATOR)
+    others = [answer for answer in answers if answer.split == "dev"]
+    text = measure(others, calibrator, seed)
+    write_text(out / "certainty.md", text)
     print(text)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

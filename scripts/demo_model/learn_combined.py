@@ -10,27 +10,32 @@ passage. The ablation leaves out one data set after the other and judges it by w
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scripts.command import command
-from scripts.demo_model.learning import area, in_chunks, model_parser
+from scripts.demo_model.learning import area, complete
+from selfrag.cli.options import quiet
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError, require
-from selfrag.common.jsonl import json_line, read_jsonl
+from selfrag.common.provenance import model_files
+from selfrag.engines import load_engine
+from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import bracketed
 from selfrag.intrinsics.model_library import prompting_of
 from selfrag.judges.learned import FEATURES, Weighing, features
 from selfrag.judges.tokens import TokenCritiques
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment
+from selfrag.render.tables import compact
+from selfrag.runtime import finish
 from selfrag.training.intrinsics.rows import IntrinsicRow, read_labelled
 
 GOOD = {
@@ -53,11 +58,6 @@ class LabelledPair:
     good: bool  # supported in full, or relevant
     features: tuple[float, ...]  # as `FEATURES`
 
-    @classmethod
-    def parse(cls, record: dict[str, Any]) -> LabelledPair:
-        """Read one line of `pairs.jsonl`."""
-        return cls(**record | {"features": tuple(record["features"])})
-
 
 def is_good(row: IntrinsicRow) -> bool | None:
     """Return whether the row's text is good; None where its label says nothing."""
@@ -68,38 +68,20 @@ def is_good(row: IntrinsicRow) -> bool | None:
 
 
 def judge_rows(
-    judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow], file: Path
-) -> list[LabelledPair]:
-    """Return the pairs of rows; those of an earlier run are in the file, which gets the others."""
-    from selfrag.runtime import finish
-
-    known: dict[str, LabelledPair] = {}
-    if file.exists():
-        known = {pair.id: pair for pair in read_jsonl(file, LabelledPair.parse)}
-    waiting = []
+    judge: TokenCritiques, engine: Engine, rows: Sequence[IntrinsicRow]
+) -> Iterator[LabelledPair]:
+    """Yield the pairs of rows of one text and one passage; one that cannot be judged is left out."""
+    inputs = []
     for row in rows:
-        pairs = judge.view.pairs(row.state)
-        if row.id not in known and is_good(row) is not None and len(pairs) == 1:
-            waiting.append((row, pairs[0]))
-    with file.open("a", encoding="utf-8") as log:
-        for chunk in in_chunks(waiting, CHUNK):
-            judgments = finish(
-                judge.judge_pairs([(row.state, pair) for row, pair in chunk]), engine
-            )
-            for (row, pair), judgment in zip(chunk, judgments, strict=True):
-                if isinstance(judgment, Judgment):
-                    values = features(judgment, pair)
-                    dataset = row.source.split("/")[0]
-                    record = LabelledPair(
-                        row.id,
-                        dataset,
-                        bool(is_good(row)),
-                        tuple(values[name] for name in FEATURES),
-                    )
-                    known[row.id] = record
-                    log.write(json_line(asdict(record)))
-            log.flush()
-    return [known[row.id] for row in rows if row.id in known]
+        [pair] = judge.view.pairs(row.state)
+        inputs.append((row.state, pair))
+    judgments = finish(judge.judge_pairs(inputs), engine)
+    for row, (_, pair), judgment in zip(rows, inputs, judgments, strict=True):
+        if isinstance(judgment, Judgment):
+            values = features(judgment, pair)
+            ordered = tuple(values[name] for name in FEATURES)
+            dataset = row.source.split("/")[0]
+            yield LabelledPair(row.id, dataset, bool(is_good(row)), ordered)
 
 
 def fit(
@@ -163,7 +145,7 @@ def ablation(pairs: Sequence[LabelledPair], seed: int) -> str:
         "bad ones found",
         "good ones kept",
     )
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for names in ABLATION:
         scores = left_out(pairs, names)
         within = []
@@ -180,64 +162,65 @@ def ablation(pairs: Sequence[LabelledPair], seed: int) -> str:
             f"{100 * np.mean(scores[~good] < 0):.0f} %",
             f"{100 * np.mean(scores[good] >= 0):.0f} %",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    return compact(head, rows)
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = model_parser(__doc__)
-    parser.add_argument(
-        "intrinsic", choices=["answerability", "hallucination_detection"]
-    )
-    parser.add_argument(
-        "--rows",
-        type=Path,
-        action="append",
-        required=True,
-        help="training rows; repeatable",
-    )
-    parser.add_argument(
-        "--limit", type=int, help="a seeded sample of this many rows of each file"
-    )
-    arguments = parser.parse_args()
-    from selfrag.cli.options import quiet
-    from selfrag.common.provenance import model_files
-    from selfrag.engines import load_engine
+def main(
+    intrinsic: Literal["answerability", "hallucination_detection"],
+    *,
+    rows: list[Path],
+    limit: int | None = None,
+    model: str = "demo",
+    engine: str | None = None,
+    seed: int = 0,
+    out: Path,
+) -> None:
+    """Judge, fit and write.
 
+    Args:
+        intrinsic: what is judged.
+        rows: training rows; repeatable.
+        limit: a seeded sample of this many rows of each file.
+        model: checkpoint directory, hub name, or demo.
+        engine: vllm or transformers; the best one installed by default.
+        seed: of the samples and the intervals.
+        out: folder of the results.
+    """
     quiet()
-    rows: list[IntrinsicRow] = []
-    for file in arguments.rows:
-        every = read_labelled(file, arguments.intrinsic)
-        random.Random(arguments.seed).shuffle(every)  # noqa: S311
-        rows += every[: arguments.limit]
-    path = resolve_model(arguments.model)
+    chosen: list[IntrinsicRow] = []
+    for file in rows:
+        every = read_labelled(file, intrinsic)
+        random.Random(seed).shuffle(every)  # noqa: S311
+        chosen += every[:limit]
+    path = resolve_model(model)
     prompting = prompting_of(load_tokenizer(path))
     if prompting is None:
-        raise UserError(f"{arguments.model} has no reflection tokens")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    engine = load_engine(arguments.engine, path)
-    judge = TokenCritiques(arguments.intrinsic, prompting)
-    pairs = judge_rows(judge, engine, rows, arguments.out / "pairs.jsonl")
-    engine.close()
+        raise UserError(f"{model} has no reflection tokens")
+    judge = TokenCritiques(intrinsic, prompting)
+    work = {}
+    for row in chosen:
+        if is_good(row) is not None and len(judge.view.pairs(row.state)) == 1:
+            work[row.id] = row
+    out.mkdir(parents=True, exist_ok=True)
+    loaded = load_engine(engine, path)
+    ask = partial(judge_rows, judge, loaded)
+    pairs = complete(work, LabelledPair, out / "pairs.jsonl", ask, CHUNK)
+    loaded.close()
     counts = Counter((pair.dataset, pair.good) for pair in pairs)
-    datasets = sorted({pair.dataset for pair in pairs})
-    sizes = ", ".join(
+    sizes = [
         f"{name} {counts[name, True]} good and {counts[name, False]} bad"
-        for name in datasets
-    )
-    text = (
-        f"{len(pairs)} of {len(rows)} rows are one text and one passage: {sizes}.\n\n"
-    )
-    text += ablation(pairs, arguments.seed)
-    write_text(arguments.out / "ablation.md", text)
+        for name in sorted({pair.dataset for pair in pairs})
+    ]
+    text = f"{len(pairs)} of {len(chosen)} rows are one text and one passage: {', '.join(sizes)}.\n\n"
+    text += ablation(pairs, seed)
+    write_text(out / "ablation.md", text)
     bias, weights = fit(pairs, FEATURES)
-    model = model_files(path)["model.safetensors"]
-    Weighing(arguments.intrinsic, model, bias, weights).write(arguments.out / WEIGHTS)
+    digest = model_files(path)["model.safetensors"]
+    Weighing(intrinsic, digest, bias, weights).write(out / WEIGHTS)
     print(text)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

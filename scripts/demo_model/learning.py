@@ -1,45 +1,53 @@
-"""What scripts share that learn from a model's own answers: options, work in chunks, the AUC of a signal."""
+"""What scripts share that learn from a model's own answers: a log from which a second run goes on, and an AUC."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from selfrag.common.progress import Progress
+from selfrag.common.runs import RunLog
+from selfrag.common.validation import validate
 from selfrag.evaluation.intervals import Estimate, pooled_auc
 
-T = TypeVar("T")
+Work = TypeVar("Work")
+Record = TypeVar("Record", bound=Any)
 
 
-def model_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of the model, the seed and the output."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", default="demo", help="checkpoint directory, hub name, or demo"
-    )
-    parser.add_argument(
-        "--engine",
-        choices=["vllm", "transformers"],
-        help="default: the best one installed",
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    return parser
+def complete(
+    work: Mapping[str, Work],
+    kind: type[Record],
+    file: Path,
+    do: Callable[[Sequence[Work]], Iterable[Record]],
+    size: int,
+) -> list[Record]:
+    """Return the records of work, by their ids; those of an earlier run are in the file, which gets the others.
 
+    Args:
+        work: id to what is to be done.
+        kind: a dataclass with an `id`.
+        file: JSON Lines.
+        do: does a part of the work; what it cannot do has no record.
+        size: of a part.
+    """
+    known: dict[str, Record] = {}
 
-def in_chunks(work: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield work in chunks, and say on the error stream how much is done."""
-    for start in range(0, len(work), size):
-        yield work[start : start + size]
-        print(
-            f"{min(start + size, len(work))} of {len(work)}",
-            file=sys.stderr,
-            flush=True,
-        )
+    def take(values: dict[str, Any]) -> None:
+        record = validate(kind, values)
+        known[record.id] = record
+
+    with RunLog(file, None, take) as log:
+        waiting = [item for key, item in work.items() if key not in known]
+        with Progress("asking", "item", len(waiting), quiet=0) as progress:
+            for start in range(0, len(waiting), size):
+                part = waiting[start : start + size]
+                for record in do(part):
+                    known[record.id] = record
+                    log.append(asdict(record))
+                progress.advance(len(part))
+    return [known[key] for key in work if key in known]
 
 
 def area(truth: Sequence[bool], scores: Sequence[float], seed: int) -> Estimate:

@@ -10,10 +10,10 @@ train_demo.py says which stage learns which.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from scripts.command import command
 from scripts.demo_model.demo_rows import distilled
@@ -21,50 +21,27 @@ from scripts.demo_model.demo_rows.mixture import LAST, STAGES, make
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        help="folder with train/, corpus/ and intrinsics/",
-    )
-    parser.add_argument(
-        "--dgen",
-        type=Path,
-        help="folder that critic augment wrote (make_dgen.py: OUT/rows)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2 ..",
-    )
-    arguments = parser.parse_args()
+def main(*, data: Path, dgen: Path | None = None, out: Path) -> None:
+    """Make the rows of all stages.
+
+    Args:
+        data: folder with train/, corpus/ and intrinsics/.
+        dgen: folder that critic augment wrote (make_dgen.py: OUT/rows).
+        out: rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2 ..
+    """
     for stage, mixture in (*enumerate(STAGES, 1), *enumerate(LAST, len(STAGES) + 2)):
-        manifest = make(arguments.data, arguments.out / str(stage), mixture)
-        print(
-            json.dumps(
-                {
-                    "stage": stage,
-                    **{name: manifest[name] for name in ("train", "heldout")},
-                },
-                indent=1,
-            )
-        )
-    if arguments.dgen is not None:
-        annotated = arguments.out / str(len(STAGES))
-        last = arguments.out / str(len(STAGES) + 1)
-        manifest = distilled.make(
-            arguments.dgen, annotated, last, distilled.Remembered()
-        )
-        shown = {name: manifest[name] for name in ("written_by_critic", "train")}
-        print(json.dumps({"stage": len(STAGES) + 1, **shown}, indent=1))
-    return 0
+        manifest = make(data, out / str(stage), mixture)
+        _show(stage, manifest, "train", "heldout")
+    if dgen is not None:
+        annotated, last = out / str(len(STAGES)), out / str(len(STAGES) + 1)
+        manifest = distilled.make(dgen, annotated, last, distilled.Remembered())
+        _show(len(STAGES) + 1, manifest, "written_by_critic", "train")
+
+
+def _show(stage: int, manifest: Mapping[str, Any], *names: str) -> None:
+    counts = {name: manifest[name] for name in names}
+    print(json.dumps({"stage": stage, **counts}, indent=1))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,16 +7,15 @@ DATA/train/pairs.jsonl with it. Stopped at any moment, the same command continue
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
+
+from scripts.command import command
 
 # Pairs of these data bring the passage that their annotators saw, and the corpus holds the evidence of only some of
 # them, so these passages join the candidates. The labelled cases that the critic learned from always show an output, so
 # the first judgment sees it too (Algorithm 3). A fully supporting passage goes before a partly supporting one
 # of a better rank, as in the published code.
-SETTINGS = (
+SETTINGS = [
     "--gold",
     "join",
     "--initial",
@@ -27,47 +26,35 @@ SETTINGS = (
     "paper",
     "--seed",
     "20",
-)
+]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data", type=Path, required=True, help="folder with train/ and corpus/"
-    )
-    parser.add_argument(
-        "--critic", required=True, help="folder of a trained critic, demo, or lexical"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="index/ and rows/ go there"
-    )
-    parser.add_argument(
-        "options", nargs="*", help="after --: options of critic augment"
-    )
-    arguments = parser.parse_args(argv)
-    index = arguments.out / "index"
+@command
+def main(
+    options: list[str] | None = None, *, data: Path, critic: str, out: Path
+) -> int:
+    """Build the index unless it is there, and write the rows.
+
+    Args:
+        options: after --: options of critic augment.
+        data: folder with train/ and corpus/.
+        critic: folder of a trained critic, demo, or lexical.
+        out: index/ and rows/ go there.
+    """
+    index = out / "index"
     if not index.exists():
         from selfrag.cli.main import main as selfrag
 
-        corpus = arguments.data / "corpus" / "wiki-mix.jsonl.gz"
+        corpus = data / "corpus" / "wiki-mix.jsonl.gz"
         if code := selfrag(["index", "build", str(corpus), "-o", str(index)]):
             return code
-    from critic.cli.main import main as critic
+    from critic.cli.main import main as run_critic
 
-    pairs = str(arguments.data / "train" / "pairs.jsonl")
-    where = [
-        "--critic",
-        arguments.critic,
-        "--index",
-        str(index),
-        "-o",
-        str(arguments.out / "rows"),
-    ]
-    return critic(["augment", pairs, *where, *SETTINGS, *arguments.options])
+    pairs = str(data / "train" / "pairs.jsonl")
+    places = ["--index", str(index), "-o", str(out / "rows")]
+    words = ["augment", pairs, "--critic", critic, *places, *SETTINGS]
+    return run_critic([*words, *(options or ())])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,7 +7,6 @@ It takes minutes. Copy the two digests that it prints into `ShippedVectors`, and
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +21,7 @@ from selfrag.demo.download import fetch, passages
 
 
 @command
-def main() -> int:
+def main() -> None:
     """Encode in float32, write, and print the digests of the vectors and of the passages."""
     encoder = encoder_path()
     summaries = fetch(CORPUS) / next(iter(CORPUS.files))
@@ -34,8 +33,7 @@ def main() -> int:
         np.save(VECTORS, as_stored(vectors.block(0, len(vectors)), "int8"))
         print(f"vectors {file_digest(VECTORS)}")
         print(f"passages {open_index(index, encoder).corpus.digest}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,8 +9,6 @@ document. A label is that of the whole reply.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -75,33 +73,23 @@ def rows(path: Path, without: Collection[str]) -> list[dict[str, Any]]:
 
 
 @command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("file", type=Path, help="rows of a critic")
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="DATASET",
-        help="leave out; repeatable",
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for hallucination_dev.jsonl"
-    )
-    arguments = parser.parse_args()
-    every = rows(arguments.file, arguments.without)
+def main(file: Path, *, without: list[str] | None = None, out: Path) -> None:
+    """Write the rows, and count them by data set.
+
+    Args:
+        file: rows of a critic.
+        without: data set to leave out; repeatable.
+        out: folder for hallucination_dev.jsonl.
+    """
+    every = rows(file, without or ())
     kept = [row for row in every if row["conversation"][1]["content"].strip()]
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    write_jsonl(arguments.out / "hallucination_dev.jsonl", kept)
+    out.mkdir(parents=True, exist_ok=True)
+    write_jsonl(out / "hallucination_dev.jsonl", kept)
     for name, count in sorted(Counter(row["dataset"] for row in kept).items()):
         print(f"{name}: {count}")
     if len(kept) < len(every):
         print(f"left out, because the reply is empty: {len(every) - len(kept)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

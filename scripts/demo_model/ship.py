@@ -10,11 +10,9 @@ is replaced; what was learned about tokens stays.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +20,11 @@ from critic.demo import ADAPTER
 from critic.student.card import CARD
 from scripts.command import command
 from selfrag.common.atomic import new_directory, write_text
+from selfrag.common.checks import split_pair
 from selfrag.common.errors import UserError
 from selfrag.demo import intrinsics
 from selfrag.experiments.intrinsics.run import found_adapters
 from selfrag.loading import CALIBRATOR, WEIGHTS
-from selfrag.training.intrinsics.rows import STEMS
 
 CRITIC_DATA = (
     "Natural Questions, SQuAD 2.0, QED, QuoteSum, FEVER-Symmetric (CC BY-SA: text of Wikipedia"
@@ -82,8 +80,16 @@ def replace_weights(
     print(f"{target.name}: {megabytes:.2f} MB")
 
 
-def ship_critic(run: Path, report: Path, target: Path, note: str | None) -> None:
+def ship_critic(
+    *, run: Path, report: Path, note: str | None = None, to: Path = ADAPTER
+) -> None:
     """Copy the adapter of a critic and complete its card.
+
+    Args:
+        run: folder of train_critic.py.
+        report: what `critic eval` printed.
+        note: what it is good for.
+        to: folder that gets it.
 
     Raises:
         UserError: no adapter, card or report.
@@ -104,17 +110,28 @@ def ship_critic(run: Path, report: Path, target: Path, note: str | None) -> None
     card = complete_card(
         run / "model" / "README.md", ending, CRITIC_DATA, f"#{tables}", note
     )
-    replace_weights(adapter, target, {"training.json": training, "README.md": card})
+    replace_weights(adapter, to, {"training.json": training, "README.md": card})
 
 
 def ship_intrinsics(
-    runs: Path, report: Path, target: Path, notes: dict[str, str]
+    *,
+    runs: Path,
+    report: Path,
+    note: list[str] | None = None,
+    to: Path = Path(intrinsics.__file__).parent,
 ) -> None:
     """Copy the adapters of intrinsics and complete their cards.
+
+    Args:
+        runs: folder of train_intrinsics.py.
+        report: folder that `selfrag eval intrinsics` wrote.
+        note: NAME=TEXT, what an adapter is good for; repeatable.
+        to: folder that gets them.
 
     Raises:
         UserError: no adapter, or the report does not measure one of them.
     """
+    notes = dict(split_pair("--note", text, "NAME=TEXT") for text in note or ())
     adapters = found_adapters(runs)
     if unknown := sorted(set(notes) - set(adapters)):
         raise UserError(f"--note {unknown[0]}: there is no such adapter in {runs}")
@@ -153,61 +170,13 @@ def ship_intrinsics(
     for name, folder in sorted(adapters.items()):
         replace_weights(
             folder,
-            target / name,
+            to / name,
             {"README.md": cards[name]},
             keep=(WEIGHTS, CALIBRATOR),
         )
 
 
-@command
-def main() -> int:
-    """Read the command line, copy, print how large it is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    adapters = commands.add_parser("intrinsics", help="adapters of intrinsics")
-    adapters.add_argument(
-        "--runs", type=Path, required=True, help="folder of train_intrinsics.py"
-    )
-    adapters.add_argument(
-        "--note",
-        action="append",
-        default=[],
-        metavar="NAME=TEXT",
-        help="what it is good for",
-    )
-    adapters.add_argument(
-        "--to",
-        type=Path,
-        default=Path(intrinsics.__file__).parent,
-        help="default: the package",
-    )
-    critic = commands.add_parser("critic", help="the critic")
-    critic.add_argument(
-        "--run", type=Path, required=True, help="folder of train_critic.py"
-    )
-    critic.add_argument("--note", help="what it is good for")
-    critic.add_argument("--to", type=Path, default=ADAPTER, help="default: the package")
-    for subparser in (adapters, critic):
-        subparser.add_argument(
-            "--report", type=Path, required=True, help="what was measured"
-        )
-    arguments = parser.parse_args()
-    if arguments.command == "critic":
-        ship_critic(arguments.run, arguments.report, arguments.to, arguments.note)
-        return 0
-    notes = {}
-    for note in arguments.note:
-        name, _, text = note.partition("=")
-        if name not in STEMS or not text.strip():
-            raise UserError(
-                f"--note {name!r}: write NAME=TEXT; known: {', '.join(STEMS)}"
-            )
-        notes[name] = text
-    ship_intrinsics(arguments.runs, arguments.report, arguments.to, notes)
-    return 0
-
+main = command(intrinsics=ship_intrinsics, critic=ship_critic)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

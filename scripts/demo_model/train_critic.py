@@ -10,8 +10,6 @@ had no such run.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,42 +37,20 @@ FURTHER = CriticConfig(
 
 
 @command
-def main() -> int:
-    """Read the command line, train, export."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0] if __doc__ else None
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        help="file of labelled cases, or folder with train/",
-    )
-    parser.add_argument(
-        "--base", default="demo-base", help="base checkpoint; default: the demo's"
-    )
-    parser.add_argument(
-        "--start", type=Path, help="earlier run, or adapter, to continue from"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="directory of the run, the adapter and the checkpoint",
-    )
-    arguments = parser.parse_args()
-    config = CONFIG if arguments.start is None else FURTHER
-    print(
-        train_critic(
-            arguments.data,
-            resolve_model(arguments.base),
-            arguments.out,
-            config,
-            start=arguments.start,
-        )
-    )
-    return 0
+def main(
+    *, data: Path, base: str = "demo-base", start: Path | None = None, out: Path
+) -> None:
+    """Train and export.
+
+    Args:
+        data: file of labelled cases, or folder with train/.
+        base: base checkpoint.
+        start: earlier run, or adapter, to continue from.
+        out: directory of the run, the adapter and the checkpoint.
+    """
+    config = CONFIG if start is None else FURTHER
+    print(train_critic(data, resolve_model(base), out, config, start=start))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

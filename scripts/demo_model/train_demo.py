@@ -15,9 +15,7 @@ which the package ships, each with what it was made from and by in training.json
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -81,38 +79,18 @@ MADE = "training.json"
 
 
 @command
-def main() -> int:
-    """Read the command line, train, export."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--rows", type=Path, required=True, help="folder that make_demo_rows.py wrote"
-    )
-    parser.add_argument(
-        "--base",
-        default="demo-base",
-        help="demo-base (default), or directory of a checkpoint",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="directory of the runs, one a stage, and of the adapters",
-    )
-    parser.add_argument(
-        "--start", type=Path, help="adapter of the first stages, with its training.json"
-    )
-    arguments = parser.parse_args()
-    print(
-        trained(
-            arguments.rows,
-            resolve_model(arguments.base),
-            arguments.out,
-            arguments.start,
-        )
-    )
-    return 0
+def main(
+    *, rows: Path, base: str = "demo-base", out: Path, start: Path | None = None
+) -> None:
+    """Train and export.
+
+    Args:
+        rows: folder that make_demo_rows.py wrote.
+        base: demo-base, or directory of a checkpoint.
+        out: directory of the runs, one a stage, and of the adapters.
+        start: adapter of the first stages, with its training.json.
+    """
+    print(trained(rows, resolve_model(base), out, start))
 
 
 def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
@@ -214,4 +192,4 @@ def _exported(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

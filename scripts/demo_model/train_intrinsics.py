@@ -10,11 +10,11 @@ OUT/NAME/adapter; `selfrag eval intrinsics --model BASE --adapters OUT` measures
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
+from typing import Any
 
 from scripts.command import command
+from selfrag.common.checks import check_choice
 from selfrag.loading import resolve_model
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, base_name, run
 from selfrag.training.intrinsics.rows import STEMS
@@ -22,72 +22,59 @@ from selfrag.training.recipes import read_recipe
 
 
 @command
-def main() -> int:
-    """Read the command line, train, print where the adapters are."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        required=True,
-        help="folder with the rows of the intrinsics",
-    )
-    parser.add_argument(
-        "--base", default="demo", help="demo, directory of a checkpoint, or hub name"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder of the runs and the adapters"
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=tuple(STEMS),
-        default=tuple(STEMS),
-        help="default: all five",
-    )
-    parser.add_argument("--recipe", default="demo", help="demo, paper or a TOML file")
-    parser.add_argument(
-        "--activated",
-        action="store_true",
-        help="activated LoRA, for the transformers engine",
-    )
-    parser.add_argument(
-        "--seen",
-        type=Path,
-        help="rows that the base was trained on; uncertainty leaves them out",
-    )
-    parser.add_argument("--device")
-    parser.add_argument(
-        "--max-steps", type=int, help="optimiser steps of each adapter at most"
-    )
-    parser.add_argument(
-        "--start", type=Path, help="folder with an adapter of each name to begin with"
-    )
-    arguments = parser.parse_args()
-    base = resolve_model(arguments.base)
-    for name in arguments.only:
-        options = {
-            "--device": {"training.device": arguments.device},
-            "--max-steps": {"training.max_steps": arguments.max_steps},
-        }
-        recipe = read_recipe(arguments.recipe, ADAPTERS, name).changed(options)
+def main(
+    *,
+    data: Path,
+    base: str = "demo",
+    out: Path,
+    only: list[str] = list(STEMS),  # noqa: B006 - of the command line alone
+    recipe: str = "demo",
+    activated: bool = False,
+    seen: Path | None = None,
+    device: str | None = None,
+    max_steps: int | None = None,
+    start: Path | None = None,
+) -> None:
+    """Train, and print where the adapters are.
+
+    Args:
+        data: folder with the rows of the intrinsics.
+        base: demo, directory of a checkpoint, or hub name.
+        out: folder of the runs and the adapters.
+        only: an intrinsic; repeatable, all five by default.
+        recipe: demo, paper or a TOML file.
+        activated: activated LoRA, for the transformers engine.
+        seen: rows that the base was trained on; uncertainty leaves them out.
+        device: of the training; the best one by default.
+        max_steps: optimiser steps of each adapter at most.
+        start: folder with an adapter of each name to begin with.
+    """
+    checkpoint = resolve_model(base)
+    options: dict[str, dict[str, Any]] = {
+        "--device": {"training.device": device},
+        "--max-steps": {"training.max_steps": max_steps},
+    }
+    jobs = []
+    for name in only:
+        check_choice("--only", name, STEMS)
+        chosen = read_recipe(recipe, ADAPTERS, name).changed(options)
         job = AdapterJob(
             intrinsic=name,
-            data=arguments.data,
-            base=base,
-            out=arguments.out / name,
-            config=recipe.config,
-            selection=recipe.table("rows"),
-            activated=arguments.activated,
-            recipe=recipe.name,
-            seen=arguments.seen,
-            base_name=base_name(arguments.base),
-            start=arguments.start and arguments.start / name,
+            data=data,
+            base=checkpoint,
+            out=out / name,
+            config=chosen.config,
+            selection=chosen.table("rows"),
+            activated=activated,
+            recipe=chosen.name,
+            seen=seen,
+            base_name=base_name(base),
+            start=start and start / name,
         )
+        jobs.append(job)
+    for job in jobs:
         print(run(job))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

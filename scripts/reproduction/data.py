@@ -2,29 +2,28 @@
 
     python -m scripts.reproduction.data long-tail popQA.tsv -o popqa_longtail.jsonl
     python -m scripts.reproduction.data release train.jsonl -o rows.jsonl
-    python -m scripts.reproduction.data take rows.jsonl 5000 [--plain] -o rows-5000.jsonl
+    python -m scripts.reproduction.data take rows.jsonl 5000 [--texts-only] -o rows-5000.jsonl
 
 `long-tail` cuts PopQA (TSV, or JSONL of the hub) to the questions about entities with fewer than 100 page views a month
 (s_pop), and refuses a file whose long tail is not of 1,399 rows.
 `release` reads the authors' training data (selfrag_train_data) as rows of `selfrag train generator`: `instruction`,
 `input`, `dataset_name`, and an `output` with reflection tokens and passages between `<paragraph>` and `</paragraph>`.
 Rows that cannot be read are left out and counted.
-`take` takes the first rows of one seeded order, for Figure 5: each share holds the smaller ones. `--plain` keeps the
-texts alone, without reflection tokens and passages: the rows of Llama2-FT.
+`take` takes the first rows of one seeded order, for Figure 5: each share holds the smaller ones. `--texts-only` keeps
+the texts alone, without reflection tokens and passages: the rows of Llama2-FT.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import random
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Annotated, Any, NotRequired
 
+import typer
 from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
@@ -60,39 +59,39 @@ class PublishedRow(TypedDict):
     dataset_name: NotRequired[str | None]
 
 
-@command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    tail = commands.add_parser(
-        "long-tail", help="PopQA's questions about rare entities"
-    )
-    release = commands.add_parser("release", help="the authors' training data")
-    share = commands.add_parser("take", help="the first rows of one seeded order")
-    for subparser in (tail, release, share):
-        subparser.add_argument("file", type=Path, help="file to read")
-        subparser.add_argument(
-            "-o", "--out", type=Path, required=True, help="file to write"
-        )
-    share.add_argument("count", type=int, help="rows to take")
-    share.add_argument("--plain", action="store_true", help="keep the texts alone")
-    share.add_argument("--seed", type=int, default=0, help="of the order")
-    arguments = parser.parse_args()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    if arguments.command == "long-tail":
-        count = write_jsonl(arguments.out, read_long_tail(arguments.file))
-    elif arguments.command == "release":
-        count = write_rows(arguments.out, read_release(arguments.file))
-    else:
-        rows = take(list(read_rows(arguments.file)), arguments.count, arguments.seed)
-        if arguments.plain:
-            rows = [without_reflection(row) for row in rows]
-        count = write_rows(arguments.out, rows)
-    print(f"{arguments.out}: {count} rows")
-    return 0
+Out = Annotated[Path, typer.Option("--out", "-o", help="file to write")]
+
+
+def cut_long_tail(file: Path, *, out: Out) -> None:
+    """Keep PopQA's questions about rare entities."""
+    _report(out, write_jsonl(out, read_long_tail(file)))
+
+
+def convert_release(file: Path, *, out: Out) -> None:
+    """Read the authors' training data."""
+    _report(out, write_rows(out, read_release(file)))
+
+
+def take_rows(
+    file: Path, count: int, *, texts_only: bool = False, seed: int = 0, out: Out
+) -> None:
+    """Take the first rows of one seeded order.
+
+    Args:
+        file: training rows.
+        count: rows to take.
+        texts_only: keep the texts alone.
+        seed: of the order.
+        out: file to write.
+    """
+    rows = take(list(read_rows(file)), count, seed)
+    if texts_only:
+        rows = [without_reflection(row) for row in rows]
+    _report(out, write_rows(out, rows))
+
+
+def _report(out: Path, count: int) -> None:
+    print(f"{out}: {count} rows")
 
 
 def read_long_tail(path: Path) -> list[Mapping[str, Any]]:
@@ -222,5 +221,7 @@ def without_reflection(row: TrainingRow) -> TrainingRow:
     return replace(row, target=(TargetText(" ".join(texts)),))
 
 
+main = command(long_tail=cut_long_tail, release=convert_release, take=take_rows)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

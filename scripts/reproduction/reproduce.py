@@ -14,24 +14,28 @@ the published formats: it shows that the commands work, and its figures mean not
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from scripts.command import command
 from scripts.reproduction.standins import write_standins
-from scripts.reproduction.steps import python_line
+from scripts.reproduction.steps import run_step
+from selfrag.common.atomic import write_text
 from selfrag.common.checks import unknown_name
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="a variable; repeatable"),
+]
 REHEARSAL = "> A rehearsal with models of random weights on made-up files. Its figures mean nothing.\n"
 
 
@@ -91,76 +95,84 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-@command
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the tables")
-    shown = commands.add_parser("print", help="the commands of tables; all by default")
-    shown.add_argument("tables", nargs="*", metavar="TABLE")
-    run = commands.add_parser("run", help="one table")
-    run.add_argument("tables", nargs=1, metavar="TABLE")
-    rehearse = commands.add_parser(
-        "rehearse", help="tables with stand-ins; all by default"
-    )
-    rehearse.add_argument("tables", nargs="*", metavar="TABLE")
-    report = commands.add_parser(
-        "report", help="published and measured figures of all tables that were run"
-    )
-    for parser_of_table in (shown, run):
-        parser_of_table.add_argument(
-            "--files", default="data", help="folder of the data"
-        )
-        parser_of_table.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            dest="settings",
-            metavar="NAME=VALUE",
-            help="a variable",
-        )
-    for parser_of_runs in (run, rehearse, report):
-        parser_of_runs.add_argument(
-            "--out", type=Path, required=True, help="folder of the runs"
-        )
-    arguments = parser.parse_args()
-    if arguments.command == "list":
-        print("\n".join(f"{table.name:18} {table.title}" for table in TABLES.values()))
-        return 0
-    if arguments.command == "report":
-        print(write_report(arguments.out))
-        return 0
-    tables = [find_table(name) for name in arguments.tables] or list(TABLES.values())
-    if arguments.command == "rehearse":
-        return _rehearse(tables, arguments.out)
-    for table in tables:
-        out = Path("runs") if arguments.command == "print" else arguments.out
-        values = chosen(table, arguments.files, out, arguments.settings)
-        if arguments.command == "print":
-            print(f"\n## {table.title} ({table.name})")
-            print(
-                "\n".join(f"$ {shlex.join(words)}" for words in table.commands(values))
-            )
-        else:
-            run_table(table, values, out)
-            print(write_report(out))
-    return 0
+def list_tables() -> None:
+    """List the tables."""
+    for table in TABLES.values():
+        print(f"{table.name:18} {table.title}")
 
 
-def find_table(name: str) -> PaperTable:
-    """Return a table by its name.
+def print_commands(
+    tables: list[str] | None = None,
+    *,
+    files: str = "data",
+    settings: Settings = None,
+) -> None:
+    """Print the commands of tables.
+
+    Args:
+        tables: their names; all by default.
+        files: folder of the data.
+        settings: variables.
+    """
+    for table in find_tables(tables):
+        values = chosen(table, files, Path("runs"), settings or ())
+        print(f"\n## {table.title} ({table.name})")
+        for words in table.commands(values):
+            print(f"$ {shlex.join(words)}")
+
+
+def run_command(
+    table: str, *, files: str = "data", settings: Settings = None, out: Path
+) -> None:
+    """Run one table.
+
+    Args:
+        table: its name.
+        files: folder of the data.
+        settings: variables.
+        out: folder of the runs.
+    """
+    [paper_table] = find_tables([table])
+    run_table(paper_table, chosen(paper_table, files, out, settings or ()), out)
+    report_runs(out=out)
+
+
+def rehearse(tables: list[str] | None = None, *, out: Path) -> None:
+    """Run tables with stand-ins.
+
+    Args:
+        tables: their names; all by default.
+        out: folder of the runs.
+    """
+    standins = out / "standins"
+    write_standins(standins)
+    for table in find_tables(tables):
+        values = chosen(table, str(standins / "files"), out, ())
+        values |= {**STANDINS, **table.rehearsal, "standins": str(standins)}
+        run_table(table, values, out)
+    report_runs(out=out)
+
+
+def report_runs(*, out: Path) -> None:
+    """Set published and measured figures of all tables that were run side by side.
+
+    Args:
+        out: folder of the runs.
+    """
+    print(write_report(out))
+
+
+def find_tables(names: Sequence[str] | None) -> list[PaperTable]:
+    """Return the tables of some names; all without names.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such table.
     """
-    if name not in TABLES:
-        raise unknown_name(
-            "table", name, TABLES, "`python -m scripts.reproduction.reproduce list`"
-        )
-    return TABLES[name]
+    for name in names or ():
+        if name not in TABLES:
+            listed = "`python -m scripts.reproduction.reproduce list`"
+            raise unknown_name("table", name, TABLES, listed)
+    return [TABLES[name] for name in names or TABLES]
 
 
 def chosen(
@@ -196,14 +208,12 @@ def run_table(table: PaperTable, values: Mapping[str, str], out: Path) -> None:
     folder = out / table.name
     folder.mkdir(parents=True, exist_ok=True)
     for number, words in enumerate(table.commands(values), 1):
-        print(f"$ {shlex.join(words)}", flush=True)
         if words[:2] == ["critic", "split"] and Path(words[-1]).exists():
             continue  # the parts of an earlier run
-        # A process a step: the memory of one model is free before the next is loaded.
-        done = subprocess.run(python_line(words), check=False, stdout=subprocess.PIPE)  # noqa: S603 - our own arguments
-        (folder / f"step-{number}.md").write_bytes(done.stdout)
+        with (folder / f"step-{number}.md").open("wb") as output:
+            code = run_step(words, output)
         # 1 says that a published figure was not reproduced, which the report shows.
-        if done.returncode not in (0, 1):
+        if code not in (0, 1):
             raise UserError(
                 f"{table.name}: step {number} failed; the same command continues"
             )
@@ -215,40 +225,33 @@ def write_report(out: Path) -> Path:
     Raises:
         UserError: no table was run.
     """
-    parts = ["# Published and measured\n"]
-    if (out / "standins").exists():
-        parts.append(REHEARSAL)
+    sections: list[str] = []
     for table in TABLES.values():
         folder = out / table.name
         texts = [
             path.read_text(encoding="utf-8")
             for name in table.reports
-            for path in sorted(folder.glob(_any(name)))
+            for path in sorted(folder.glob(name.replace("{row}", "*")))
         ]
         if texts:
-            parts += [f"## {table.title}\n", *texts]
-    if len(parts) < 2 + (out / "standins").exists():
+            sections += [f"## {table.title}\n", *texts]
+    if not sections:
         raise UserError(f"{out} holds no table that was run; run one first")
+    if (out / "standins").exists():
+        sections.insert(0, REHEARSAL)
     path = out / "report.md"
-    path.write_text(printable("\n".join(parts)), encoding="utf-8")
+    sections.insert(0, "# Published and measured\n")
+    write_text(path, printable("\n".join(sections)))
     return path
 
 
-def _any(report: str) -> str:
-    """Return a pattern for the files of a report, whatever its row is."""
-    return report.replace("{row}", "*")
-
-
-def _rehearse(tables: Sequence[PaperTable], out: Path) -> int:
-    standins = out / "standins"
-    write_standins(standins)
-    for table in tables:
-        values = chosen(table, str(standins / "files"), out, ())
-        values |= {**STANDINS, **table.rehearsal, "standins": str(standins)}
-        run_table(table, values, out)
-    print(write_report(out))
-    return 0
-
+main = command(
+    list=list_tables,
+    print=print_commands,
+    run=run_command,
+    rehearse=rehearse,
+    report=report_runs,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from critic.cases import GROUPS, Case, LabelledCase
 from retrieval.passage import Passage
 from scripts.reproduction.steps import PUBLIC_FILES
+from selfrag.common.atomic import write_json
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import (
     TargetEvidence,
@@ -70,7 +70,7 @@ def write_samples(folder: Path, asqa_items: int = len(CITIES)) -> dict[str, Path
         if paths[task].suffix == ".json":  # ALCE publishes one array
             _json(paths[task], rows)
         else:
-            _lines(paths[task], rows)
+            write_jsonl(paths[task], rows)
     return paths
 
 
@@ -177,11 +177,11 @@ def write_intrinsics(data: Path) -> None:
     labels = ("ANSWERABLE", "UNANSWERABLE", "PARTIAL", "ANSWERABLE")
     tasks = [_task(number, label) for number, label in enumerate(labels)]
     for name in ("reference+RAG", "reference"):
-        _lines(mtrag / "generation_tasks" / f"{name}.jsonl", tasks)
+        write_jsonl(mtrag / "generation_tasks" / f"{name}.jsonl", tasks)
     rewrites = (
         {"_id": task["task_id"], "text": "|user|: Who wrote Faust?"} for task in tasks
     )
-    _lines(mtrag / "retrieval_tasks" / "clapnq" / "clapnq_rewrite.jsonl", rewrites)
+    write_jsonl(mtrag / "retrieval_tasks" / "clapnq" / "clapnq_rewrite.jsonl", rewrites)
     judged = "".join(f"{task['task_id']}\td1\t1\n" for task in tasks)
     qrels = mtrag / "retrieval_tasks" / "clapnq" / "qrels" / "dev.tsv"
     qrels.parent.mkdir(parents=True)
@@ -191,7 +191,7 @@ def write_intrinsics(data: Path) -> None:
         "Rome is a city.",
         "The Spree flows through Berlin.",
     )
-    _lines(
+    write_jsonl(
         mtrag / "corpus.jsonl",
         (
             {"_id": f"d{n}", "title": "", "text": text}
@@ -202,14 +202,14 @@ def write_intrinsics(data: Path) -> None:
         "question": "who wrote faust",
         "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n",
     }
-    _lines(
+    write_jsonl(
         data / "ragtruth" / "source_info.jsonl",
         [{"source_id": "9", "task_type": "QA", "source_info": source}],
     )
-    _lines(
+    write_jsonl(
         data / "ragtruth" / "response.jsonl", (_response(number) for number in range(4))
     )
-    _lines(data / "mmlu_test.jsonl", (_choice(number) for number in range(12)))
+    write_jsonl(data / "mmlu_test.jsonl", (_choice(number) for number in range(12)))
     documents = [
         {"title": "Faust", "text": "By Goethe."},
         {"title": "Rome", "text": "A city."},
@@ -369,11 +369,4 @@ def write_model(folder: Path, *, reflects: bool) -> None:
 
 def _json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
-
-
-def _lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "".join(json.dumps(record) + "\n" for record in records), encoding="utf-8"
-    )
+    write_json(path, value)

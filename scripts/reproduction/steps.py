@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from scripts.reproduction.table2 import COLUMNS, TASKS, Row
 from selfrag.common.errors import UserError
@@ -223,6 +225,13 @@ def python_line(words: Sequence[str]) -> list[str]:
     if words[0] not in PROGRAMS:
         return list(words)
     return [sys.executable, *PROGRAMS[words[0]], *words[1:]]
+
+
+def run_step(words: Sequence[str], output: IO[bytes] | None = None) -> int:
+    """Print a command, run it, its standard output to a file where there is one, and return its exit code."""
+    print(f"$ {shlex.join(words)}", flush=True)
+    # A process a step: the memory of one model is free before the next is loaded.
+    return subprocess.run(python_line(words), check=False, stdout=output).returncode  # noqa: S603 - our own arguments
 
 
 STAND_IN = "stand-in"

@@ -7,9 +7,13 @@ same reruns get 3.0 points less citation precision and 17.7 less recall, so a re
 
 from __future__ import annotations
 
+import math
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
+from importlib.resources import files
 
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
 from selfrag.evaluation.presets import PRESETS
 
@@ -86,54 +90,18 @@ class Row:
         return model or self.checkpoint
 
 
-NA: Cell = None
-_WITHDRAWN = "the model behind the figures was withdrawn by its vendor"
-_ENDPOINT = f"give --model MODEL@URL of an OpenAI-compatible endpoint; {_WITHDRAWN}"
 CITED = "the paper quotes the figures of others, whose system is not public"
-_ALPACA = "the weights are published as a difference to LLaMA or were replicated by the authors; recover them first"
-_TRAINED = "the authors did not publish the weights; train some on rows without reflection tokens first"
-_LLAMA2 = ("layout=llama2-chat",)
-_ALPACA_LAYOUT = ("layout=alpaca",)
 
-_ROWS = (
-    Row("llama2-chat-13b", "Llama2-c 13B", (20.0, 59.3, 49.4, 38.4, 55.9, 22.4, 29.6, 28.6, NA, NA),
-        "base", "meta-llama/Llama-2-13b-chat-hf", _LLAMA2),
-    Row("ret-llama2-chat-13b", "Ret-Llama2-c 13B", (51.8, 59.8, 52.1, 37.9, 79.9, 32.8, 34.8, 43.8, 19.8, 36.1),
-        "rag", "meta-llama/Llama-2-13b-chat-hf", _LLAMA2),
-    Row("chatgpt", "ChatGPT", (29.3, 74.3, 70.1, 75.3, 71.8, 35.3, 36.2, 68.8, NA, NA),
-        "base", note=_ENDPOINT, is_endpoint=True),
-    Row("ret-chatgpt", "Ret-ChatGPT", (50.8, 65.7, 54.7, 75.3, NA, 40.7, 39.9, 79.7, 65.1, 76.6),
-        "rag", note=_ENDPOINT, is_endpoint=True),
-    Row("perplexity", "Perplexity.ai", (NA, NA, NA, NA, 71.2, NA, NA, NA, NA, NA), note=_WITHDRAWN),
-    Row("llama2-7b", "Llama2 7B", (14.7, 30.5, 34.2, 21.8, 44.5, 7.9, 15.3, 19.0, NA, NA),
-        "base", "meta-llama/Llama-2-7b-hf"),
-    Row("alpaca-7b", "Alpaca 7B", (23.6, 54.5, 49.8, 45.0, 45.8, 18.8, 29.4, 61.7, NA, NA),
-        "base", settings=_ALPACA_LAYOUT, note=_ALPACA),
-    Row("llama2-13b", "Llama2 13B", (14.7, 38.5, 29.4, 29.4, 53.4, 7.2, 12.4, 16.0, NA, NA),
-        "base", "meta-llama/Llama-2-13b-hf"),
-    Row("alpaca-13b", "Alpaca 13B", (24.4, 61.3, 55.5, 54.9, 50.2, 22.9, 32.0, 70.6, NA, NA),
-        "base", settings=_ALPACA_LAYOUT, note=_ALPACA),
-    Row("cove-65b", "CoVE 65B", (NA, NA, NA, NA, 71.2, NA, NA, NA, NA, NA), note=CITED),
-    Row("toolformer-6b", "Toolformer 6B", (NA, 48.8, NA, NA, NA, NA, NA, NA, NA, NA), note=CITED),
-    Row("ret-llama2-7b", "Llama2 7B + retrieval", (38.2, 42.5, 30.0, 48.0, 78.0, 15.2, 22.1, 32.0, 2.9, 4.0),
-        "rag", "meta-llama/Llama-2-7b-hf"),
-    Row("ret-alpaca-7b", "Alpaca 7B + retrieval", (46.7, 64.1, 40.2, 48.0, 76.6, 30.9, 33.3, 57.9, 5.5, 7.2),
-        "rag", settings=_ALPACA_LAYOUT, note=_ALPACA),
-    Row("llama2-ft-7b", "Llama2-FT 7B + retrieval", (48.7, 57.3, 64.3, 65.8, 78.2, 31.0, 35.8, 51.2, 5.0, 7.5),
-        "finetuned-rag", note=_TRAINED),
-    Row("sail-7b", "SAIL 7B", (NA, NA, 69.2, 48.4, NA, NA, NA, NA, NA, NA), note=CITED),
-    Row("ret-llama2-13b", "Llama2 13B + retrieval", (45.7, 47.0, 30.2, 26.0, 77.5, 16.3, 20.5, 24.7, 2.3, 3.6),
-        "rag", "meta-llama/Llama-2-13b-hf"),
-    Row("ret-alpaca-13b", "Alpaca 13B + retrieval", (46.1, 66.9, 51.1, 57.6, 77.7, 34.8, 36.7, 56.6, 2.0, 3.8),
-        "rag", settings=_ALPACA_LAYOUT, note=_ALPACA),
-    Row("selfrag-7b", "Self-RAG 7B", (54.9, 66.4, 72.4, 67.3, 81.2, 30.0, 35.7, 74.3, 66.9, 67.8),
-        "selfrag", "selfrag/selfrag_llama2_7b",
-        note="the author's own evaluation of ASQA reads precision 67.82, recall 66.97: the columns look swapped"),
-    Row("selfrag-13b", "Self-RAG 13B", (55.8, 69.3, 74.5, 73.1, 80.2, 31.7, 37.0, 71.6, 70.3, 71.3),
-        "selfrag", "selfrag/selfrag_llama2_13b"),
-)  # fmt: skip
 
-ROWS = MappingProxyType({row.name: row for row in _ROWS})
+def _read_rows() -> Iterator[Row]:
+    text = files(__package__).joinpath("table2.toml").read_text(encoding="utf-8")
+    for values in tomllib.loads(text)["rows"]:
+        figures = [None if math.isnan(value) else value for value in values["figures"]]
+        values["settings"] = tuple(values.get("settings", ()))
+        yield Row(**values | {"figures": tuple(figures)})
+
+
+ROWS = {row.name: row for row in _read_rows()}
 """By name, in the order of the paper."""
 
 
@@ -143,6 +111,5 @@ def row(name: str) -> Row:
     Raises:
         UserError: there is none; names the known ones.
     """
-    if name not in ROWS:
-        raise UserError(f"no row {name[:60]!r} in Table 2; known: {', '.join(ROWS)}")
+    check_choice("row", name, ROWS)
     return ROWS[name]

@@ -14,14 +14,14 @@ Ruff has no rule for these. The ceilings stand in `plain.toml`.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
-import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from scripts.command import command
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = Path(__file__).with_name("plain.toml")
@@ -105,34 +105,32 @@ def collect() -> dict[tuple[str, str], list[str]]:
     return places
 
 
-def main() -> int:
-    """Compare the counts with their ceilings, and print them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--places", action="store_true", help="print each place")
-    parser.add_argument(
-        "--refresh", action="store_true", help="lower the ceilings to the counts"
-    )
-    arguments = parser.parse_args()
-    places = collect()
+@command
+def main(*, places: bool = False, refresh: bool = False) -> int:
+    """Compare the counts with their ceilings, and print them.
+
+    Args:
+        places: print each place.
+        refresh: lower the ceilings to the counts.
+    """
+    findings = collect()
     ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))
     lines = ["# Counts of check_plain.py, which may only fall."]
     above = False
     print(f"{'room':22}" + "".join(f"{check:>14}" for check in CHECKS))
-    for room in sorted(ceilings.keys() | {room for room, _ in places}):
+    for room in sorted(ceilings.keys() | {room for room, _ in findings}):
         row, kept = f"{room:22}", []
         for check in CHECKS:
-            count = len(places[room, check])
+            count = len(findings[room, check])
             ceiling = ceilings.get(room, {}).get(check, 0)
             above |= count > ceiling
             row += f"{f'{count}/{ceiling}':>13}{'!' if count > ceiling else ' '}"
             kept.append(f'"{check}" = {min(count, ceiling)}')
-            if arguments.places:
-                print(*places[room, check], sep="\n")
+            if places:
+                print(*findings[room, check], sep="\n")
         print(row)
         lines.append(f'"{room}" = {{ {", ".join(kept)} }}')
-    if arguments.refresh:
+    if refresh:
         CEILINGS.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if above:
         print("a count is above its ceiling (!); mend places that --places prints")
@@ -140,4 +138,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -354,7 +354,7 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples):
 
 def test_a_dry_run_shows_all_rows_with_their_settings(run_script):
     """4.3 and B.2; without `--letter` as the released code asks."""
-    code, said, _ = run_script("reproduce_selfrag", "--dry-run")
+    code, said, _ = run_script("reproduce_selfrag", "plan")
     assert code == 0
     for settings in (
         "popqa/official: new tokens: 100; segments: 1; documents: 10, one a candidate",

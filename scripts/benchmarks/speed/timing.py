@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from scripts.benchmarks.speed.workload import Item
 from selfrag.common.errors import DecodingError, require
 from selfrag.decoding.answer import Answer
@@ -126,15 +128,6 @@ class Series:
         return self.questions / median(self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Time of one way over the time of another, round by round."""
-
-    median: float  # of the rounds
-    low: float  # smallest
-    high: float  # largest
-
-
 def race(
     ways: Mapping[str, Callable[[], Run]], repeats: int, prepare: Callable[[], None]
 ) -> dict[str, Series]:
@@ -158,13 +151,10 @@ def race(
     }
 
 
-def ratio(slow: Series, fast: Series) -> Ratio:
-    """Return the time of `slow` over the time of `fast`, a question; rounds are compared with each other."""
-    rounds = [
-        (a / slow.questions) / (b / fast.questions)
-        for a, b in zip(slow.seconds, fast.seconds, strict=True)
-    ]
-    return Ratio(median(rounds), min(rounds), max(rounds))
+def ratio(slow: Series, fast: Series) -> str:
+    """Return the time of `slow` over the time of `fast`, a question: the median of the rounds, and their range."""
+    rounds = np.divide(slow.seconds, fast.seconds) * fast.questions / slow.questions
+    return f"{np.median(rounds):.2f} ({rounds.min():.2f}-{rounds.max():.2f})"
 
 
 @dataclass(frozen=True, slots=True)

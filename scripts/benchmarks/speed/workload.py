@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.decoding.policy import Decoding
@@ -45,7 +47,20 @@ LONG = Form(
     Decoding(mode="always", max_segments=3, beam=2, segment_tokens=100),
     rival_logprobs=32_000,
 )
-FORMS = (SHORT, LONG)
+FORMS = {form.name: form for form in (SHORT, LONG)}
+
+
+def chosen_forms(names: Iterable[str]) -> list[Form]:
+    """Return the forms of some names.
+
+    Raises:
+        UserError: there is no such form.
+    """
+    forms = []
+    for name in names:
+        check_choice("--forms", name, FORMS)
+        forms.append(FORMS[name])
+    return forms
 
 
 def read_items(path: Path, count: int, passages: int) -> list[Item]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from scripts.demo_model.demo_rows.drafts import Cutter, Draft, Lengths
 from scripts.demo_model.demo_rows.sources import FILES, Sources, load
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
+from selfrag.common.validation import validate
 from selfrag.training.rows import TargetEvidence, TargetToken, TrainingRow, write_rows
+
+# The fields below have the names of the modules, so their types need other ones.
+ShortFormQuota = short_form.Quota
+ClaimQuota = claims.Quota
+InstructionQuota = instructions.Quota
+LongFormQuota = long_form.Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,104 +36,20 @@ class Mixture:
     heldout_per_mille: int = 32  # share of distinct instructions set aside
     lengths: Lengths = field(default_factory=Lengths)  # of passages
     # quotas of short questions; the other three likewise
-    short_form: short_form.Quota = field(default_factory=short_form.Quota)
-    claims: claims.Quota = field(default_factory=claims.Quota)
-    instructions: instructions.Quota = field(default_factory=instructions.Quota)
-    long_form: long_form.Quota = field(default_factory=long_form.Quota)
+    short_form: ShortFormQuota = field(default_factory=ShortFormQuota)
+    claims: ClaimQuota = field(default_factory=ClaimQuota)
+    instructions: InstructionQuota = field(default_factory=InstructionQuota)
+    long_form: LongFormQuota = field(default_factory=LongFormQuota)
 
 
-STAGES: tuple[Mixture, ...] = (
-    Mixture(),
-    # After the first stage the model took length for relevance, as its long passages were nearly all relevant. Here
-    # half of the passages are long whatever their label, and articles that answer bring paragraphs that do not.
-    Mixture(
-        seed=2311,
-        lengths=Lengths(usual=(60, 120), long=190, long_share=0.45),
-        short_form=short_form.Quota(
-            squad=750,
-            neighbours=1150,
-            answer_removed=300,
-            unanswerable=550,
-            judged=150,
-            stance=80,
-            random=40,
-            wrong=60,
-            same_article=750,
-        ),
-        claims=claims.Quota(
-            fact_checks=250, wrong_verdicts=40, other_evidence=60, per_label=170
-        ),
-        instructions=instructions.Quota(
-            arithmetic=120,
-            choices=80,
-            choices_with_passage=40,
-            small_talk=60,
-            poor=60,
-            copies=1,
-        ),
-        long_form=long_form.Quota(introductions=150, two_passages=40, irrelevant=60),
-    ),
-    # After the second it still called most paragraphs of the right article relevant, whatever they said. Here most
-    # negatives are on the topic; the rest of the mixture is there to be remembered.
-    Mixture(
-        seed=2312,
-        lengths=Lengths(usual=(90, 150), long=210, long_share=0.5),
-        short_form=short_form.Quota(
-            squad=1400,
-            neighbours=200,
-            answer_removed=350,
-            unanswerable=250,
-            judged=50,
-            stance=30,
-            random=10,
-            wrong=20,
-            same_article=750,
-            retitled=350,
-            gold=1500,
-        ),
-        claims=claims.Quota(
-            fact_checks=80, wrong_verdicts=15, other_evidence=20, per_label=50
-        ),
-        instructions=instructions.Quota(
-            arithmetic=25,
-            choices=25,
-            choices_with_passage=15,
-            small_talk=15,
-            poor=20,
-            copies=1,
-            written=130,
-        ),
-        long_form=long_form.Quota(
-            introductions=50, two_passages=12, irrelevant=20, summaries=30
-        ),
-    ),
-)
+def _read(name: str) -> tuple[Mixture, ...]:
+    text = files(__package__).joinpath("mixtures.toml").read_text(encoding="utf-8")
+    return tuple(validate(Mixture, values) for values in tomllib.loads(text)[name])
+
+
+STAGES = _read("stages")
 """The mixtures of the first three training stages of the published demo model."""
-
-# After D_gen claims are at chance. Here are all claims with a verdict, beside the third stage's kinds of rows.
-_CLAIMS = Mixture(
-    seed=2315,
-    lengths=STAGES[-1].lengths,
-    short_form=replace(STAGES[-1].short_form, unanswerable=450),
-    claims=claims.Quota(
-        fact_checks=900,
-        wrong_verdicts=15,
-        other_evidence=40,
-        per_label=100,
-        labelled=420,
-    ),
-    instructions=STAGES[-1].instructions,
-    long_form=STAGES[-1].long_form,
-)
-# The evidence of claims is short, and some has no title. The model took both for relevance, until passages without an
-# answer were so as well.
-_SHORT = replace(
-    _CLAIMS,
-    lengths=replace(_CLAIMS.lengths, short_share=0.1, untitled_share=0.2),
-    short_form=replace(_CLAIMS.short_form, random=120),
-    claims=replace(_CLAIMS.claims, other_evidence=300),
-)
-LAST: tuple[Mixture, ...] = (_CLAIMS, _SHORT)
+LAST = _read("last")
 """Mixtures of two of the three runs that the last stage averages; the other one trains on the third stage's rows."""
 
 

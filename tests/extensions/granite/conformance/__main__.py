@@ -7,8 +7,6 @@ DIR holds cases in folders D1 .. D4, or is one of them. Exit code 0 if nothing f
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,33 +14,23 @@ from conformance.case import read_cases
 from conformance.check import Outcome, Verdict, check
 from conformance.compare import REASONS
 from scripts.command import command
-from selfrag.common.atomic import write_text
-from selfrag.common.jsonl import json_line
+from selfrag.common.jsonl import write_jsonl
 from selfrag.common.untrusted import printable
 
 
 @command
-def main() -> int:
-    """Read the command line, run, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
-    )
-    parser.add_argument(
-        "folder", type=Path, help="folder with cases (*.json), at any depth"
-    )
-    parser.add_argument("--only", help="cases whose id contains this text")
-    parser.add_argument("--json", type=Path, help="write the outcomes as JSON lines")
-    arguments = parser.parse_args()
-    cases = [
-        case
-        for case in read_cases(arguments.folder)
-        if not arguments.only or arguments.only in case.id
-    ]
+def main(folder: Path, *, only: str = "", json: Path | None = None) -> int:
+    """Run the cases and print what became of each.
+
+    Args:
+        folder: folder with cases (*.json), at any depth.
+        only: cases whose id contains this text.
+        json: file for the outcomes as JSON lines.
+    """
+    cases = [case for case in read_cases(folder) if only in case.id]
     outcomes = [check(case) for case in cases]
-    if arguments.json:
-        write_text(
-            arguments.json, "".join(json_line(_row(outcome)) for outcome in outcomes)
-        )
+    if json:
+        write_jsonl(json, map(_row, outcomes))
     for outcome in outcomes:
         why = outcome.failure or ", ".join(outcome.deviations)
         line = f"{outcome.verdict:9}  {outcome.case.id:55}  {' + '.join(outcome.checked):32}  {why}"
@@ -68,4 +56,4 @@ def _row(outcome: Outcome) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
