@@ -33,7 +33,8 @@ def main(*, data: Path, dgen: Path | None = None, out: Path) -> None:
         manifest = make(data, out / str(stage), mixture)
         _show(stage, manifest, "train", "heldout")
     if dgen is not None:
-        annotated, last = out / str(len(STAGES)), out / str(len(STAGES) + 1)
+        annotated = out / str(len(STAGES))
+        last = out / str(len(STAGES) + 1)
         manifest = distilled.make(dgen, annotated, last, distilled.Remembered())
         _show(len(STAGES) + 1, manifest, "written_by_critic", "train")
 
