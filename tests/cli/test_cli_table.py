@@ -51,162 +51,71 @@ LONGEST = 400
 """Characters of an error line, without the folder of the test and what was typed."""
 SECONDS = 20
 
-MODEL = ["--model", "{w}/model", "--engine", "transformers"]
-NOBODY = ["--url", "http://127.0.0.1:9", "--model", "m", "--retries", "0"]
-RIGHT: dict[str, list[str]] = {
-    "selfrag ask": ["Who?", *MODEL],
-    "selfrag chat": [*MODEL],
-    "selfrag demo": ["--out", "{w}/out/traces", *MODEL],
-    "selfrag serve": ["--port", "0", *MODEL],
-    "selfrag show": ["{w}/trace.json", "--out", "{w}/out/trace.html"],
-    "selfrag doctor": ["{w}/no-model"],
-    "selfrag judge": [
-        "answerability",
-        "Who?",
-        *MODEL,
-        "--passage",
-        "Ann did.",
-        "--adapter",
-        "none",
-    ],
-    "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
-    "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
-    "selfrag index build": [
-        "{w}/passages.jsonl",
-        "--out",
-        "{w}/out/index",
-        "--encoder",
-        "{w}/encoder",
-    ],
-    "selfrag index add": [
-        "{w}/index",
-        "{w}/passages.jsonl",
-        "--encoder",
-        "{w}/encoder",
-    ],
-    "selfrag index sync": [
-        "{w}/index",
-        "{w}/passages.jsonl",
-        "--encoder",
-        "{w}/encoder",
-    ],
-    "selfrag index remove": ["{w}/index", "p2"],
-    "selfrag index compact": ["{w}/index"],
-    "selfrag index info": ["{w}/index"],
-    "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
-    "selfrag train adapter": [
-        "{w}/train.jsonl",
-        "--base",
-        "{w}/model",
-        "--out",
-        "{w}/out/adapter",
-    ],
-    "selfrag train generator": [
-        *(
-            "{w}/train.jsonl",
-            "--base",
-            "{w}/model",
-            "--out",
-            "{w}/out/generator",
-            "--recipe",
-            "cpu",
-        )
-    ],
-    "selfrag train merge": [
-        "{w}/adapter",
-        "--base",
-        "{w}/model",
-        "--out",
-        "{w}/out/merged",
-    ],
-    "selfrag train track": ["{w}/adapter"],
-    "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
-    **dict.fromkeys(
-        (
-            "selfrag eval tasks",
-            "selfrag eval metrics",
-            "selfrag eval systems",
-            "selfrag data list",
-        ),
-        (),
+MODEL = " --model {w}/model --engine transformers"
+ENCODER = " --encoder {w}/encoder"
+RIGHT = {
+    "selfrag ask": "Who?" + MODEL,
+    "selfrag chat": MODEL,
+    "selfrag demo": "--out {w}/out/traces" + MODEL,
+    "selfrag serve": "--port 0" + MODEL,
+    "selfrag show": "{w}/trace.json --out {w}/out/trace.html",
+    "selfrag doctor": "{w}/no-model",
+    "selfrag judge": "answerability Who? --passage 'Ann did.' --adapter none" + MODEL,
+    "selfrag sweep": "{w}/rows.jsonl --out {w}/out/sweep" + MODEL,
+    "selfrag ablate": "{w}/rows.jsonl --out {w}/out/ablate" + MODEL,
+    "selfrag index build": "{w}/passages.jsonl --out {w}/out/index" + ENCODER,
+    "selfrag index add": "{w}/index {w}/passages.jsonl" + ENCODER,
+    "selfrag index sync": "{w}/index {w}/passages.jsonl" + ENCODER,
+    "selfrag index remove": "{w}/index p2",
+    "selfrag index compact": "{w}/index",
+    "selfrag index info": "{w}/index",
+    "selfrag index search": "{w}/index Who? --encoder {w}/no-encoder",
+    "selfrag train adapter": "{w}/train.jsonl --base {w}/model --out {w}/out/adapter",
+    "selfrag train generator": (
+        "{w}/train.jsonl --base {w}/model --out {w}/out/generator --recipe cpu"
     ),
-    "selfrag eval report": ["{w}/run"],
-    "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
-    "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
-    "selfrag eval rows": ["squad2={w}/rows.jsonl", "--out", "{w}/out/rows"],
-    "selfrag eval calibration": [
-        "{w}/train.jsonl",
-        "--out",
-        "{w}/out/calibration",
-        *MODEL,
-    ],
-    "selfrag eval intrinsics": [
-        *(
-            "--data",
-            "{w}/intrinsics",
-            "--only",
-            "answerability",
-            *MODEL,
-            "--out",
-            "{w}/out/measured",
-        )
-    ],
-    "selfrag data make": ["arc_c", "--out", "{w}/out/dev", "--from", "{w}/folder"],
-    "selfrag interpret run": [
-        "{w}/lists.jsonl",
-        "--out",
-        "{w}/out/grid",
-        "--cutoff",
-        "1",
-        *MODEL,
-    ],
-    "selfrag interpret faithfulness": ["{w}/grid", *MODEL],
-    "selfrag interpret agree": ["{w}/grid", *MODEL],
-    "selfrag interpret table": ["{w}/grid"],
-    "critic sample": [
-        "{w}/pairs.jsonl",
-        "--out",
-        "{w}/out/cases.jsonl",
-        "--target",
-        "IsUse=2",
-    ],
-    "critic label": ["{w}/cases.jsonl", "--out", "{w}/out/labels", *NOBODY],
-    "critic adopt": ["{w}/cases.jsonl", "{w}/model"],
-    "critic split": ["{w}/cases.jsonl", "--out", "{w}/out/split"],
-    "critic agree": ["{w}/cases.jsonl", "again={w}/cases.jsonl"],
-    "critic train": [
-        "{w}/cases.jsonl",
-        "--base",
-        "{w}/model",
-        "--out",
-        "{w}/out/critic",
-    ],
-    "critic eval": [
-        "{w}/cases.jsonl",
-        "--base",
-        "{w}/model",
-        "--engine",
-        "transformers",
-    ],
-    "critic augment": [
-        *(
-            "{w}/pairs.jsonl",
-            "--critic=lexical",
-            "--out",
-            "{w}/out/data",
-            "--gold=only",
-            "--balance=none",
-        )
-    ],
-    "critic pairs": ["gpt4_alpaca={w}/alpaca.json", "--out", "{w}/out/pairs.jsonl"],
-    "critic inspect": ["{w}/train.jsonl", "--out", "{w}/out/page.html"],
+    "selfrag train merge": "{w}/adapter --base {w}/model --out {w}/out/merged",
+    "selfrag train track": "{w}/adapter",
+    "selfrag eval run": "{w}/rows.jsonl --out {w}/out/runs" + MODEL,
+    "selfrag eval tasks": "",
+    "selfrag eval metrics": "",
+    "selfrag eval systems": "",
+    "selfrag data list": "",
+    "selfrag eval report": "{w}/run",
+    "selfrag eval judge": "{w}/run --judge nli:{w}/no-judge",
+    "selfrag eval facts": "{w}/run rows --write {w}/out/facts.jsonl",
+    "selfrag eval rows": "squad2={w}/rows.jsonl --out {w}/out/rows",
+    "selfrag eval calibration": "{w}/train.jsonl --out {w}/out/calibration" + MODEL,
+    "selfrag eval intrinsics": (
+        "--data {w}/intrinsics --only answerability --out {w}/out/measured" + MODEL
+    ),
+    "selfrag data make": "arc_c --out {w}/out/dev --from {w}/folder",
+    "selfrag interpret run": "{w}/lists.jsonl --out {w}/out/grid --cutoff 1" + MODEL,
+    "selfrag interpret faithfulness": "{w}/grid" + MODEL,
+    "selfrag interpret agree": "{w}/grid" + MODEL,
+    "selfrag interpret table": "{w}/grid",
+    "critic sample": "{w}/pairs.jsonl --out {w}/out/cases.jsonl --target IsUse=2",
+    "critic label": (
+        "{w}/cases.jsonl --out {w}/out/labels"
+        " --url http://127.0.0.1:9 --model m --retries 0"
+    ),
+    "critic adopt": "{w}/cases.jsonl {w}/model",
+    "critic split": "{w}/cases.jsonl --out {w}/out/split",
+    "critic agree": "{w}/cases.jsonl again={w}/cases.jsonl",
+    "critic train": "{w}/cases.jsonl --base {w}/model --out {w}/out/critic",
+    "critic eval": "{w}/cases.jsonl --base {w}/model --engine transformers",
+    "critic augment": (
+        "{w}/pairs.jsonl --critic=lexical --out {w}/out/data --gold=only --balance=none"
+    ),
+    "critic pairs": "gpt4_alpaca={w}/alpaca.json --out {w}/out/pairs.jsonl",
+    "critic inspect": "{w}/train.jsonl --out {w}/out/page.html",
 }
 """Each command of the core with what it needs."""
 RIGHT_OF_GUESTS = {
-    "selfrag index push": ["{w}/index", "milvus:{w}/out/docs.db"],
-    "selfrag index export": ["{w}/index", "--out", "{w}/out/passages.parquet"],
-    "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
-    "selfrag eval annotate": ["{w}/run", "--out", "{w}/out/form.html"],
+    "selfrag index push": "{w}/index milvus:{w}/out/docs.db",
+    "selfrag index export": "{w}/index --out {w}/out/passages.parquet",
+    "selfrag eval export": "{w}/run --out {w}/out/exported --to lm-eval",
+    "selfrag eval annotate": "{w}/run --out {w}/out/form.html",
 }
 """The same of extensions."""
 GUESTS = find_spec("selfrag.extensions") is not None
@@ -297,25 +206,16 @@ LABELS = {"word": "x", "label": "issup=x", "group": "x=5"}
 ASKED = {"": "", "blank": " \n\t", "nul": NUL}
 WRONG: dict[str, dict[str, str]] = {
     **dict.fromkeys(
-        ("--model", "--base", "--critic", "--encoder", "--index", "--knowledge"),
-        WEIGHTS,
+        shlex.split("--model --base --critic --encoder --index --knowledge"), WEIGHTS
     ),
-    **dict.fromkeys(("--endpoint", "--url"), ADDRESSES),
+    **dict.fromkeys(["--endpoint", "--url"], ADDRESSES),
     **dict.fromkeys(
-        (
-            "--system",
-            "--against",
-            "--dialect",
-            "--only",
-            "--cell",
-            "--order",
-            "--prompt",
-        ),
+        shlex.split("--system --against --dialect --only --cell --order --prompt"),
         NAMED,
     ),
-    **dict.fromkeys(("--metric", "--device"), NAMED),
-    **dict.fromkeys(("--require", "--forbid"), LABELS),
-    **dict.fromkeys(("QUESTION", "QUERY"), ASKED),
+    **dict.fromkeys(["--metric", "--device"], NAMED),
+    **dict.fromkeys(["--require", "--forbid"], LABELS),
+    **dict.fromkeys(["QUESTION", "QUERY"], ASKED),
     "--engine": {**ADDRESSES, "unknown": "best", "": ""},
     "--name": NAMES,
     "--recipe": {**READ, "unknown": "best"},
@@ -391,123 +291,58 @@ BUILT = ("selfrag index sync", "DIRECTORY", "missing")
 """A case that is right: the index is built there."""
 
 
-_TEACH = ["answerability", "--base", "{w}/model", "--out", "{w}/out/taught", "--data"]
-_CASES = "{w}/cases.jsonl"
-FREE: dict[str, dict[str, list[str]]] = {
-    "selfrag judge": {
-        f"conversation {what}": ["answerability", "--conversation", value, *MODEL]
-        for what, value in READ.items()
-    },
-    "selfrag train adapter": {
-        "no rows": _TEACH[:-1],
-        "other recipe": [*_TEACH, "{w}/intrinsics", "--recipe", "gpu"],
-        "folder without": [*_TEACH, "{w}/folder"],
-        **{f"rows {what}": [*_TEACH, value] for what, value in READ.items()},
-    },
-    "selfrag eval run": {
-        **{
-            f"task {what}": [f"popqa={value}", "--out", "{w}/out/r", *MODEL]
-            for what, value in READ.items()
-            if value
-        },
-        "twice": [*["{w}/rows.jsonl"] * 2, "--out", "{w}/out/r", *MODEL],
-    },
-    "selfrag eval tasks": {"unknown": ["x"], "path": ["../x"]},
-    "selfrag eval report": {
-        "ending": ["{w}/run", "--out", "{w}/out/x.exe"],
-        "twice": ["{w}/run", "{w}/run"],
-    },
-    "selfrag eval facts": {"file": ["{w}/run", "../rows", "--write", "{w}/out/x"]},
-    "selfrag index build": {
-        "no files": ["--out", "{w}/out/i"],
-        "ending": [
-            "{w}/model/model.safetensors",
-            "--out",
-            "{w}/out/i",
-            "--encoder",
-            "{w}/encoder",
-        ],
-        "twice": [
-            *["{w}/passages.jsonl"] * 2,
-            "--out",
-            "{w}/out/i",
-            "--encoder",
-            "{w}/encoder",
-        ],
-        **{
-            f"{ending} {what}": [
-                f"{{w}}/{what}.{ending}",
-                "--out",
-                "{w}/out/i",
-                "--encoder",
-                "{w}/encoder",
-            ]
-            for ending in ("csv", "tsv", "parquet", "txt", "md")
-            for what in ("empty", "binary", "folder")
-        },
-    },
-    "selfrag index compact": {
-        **{
-            f"kind {kind!r}": ["{w}/index", "--kind", kind]
-            for kind in ("", "x", "hnsw", "Nonsense,Flat")
-        },
-        **{
-            f"{name} x": ["{w}/index", f"--{name}", "x"]
-            for name in ("storage", "language")
-        },
-    },
-    "selfrag index search": {"mode x": ["{w}/index", "Who?", "--mode", "x"]},
-    "critic label": {
-        "no teacher": [_CASES, "--out", "{w}/out/l"],
-        "two teachers": [
-            _CASES,
-            "--out",
-            "{w}/out/l",
-            "--gold",
-            _CASES,
-            "--url",
-            "http://127.0.0.1:9",
-        ],
-        "one price": [
-            *(_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--price-in", "1")
-        ],
-    },
-    "critic agree": {"one": [_CASES], "one name": [_CASES, _CASES]},
-    "critic eval": {
-        "nothing": [_CASES],
-        **{
-            f"out to {place}": [
-                _CASES,
-                "--base",
-                "{w}/model",
-                "--engine",
-                "transformers",
-                "--out",
-                place,
-            ]
-            for place in (".", "/", "{w}/folder")
-        },
-    },
-    "critic sample": {
-        "encoder alone": [
-            "{w}/pairs.jsonl",
-            "--out",
-            "{w}/out/c",
-            "--encoder",
-            "{w}/encoder",
-        ]
-    },
-    "critic pairs": {
-        "no file": ["asqa=", "--out", "{w}/out/p"],
-        "count": ["asqa:x={w}/alpaca.json", "--out", "{w}/o"],
-    },
-}
+_TEACH = "selfrag train adapter answerability --base {w}/model --out {w}/out/taught"
+_BUILD = "selfrag index build --out {w}/out/i" + ENCODER
+_COMPACT = "selfrag index compact {w}/index"
+_LABEL = "critic label {w}/cases.jsonl --out {w}/out/l"
+_EVALUATE = "critic eval {w}/cases.jsonl"
+_RUN = "selfrag eval run --out {w}/out/r" + MODEL
+TYPED = [shlex.quote(value) for value in READ.values()]
+FREE = [
+    *(f"selfrag judge answerability{MODEL} --conversation {it}" for it in TYPED),
+    _TEACH,
+    _TEACH + " --data {w}/intrinsics --recipe gpu",
+    _TEACH + " --data {w}/folder",
+    *(f"{_TEACH} --data {value}" for value in TYPED),
+    *(f"{_RUN} popqa={value}" for value in TYPED if value != "''"),
+    _RUN + " {w}/rows.jsonl {w}/rows.jsonl",
+    "selfrag eval tasks x",
+    "selfrag eval tasks ../x",
+    "selfrag eval report {w}/run --out {w}/out/x.exe",
+    "selfrag eval report {w}/run {w}/run",
+    "selfrag eval facts {w}/run ../rows --write {w}/out/x",
+    "selfrag index build --out {w}/out/i",
+    _BUILD + " {w}/model/model.safetensors",
+    _BUILD + " {w}/passages.jsonl {w}/passages.jsonl",
+    *(
+        f"{_BUILD} {{w}}/{what}.{ending}"
+        for ending in ("csv", "tsv", "parquet", "txt", "md")
+        for what in ("empty", "binary", "folder")
+    ),
+    *(f"{_COMPACT} --kind {kind}" for kind in ("''", "x", "hnsw", "Nonsense,Flat")),
+    _COMPACT + " --storage x",
+    _COMPACT + " --language x",
+    "selfrag index search {w}/index Who? --mode x",
+    _LABEL,
+    _LABEL + " --gold {w}/cases.jsonl --url http://127.0.0.1:9",
+    _LABEL + " --gold {w}/cases.jsonl --price-in 1",
+    "critic agree {w}/cases.jsonl",
+    "critic agree {w}/cases.jsonl {w}/cases.jsonl",
+    _EVALUATE,
+    *(
+        f"{_EVALUATE} --base {{w}}/model --engine transformers --out {place}"
+        for place in (".", "/", "{w}/folder")
+    ),
+    "critic sample {w}/pairs.jsonl --out {w}/out/c" + ENCODER,
+    "critic pairs asqa= --out {w}/out/p",
+    "critic pairs asqa:x={w}/alpaca.json --out {w}/o",
+]
 """Command lines that are wrong as a whole."""
 
 _ASK = "ask hi --engine transformers --model {w}/tiny"
 _ASKED = "judge answerability Q? --passage x"
 _CHECK = "judge requirement_check Q?"
-_RUN = "eval run f.jsonl --out={w}/out/x"
+_EVAL = "eval run f.jsonl --out={w}/out/x"
 _GRID = "interpret run {w}/lists.jsonl -o {w}/out/x"
 _ROWS = "train adapter {w}/train.jsonl --base {w}/model -o {w}/out/x"
 _MEASURE = "eval intrinsics --data {w}/intrinsics --model {w}/model"
@@ -545,9 +380,9 @@ REFUSED = {
     f"{_CHECK} --argument a=1 --argument a=2": "is given twice",
     "judge query_rewrite --conversation {w}/talk.json": r"role '\x1b[2Jx' is none of user, assistant",
     "eval run f.jsonl": "--out",
-    f"{_RUN} --system=selfrg": "--system selfrg: known are selfrag, selfrag-adaptive",
-    f"{_RUN} --system=base --system=rag-1 --name=n": "--name names one run",
-    f"{_RUN} --against=base": "--against base: the runs are selfrag",
+    f"{_EVAL} --system=selfrg": "--system selfrg: known are selfrag, selfrag-adaptive",
+    f"{_EVAL} --system=base --system=rag-1 --name=n": "--name names one run",
+    f"{_EVAL} --against=base": "--against base: the runs are selfrag",
     "eval run poqa=f.jsonl --out={w}/out/x": "unknown task 'poqa'; known: popqa, ",
     "eval run popqa/papr=f.jsonl --out={w}/out/x": "popqa has no protocol 'papr'; it has paper, ",
     f"{_GRID} --prompt why": "unknown prompt 'why'; known: basic, direct",
@@ -674,11 +509,19 @@ def values(name: str, kind: Any) -> dict[str, str]:
     return {"nul": NUL}
 
 
+def whole_line(line: str) -> Line:
+    """Return a line of `FREE`, which begins with its command."""
+    words = shlex.split(line)
+    command = " ".join(words[:3])
+    size = 3 if command in RIGHT else 2
+    return Line(" ".join(words[:size]), tuple(words[size:]), line[-60:])
+
+
 def lines() -> list[Line]:
     """The whole table."""
     table = []
     for command, function in commands():
-        right = RIGHT[command]
+        right = shlex.split(RIGHT[command])
         positions = iter(range(9))
         for name, kind, option in parameters(function):
             if kind is bool:
@@ -701,12 +544,7 @@ def lines() -> list[Line]:
         table.append(
             Line(command, (*right, *["more"] * 9, "--no-such-option", NUL), "nul")
         )
-    table += [
-        Line(command, tuple(given), what)
-        for command, some in FREE.items()
-        for what, given in some.items()
-    ]
-    return table
+    return table + list(map(whole_line, FREE))
 
 
 ALL = lines()
@@ -798,48 +636,13 @@ def files(w: Path) -> None:
     }
     write_jsonl(w / "pairs.jsonl", ({"id": f"p{n}", **pair} for n in range(4)))
     build_index([w / "passages.jsonl"], w / "index", encoder=Letters())
-    small = ["--model", str(w / "model"), "--engine", "transformers", "--limit", "1"]
-    assert (
-        selfrag(
-            [
-                "eval",
-                "run",
-                str(w / "rows.jsonl"),
-                "--out",
-                str(w),
-                "--name",
-                "run",
-                *small,
-            ]
-        )
-        == 0
-    )
-    one = [
-        "--cutoff",
-        "1",
-        "--order",
-        "ranked",
-        "--examples",
-        "0",
-        "--prompt",
-        "basic",
-        "--max-tokens",
-        "4",
-    ]
-    assert (
-        selfrag(
-            [
-                "interpret",
-                "run",
-                str(w / "lists.jsonl"),
-                "--out",
-                str(w / "grid"),
-                *small,
-                *one,
-            ]
-        )
-        == 0
-    )
+    small = f"--model {w}/model --engine transformers --limit 1"
+    cell = "--cutoff 1 --order ranked --examples 0 --prompt basic --max-tokens 4"
+    for line in (
+        f"eval run {w}/rows.jsonl --out {w} --name run {small}",
+        f"interpret run {w}/lists.jsonl --out {w}/grid {cell} {small}",
+    ):
+        assert selfrag(shlex.split(line)) == 0
     for name in ("tiny", "damaged"):
         shutil.copytree(w / "model", w / name)
     (w / "damaged" / "config.json").write_text("[]")
@@ -940,12 +743,12 @@ def test_every_command_is_in_the_table() -> None:
 NO_RESULT = {"selfrag chat", "selfrag serve"}
 """Commands that go on until they are ended."""
 SHORT = {
-    "selfrag train adapter": ("--dry-run",),
-    "selfrag train generator": ("--dry-run",),
-    "selfrag interpret run": ("--dry-run",),
-    "selfrag sweep": ("--limit", "2", "--axis", "issup=0,1", "--best", "none"),
-    "selfrag ablate": ("--limit", "1"),
-    "critic train": ("--dry-run",),
+    "selfrag train adapter": " --dry-run",
+    "selfrag train generator": " --dry-run",
+    "selfrag interpret run": " --dry-run",
+    "selfrag sweep": " --limit 2 --axis issup=0,1 --best none",
+    "selfrag ablate": " --limit 1",
+    "critic train": " --dry-run",
 }
 
 
@@ -959,9 +762,9 @@ def test_issue_50_every_command_prints_its_result_as_json(
     assert ("--json" in options) is (command not in NO_RESULT)
     if command in NO_RESULT:
         return
-    right = [text.replace("{w}/model", "{w}/tiny") for text in RIGHT[command]]
-    line = Line(command, (*right, "--json", *SHORT.get(command, ())), "json")
-    code, out, err = ran(line, world)
+    right = RIGHT[command].replace("{w}/model", "{w}/tiny")
+    words = shlex.split(f"{right} --json{SHORT.get(command, '')}")
+    code, out, err = ran(Line(command, tuple(words), "json"), world)
     if code == 2:  # such as a judge that is not there
         assert out == "", err
     else:
@@ -987,7 +790,7 @@ def test_a_bad_value_is_one_line(
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     if line.command not in at_best and not line.said:
         at_best[line.command] = ran(
-            Line(line.command, tuple(RIGHT[line.command]), "right"), world
+            Line(line.command, tuple(shlex.split(RIGHT[line.command])), "right"), world
         )[2]
     before = state(world)
     code, out, err = ran(line, world)
