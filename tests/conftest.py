@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -55,7 +56,7 @@ for name in ("assets", "models"):
     with suppress(FileExistsError):
         (cache / name).symlink_to(Path("..", name))
 asked = ("Guernica (Picasso)", "Marie Curie", "Pablo Picasso")
-download.passages = lambda file: (one for one in passages(file) if one.id[9] == "0" or one.title in asked)
+download.passages = lambda file: (p for p in passages(file) if p.id[9] == "0" or p.title in asked)
 model_path(), encoder_path(), index_path()
 """
 """Downloads and models are those of the user; of the corpus, whose encoding takes minutes, a tenth is indexed."""
@@ -192,6 +193,24 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for the PATH, whose `selfrag` and `critic` import nothing before they run."""
     with forked.programs(tmp_path_factory.mktemp("programs")) as folder:
         yield folder
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """Run a line such as `selfrag ask Who? --json` in this process: its output and error output.
+
+    Arguments after the line are added to it as they are; `code` is the exit code that it must end with.
+    """
+
+    def run(line: str, *more: object, code: int = 0) -> tuple[str, str]:
+        program, *arguments = shlex.split(line)
+        capsys.readouterr()
+        ended = import_module(f"{program}.cli.main").main([*arguments, *map(str, more)])
+        out, err = capsys.readouterr()
+        assert ended == code, err
+        return out, err
+
+    return run
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,6 @@ from typing import Any
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.common.errors import UserError
-from selfrag.loading import check_base
 
 ROW = '{"id": "1", "source": "own", "instruction": "Q?", "target": [{"token": "[No Retrieval]"}, {"text": "A."}]}\n'
 
@@ -30,22 +29,25 @@ def change(checkpoint: Path, **fields: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
+def ask(checkpoint: Path) -> str:
+    options = "--engine transformers --mode never --segments 1"
+    return f"selfrag ask Q? --model {checkpoint} {options}"
+
+
+NAMED = ("_heads", "_layers", "_eps", "_size", "_embeddings")
+"""Ends of the names of fields that the error names."""
 WRONG: list[dict[str, Any]] = [
     *({"num_attention_heads": value} for value in (0, 1.5, True, 10**30, {})),
-    *(
-        {"num_hidden_layers": "two"},
-        {"rms_norm_eps": "x"},
-        {"vocab_size": 0},
-        {"max_position_embeddings": -5},
-    ),
-    *(
-        {name: 7}
-        for name in ("hidden_act", "rope_parameters", "layer_types", "architectures")
-    ),
-    *(
-        {name: {"a": {"b": [1]}} for name in ("dtype", "text_config")},
-        {"pad_token_id": 10**6},
-    ),
+    {"num_hidden_layers": "two"},
+    {"rms_norm_eps": "x"},
+    {"vocab_size": 0},
+    {"max_position_embeddings": -5},
+    {"hidden_act": 7},
+    {"rope_parameters": 7},
+    {"layer_types": 7},
+    {"architectures": 7},
+    {"dtype": {"a": {"b": [1]}}, "text_config": {"a": {"b": [1]}}},
+    {"pad_token_id": 10**6},
 ]
 
 
@@ -59,80 +61,42 @@ def test_a_config_with_a_wrong_value_is_one_line(
     """Issue 45, section 5: zero heads, "two" layers."""
     (tmp_path / "rows.jsonl").write_text(ROW)
     change(checkpoint, **fields)
-    ask = [
-        "ask",
-        "Q?",
-        "--model",
-        str(checkpoint),
-        "--engine",
-        "transformers",
-        "--mode",
-        "never",
-        "--segments",
-        "1",
-    ]
-    dry = [
-        "train",
-        "generator",
-        str(tmp_path / "rows.jsonl"),
-        "--base",
-        str(checkpoint),
-        "-o",
-        "out",
-        "--dry-run",
-    ]
-    for command in (ask, ["doctor", str(checkpoint)], dry):
-        code = main(command)
+    train = (
+        f"train generator {tmp_path}/rows.jsonl --base {checkpoint} -o out --dry-run"
+    )
+    for line in (ask(checkpoint), f"selfrag doctor {checkpoint}", f"selfrag {train}"):
+        code = main(line.split()[1:])
         out, err = capsys.readouterr()
         assert code in (0, 1, 2)  # what a family does not read may hold anything
         assert err.count("\n") == (code == 2), err
         name = next(iter(fields))
-        if name.endswith(("_heads", "_layers", "_eps", "_size", "_embeddings")):
+        if name.endswith(NAMED):
             assert code != 0
             assert f"config.json: {name}=" in out + err
 
 
+METHODS = ("bitsandbytes", "gptq", "awq", "fp8", "compressed-tensors", "mxfp4", None)
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    "method",
-    [
-        "bitsandbytes",
-        "gptq",
-        "awq",
-        "fp8",
-        "compressed-tensors",
-        "mxfp4",
-        "torchao",
-        None,
-    ],
+    "line", ["adapter rows.jsonl", "generator rows.jsonl", "merge adapter"]
 )
 def test_a_quantised_base_is_refused_before_anything_loads(
-    checkpoint: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    method: str | None,
+    checkpoint: Path, command, method: str | None, line: str
 ) -> None:
     """Field audit T5: tracebacks for GPTQ and AWQ."""
     change(checkpoint, quantization_config={"quant_method": method, "bits": 4})
-    base = ["--base", str(checkpoint), "-o", str(tmp_path / "out")]
-    for command in (
-        ["train", "adapter", "rows.jsonl", *base],
-        ["train", "generator", "rows.jsonl", *base],
-        ["train", "merge", "adapter", *base],
-    ):
-        assert main(command) == 2
-        err = capsys.readouterr().err
-        assert f"is quantised ({method or 'an unnamed method'})" in err
-        assert "give the unquantised base" in err
-        assert err.count("\n") == 1
-    with pytest.raises(UserError, match="is quantised"):
-        check_base(checkpoint)
+    _, err = command(f"selfrag train {line} --base {checkpoint} -o out", code=2)
+    assert f"is quantised ({method or 'an unnamed method'})" in err
+    assert err.count("\n") == 1
 
 
 def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merges_into_the_plain_one(
     tiny_llama_plain: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command,
 ) -> None:
     """Field audit T5: such a base was trained, and could not be merged."""
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
@@ -149,41 +113,16 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     )
     shutil.copytree(tiny_llama_plain, "saved")
     model.save_pretrained("saved")
-    plain = ["--base", str(tiny_llama_plain)]
-    assert (
-        main(
-            [
-                "train",
-                "adapter",
-                "rows.jsonl",
-                *plain,
-                "-o",
-                "run",
-                "--recipe",
-                "nf4.toml",
-                "--max-steps",
-                "1",
-            ]
-        )
-        == 0
-    )
-    capsys.readouterr()
-    for command in (
-        ["adapter", "rows.jsonl"],
-        ["generator", "rows.jsonl"],
-        ["merge", "run/adapter"],
-    ):
-        assert main(["train", *command, "--base", "saved", "-o", "out"]) == 2
-        err = capsys.readouterr().err
-        assert "saved is quantised (bitsandbytes)" in err
-        assert err.count("\n") == 1
+    base = f"--base {tiny_llama_plain}"
+    recipe = "--recipe nf4.toml --max-steps 1"
+    command(f"selfrag train adapter rows.jsonl {base} -o run {recipe}")
+    _, err = command("selfrag train merge run/adapter --base saved -o out", code=2)
+    assert "saved is quantised (bitsandbytes)" in err
     transformers.utils.logging.enable_progress_bar()
-    capsys.readouterr()
-    assert main(["train", "merge", "run/adapter", *plain, "-o", "merged"]) == 0
-    assert capsys.readouterr().err == ""
-    assert "quantization_config" not in json.loads(
-        Path("merged/config.json").read_text()
-    )
+    _, err = command(f"selfrag train merge run/adapter {base} -o merged")
+    assert err == ""
+    merged = json.loads(Path("merged/config.json").read_text())
+    assert "quantization_config" not in merged
 
 
 @pytest.mark.parametrize("source", ["config.json", "generation_config.json"])
@@ -196,45 +135,30 @@ def test_an_end_token_that_is_no_id_is_one_line(
     file = checkpoint / source
     fields = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps(fields | {"eos_token_id": value}))
-    ask = [
-        "ask",
-        "Q?",
-        "--model",
-        str(checkpoint),
-        "--engine",
-        "transformers",
-        "--mode",
-        "never",
-        "--segments",
-        "1",
-    ]
-    assert main(ask) in (0, 2)  # another file may name it too
+    code = main(ask(checkpoint).split()[1:])
+    assert code in (0, 2)  # another file may name it too
     err = capsys.readouterr().err
     assert "Traceback" not in err
     assert err.count("\n") <= 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("line", "said"),
     [
-        (["ask", "Wer schrieb Müßiggang?", "--index", "nowhere"], "nowhere"),
-        (["ask", "Q?", "--model", "Größe"], "set PYTHONUTF8=1"),
-        (["doctor", "Größe"], "set PYTHONUTF8=1"),
-        (["ask", "Q?", "--trace", "Größe.json"], "can't encode"),
+        ("ask 'Wer schrieb Müßiggang?' --index nowhere", "nowhere"),
+        ("ask Q? --model Größe", "PYTHONUTF8=1"),
+        ("doctor Größe", "PYTHONUTF8=1"),
+        ("ask Q? --trace Größe.json", "can't encode"),
     ],
 )
 def test_letters_that_the_locale_does_not_have_are_no_traceback(
-    arguments: list[str], said: str
+    line: str, said: str
 ) -> None:
     """Issue 45, section 5: `PYTHONUTF8=0 LC_ALL=C`."""
     environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
     code = "import sys; from selfrag.cli.main import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
+    program = [sys.executable, "-c", code, *shlex.split(line)]
+    done = subprocess.run(program, env=environment, capture_output=True, check=False)
     assert b"Traceback" not in done.stderr
     assert done.returncode in (1, 2)
     assert said.encode() in done.stdout + done.stderr
