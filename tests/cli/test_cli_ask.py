@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from retrieval import Passage, index_passages
-from selfrag.cli.main import main
+from selfrag.cli.ask import render
 from selfrag.cli.options import constraints, decoding, judge_names, judge_weights
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
@@ -23,14 +23,6 @@ from selfrag.reflection.labels import ISREL, Role
 from selfrag.reflection.weights import Weights
 from selfrag.render import terminal_answer, terminal_text
 
-USAGE_KEYS = [
-    "requests",
-    "prompt_tokens",
-    "cached_tokens",
-    "generated_tokens",
-    "searches",
-    "seconds",
-]
 LABELS = {"retrieve": 3, "isrel": 2, "issup": 3, "isuse": 5}
 
 
@@ -52,14 +44,14 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def answer_of(tiny_llama: Path, index: Path, capsys: pytest.CaptureFixture[str]):
+def answer_of(tiny_llama: Path, index: Path, command):
     """The JSON object that a command line prints, and nothing else."""
 
-    def ask(*arguments: object, searched: Path | None = index):
-        options = ["--model", tiny_llama, "--engine", "transformers", "--json"]
-        options += [] if searched is None else ["--index", searched]
-        assert main(["ask", *map(str, [*arguments, *options])]) == 0
-        out, err = capsys.readouterr()
+    def ask(line: str, question: str = "What is alpha?", searched: Path | None = index):
+        line += f" --model {tiny_llama} --engine transformers --json"
+        line += f" --index {searched}" if searched else ""
+        asked = [question] if question else []
+        out, err = command(f"selfrag ask {line}", *asked)
         assert err == ""
         return json.loads(out)
 
@@ -68,38 +60,29 @@ def answer_of(tiny_llama: Path, index: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.engine
 def test_json_has_exactly_the_promised_keys(answer_of) -> None:
-    answer = answer_of(
-        "What is alpha?", "--mode", "always", "--segments", 2, "--passages", 3
+    answer = answer_of("--mode always --segments 2 --passages 3")
+    assert " ".join(answer) == (
+        "question text finish abstained reason without_evidence segments retrieved usage"
     )
-    told = ["finish", "abstained", "reason", "without_evidence"]
-    assert list(answer) == ["question", "text", *told, "segments", "retrieved", "usage"]
-    assert list(answer["usage"]) == USAGE_KEYS
+    assert " ".join(answer["usage"]) == (
+        "requests prompt_tokens cached_tokens generated_tokens searches seconds"
+    )
     assert answer["question"] == "What is alpha?"
     assert answer["segments"]
     for segment in answer["segments"]:
-        assert list(segment) == [
-            "text",
-            "start",
-            "end",
-            "citation",
-            "reflections",
-            "score",
-            "finish",
-        ]
+        assert " ".join(segment) == "text start end citation reflections score finish"
         assert answer["text"][segment["start"] : segment["end"]] == segment["text"]
         assert list(segment["reflections"]) == list(LABELS)
-        for group, found in segment["reflections"].items():
-            assert found is None or (
-                len(found) == LABELS[group] and abs(sum(found.values()) - 1) < 1e-6
-            )
+        for group, shares in segment["reflections"].items():
+            if shares is not None:
+                assert len(shares) == LABELS[group]
+                assert sum(shares.values()) == pytest.approx(1)
         if segment["citation"] is not None:
             assert sorted(segment["citation"]) == ["id", "score", "text", "title"]
-    first = [found for found in answer["retrieved"] if found["segment"] == 0]
-    assert sorted(found["id"] for found in first) == ["a", "b", "c"]
-    assert all(
-        list(found) == ["id", "title", "score", "segment"]
-        for found in answer["retrieved"]
-    )
+    for hit in answer["retrieved"]:
+        assert list(hit) == ["id", "title", "score", "segment"]
+    first = {hit["id"] for hit in answer["retrieved"] if hit["segment"] == 0}
+    assert first == {"a", "b", "c"}
     assert answer["usage"]["searches"] >= 1
 
 
@@ -112,22 +95,16 @@ def test_json_has_exactly_the_promised_keys(answer_of) -> None:
     ],
 )
 def test_any_text_is_a_question(answer_of, question: str) -> None:
-    assert (
-        answer_of(question, "--mode", "never", "--segments", 1, searched=None)[
-            "question"
-        ]
-        == question
-    )
+    answer = answer_of("--mode never --segments 1", question, searched=None)
+    assert answer["question"] == question
 
 
 def test_a_piped_question_that_is_not_utf8_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, command
 ) -> None:
-    monkeypatch.setattr(
-        "sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9?"), encoding="utf-8")
-    )
-    assert main(["ask", "-"]) == 2
-    out, err = capsys.readouterr()
+    piped = io.TextIOWrapper(io.BytesIO(b"caf\xe9?"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", piped)
+    out, err = command("selfrag ask -", code=2)
     assert (out, err.count("\n"), "not UTF-8" in err) == ("", 1, True)
 
 
@@ -145,105 +122,78 @@ def test_an_index_whose_encoder_has_moved_is_opened_with_the_packaged_one(
     manifest["encoder"]["source"] = str(tmp_path / "gone")
     (moved / "manifest.json").write_text(json.dumps(manifest))
     monkeypatch.setattr("selfrag.demo.encoder_path", lambda: tiny_llama)
-    answer = answer_of(
-        "What is alpha?", "--mode", "always", "--segments", 1, searched=moved
-    )
+    answer = answer_of("--mode always --segments 1", searched=moved)
     assert answer["usage"]["searches"] == 1
 
 
 @pytest.mark.engine
 def test_a_conversation_from_a_file_by_a_flow(answer_of, tmp_path: Path) -> None:
-    said = zip(
-        ("user", "assistant", "user"),
-        ("What is alpha?", "A letter.", "And beta?"),
-        strict=True,
-    )
-    talk = [{"role": role, "content": text} for role, text in said]
+    talk = [
+        {"role": "user", "content": "What is alpha?"},
+        {"role": "assistant", "content": "A letter."},
+        {"role": "user", "content": "And beta?"},
+    ]
     file = tmp_path / "talk.json"
     file.write_text(json.dumps(talk))
-    options = ("--conversation", file, "--segments", 1, "--mode", "always")
-    answer = answer_of(*options, "--flow", "again")
+    line = f"--conversation {file} --segments 1 --mode always"
+    answer = answer_of(f"{line} --flow again", question="")
     assert answer["question"] == "And beta?"
-    assert [step["name"] for step in answer["steps"]] == [
-        "search",
-        "search again",
-        "write",
-    ]
-    file.write_text(
-        json.dumps(
-            {
-                "messages": talk,
-                "documents": [{"doc_id": "mine", "text": "Beta is second."}],
-            }
-        )
-    )
-    assert [found["id"] for found in answer_of(*options)["retrieved"]] == ["mine"]
+    steps = [step["name"] for step in answer["steps"]]
+    assert steps == ["search", "search again", "write"]
+    documents = [{"doc_id": "mine", "text": "Beta is second."}]
+    file.write_text(json.dumps({"messages": talk, "documents": documents}))
+    answer = answer_of(line, question="")
+    assert [hit["id"] for hit in answer["retrieved"]] == ["mine"]
 
 
 @pytest.mark.engine
 def test_chat_sees_the_conversation_so_far(
-    tiny_llama: Path,
-    index: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_llama: Path, index: Path, command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = [
-        "--model",
-        str(tiny_llama),
-        "--index",
-        str(index),
-        "--engine",
-        "transformers",
-        "--segments",
-        "1",
-    ]
     lines = "What is alpha?\n\nAnd beta?\n" + "long " * 5000 + "\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert main(["chat", *begin]) == 0
-    out, err = capsys.readouterr()
+    options = f"--model {tiny_llama} --index {index} --engine transformers --segments 1"
+    out, err = command(f"selfrag chat {options}")
     assert err == ""
-    costs = [
-        int(one.replace(",", "")) for one in re.findall(r" requests, ([\d,]+)", out)
-    ]
-    assert len(costs) == 2
-    assert costs[1] > costs[0]  # the second prompt holds the first exchange
+    first, second = re.findall(r" requests, ([\d,]+)", out)
+    # The second prompt holds the first exchange.
+    assert int(second.replace(",", "")) > int(first.replace(",", ""))
     assert "no answer: " in out  # a line that does not fit costs only itself
 
 
 def test_options_become_the_policy_that_a_python_caller_would_write() -> None:
     assert decoding("paper", {"weights.issup": 2.0}).weights == Weights(1.0, 2.0, 0.5)
     short = decoding("official", {"max_segments": 1, "weights.isrel": 0.0})
-    assert short.weights == Weights(
-        0.0, 1.0, Decoding.official(max_segments=1).weights.isuse
-    )
-    given = constraints(
+    assert short == Decoding.official(max_segments=1, weights=Weights(0.0, 1.0, 1.0))
+    required = constraints(
         "--require",
         ["issup=Fully supported", " issup = Partially supported", "isuse=5"],
     )
-    assert given == {
-        "issup": ["Fully supported", "Partially supported"],
-        "isuse": ["5"],
-    }
-    assert decoding("paper", {"require": ["isuse=5"]}) == Decoding(
-        require={"isuse": ["5"]}
-    )
-    for pair in ("issup", "issup=", "=Fully supported", ""):
-        with pytest.raises(UserError, match=r"GROUP=LABEL"):
-            constraints("--require", [pair])
+    labels = ["Fully supported", "Partially supported"]
+    assert required == {"issup": labels, "isuse": ["5"]}
+    policy = decoding("paper", {"require": ["isuse=5"]})
+    assert policy == Decoding(require={"isuse": ["5"]})
 
+
+@pytest.mark.parametrize("pair", ["issup", "issup=", "=Fully supported", ""])
+def test_a_constraint_is_a_group_and_a_label(pair: str) -> None:
+    with pytest.raises(UserError, match=r"GROUP=LABEL"):
+        constraints("--require", [pair])
+
+
+def test_options_of_judges_become_terms_and_their_names() -> None:
     judges = ["citation_generation", "hallucination_detection=issup"]
-    weights = {"weights.issup": 2.0, "weights.judges": ["citation_generation=0.25"]}
-    made = decoding(
-        "paper",
-        {"judges": judges, "guardrails": ["answerability<0.5:write"], **weights},
-    )
-    assert str(made.weights) == "isrel=1,issup=2,isuse=0.5,+citation_generation=0.25"
-    assert [str(part) for part in made.judges] == judges
-    assert judge_names("demo", made) == [
-        "citation_generation",
-        "hallucination_detection",
-        "answerability",
-    ]
+    fields = {
+        "judges": judges,
+        "guardrails": ["answerability<0.5:write"],
+        "weights.issup": 2.0,
+        "weights.judges": ["citation_generation=0.25"],
+    }
+    policy = decoding("paper", fields)
+    assert str(policy.weights) == "isrel=1,issup=2,isuse=0.5,+citation_generation=0.25"
+    assert [str(term) for term in policy.judges] == judges
+    names = ["citation_generation", "hallucination_detection", "answerability"]
+    assert judge_names("demo", policy) == names
     assert judge_names("demo", decoding("official", {}), loaded=["nli:x"]) == ["nli:x"]
     with pytest.raises(UserError, match="--w-judge 'x=y'"):
         judge_weights(["x=y"])

@@ -13,7 +13,6 @@ from chat_server import ChatServer, said
 from grid_world import first_context, item
 from intrinsic_rows import CHAT, save_chat_llama, turns
 
-from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.engines import load_engine
@@ -44,40 +43,32 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_chat_llama(tmp_path_factory.mktemp("chat") / "tiny-chat")
 
 
-def run(*arguments: object) -> int:
-    return main(["judge", *map(str, arguments)])
+def judging(kind, model, tmp_path):
+    """Options of an intrinsic: a conversation that it can judge, and its arguments."""
+    response = [RESPONSE] * ("assistant" in kind.needs.ends_with)
+    talk = {"messages": turns("Who wrote Faust?", *response), "documents": [FAUST]}
+    (tmp_path / "talk.json").write_text(json.dumps(talk), encoding="utf-8")
+    line = f"--conversation {tmp_path}/talk.json --model {model} --engine transformers"
+    for argument in (*kind.needs.arguments, *kind.needs.optional):
+        line += f" --argument '{argument}=be short'"
+    return line
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("kind", catalog(), ids=lambda kind: kind.name)
-def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
-    talk = turns(
-        "Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with)
-    )
-    (tmp_path / "talk.json").write_text(
-        json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8"
-    )
-    given = [
-        "--conversation",
-        tmp_path / "talk.json",
-        "--model",
-        chat_model,
-        "--engine",
-        "transformers",
-    ]
-    for argument in (*kind.needs.arguments, *kind.needs.optional):
-        given += ["--argument", f"{argument}=be short"]
-    assert run(kind.name, *given, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+def test_every_intrinsic_answers(kind, chat_model, tmp_path, command):
+    line = f"selfrag judge {kind.name} {judging(kind, chat_model, tmp_path)}"
+    result = json.loads(command(line, "--json")[0])
     assert "diagnostics" in result
     if kind.name in ("hallucination_detection", "citation_generation"):
-        assert all(
-            RESPONSE[one["begin"] : one["end"]] == one["text"]
-            for one in result["sentences"]
-        )
-        assert all(0 < one["judgment"]["coverage"] <= 1 for one in result["sentences"])
-    assert run(kind.name, *given) == 0
-    assert capsys.readouterr().out.strip()
+        for sentence in result["sentences"]:
+            span = slice(sentence["begin"], sentence["end"])
+            assert RESPONSE[span] == sentence["text"]
+            assert 0 < sentence["judgment"]["coverage"] <= 1
+    assert command(line)[0].strip()
+
+
+TEMPLATES = ("", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLESS)
 
 
 @pytest.mark.engine
@@ -85,53 +76,30 @@ def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
     ("kind", "template"),
     [
         *((kind, None) for kind in catalog()),
-        *(
-            (find("query_rewrite"), text)
-            for text in ("", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLESS)
-        ),
+        *((find("query_rewrite"), template) for template in TEMPLATES),
     ],
 )
 def test_a_model_without_a_usable_chat_template_is_one_line(
-    kind, template, chat_model, tmp_path, capsys
+    kind, template, chat_model, tmp_path, command
 ):
     """Issue 45, section 5: `selfrag judge` exited with 0 and no result."""
     model = shutil.copytree(chat_model, tmp_path / "model")
     (model / "chat_template.jinja").unlink()
     if template is not None:
         (model / "chat_template.jinja").write_text(template)
-    talk = turns(
-        "Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with)
-    )
-    (tmp_path / "talk.json").write_text(
-        json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8"
-    )
-    given = [
-        "--conversation",
-        tmp_path / "talk.json",
-        "--model",
-        model,
-        "--engine",
-        "transformers",
-    ]
-    for argument in (*kind.needs.arguments, *kind.needs.optional):
-        given += ["--argument", f"{argument}=be short"]
-    for extra in ([], ["--json"]):
-        assert run(f"{kind.name}.prompt", *given, *extra) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.count("\n") == 1
-        assert "chat template" in err
+    line = f"selfrag judge {kind.name}.prompt {judging(kind, model, tmp_path)}"
+    out, err = command(line, "--json", code=2)
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "chat template" in err
 
 
-def test_without_a_name_they_are_listed(capsys):
-    assert run() == 0
-    *listed, judges, dialects, published = capsys.readouterr().out.splitlines()
-    assert run(*published.split()[-1:]) == 0
+def test_without_a_name_they_are_listed(command):
+    *listed, judges, dialects, published = command("selfrag judge")[0].splitlines()
     assert [line.split()[0] for line in listed] == [kind.name for kind in catalog()]
-    assert judges.startswith(
-        "judges: tokens, combined, adapter, prompt, overlap, bm25, token_isrel, "
-    )
+    assert judges.startswith("judges: tokens, ")
     assert dialects.startswith("dialects: chat")
+    command("selfrag judge", published.split()[-1])
 
 
 GUEST = """
@@ -198,62 +166,50 @@ def guest(tmp_path, monkeypatch):
 
 @pytest.mark.engine
 @pytest.mark.usefixtures("guest")
-def test_other_packages_add_intrinsics_and_dialects(chat_model, capsys):
+def test_other_packages_add_intrinsics_and_dialects(chat_model, command):
     """By entry points in the groups `selfrag.intrinsics` and `selfrag.dialects`."""
     assert intrinsics()[-3:] == ("broken", "other", "politeness")
     asked = codec_of(find("Politeness"), "shouted").encode(
         JudgeInput((Message("user", "Q?"),))
     )
     assert asked.prompt.messages[0].content.endswith("SAY IT IN SHOUTED")
-    given = ["Q?", "--passage", "x", "--model", chat_model, "--engine", "transformers"]
+    options = f"Q? --passage x --model {chat_model} --engine transformers"
     for name in ("politeness", "answerability"):
-        assert run(name, *given, "--dialect", "shouted") == 0
-        assert "answerable " in capsys.readouterr().out
-    for name, message in {
-        "other": "the entry point 'other' of selfrag.intrinsics names no Capability of that name",
-        "broken": "the entry point 'broken' of selfrag.intrinsics cannot be loaded: ModuleNotFoundError",
+        out, _ = command(f"selfrag judge {name} {options} --dialect shouted")
+        assert "answerable " in out
+    for name, error in {
+        "other": "'other' of selfrag.intrinsics names no Capability",
+        "broken": "'broken' of selfrag.intrinsics cannot be loaded: ModuleNotFoundError",
         "none": "answer_relevance_rewriter, broken, other, politeness",
     }.items():
-        assert run(name, *given) == 2
-        assert message in capsys.readouterr().err
+        assert error in command(f"selfrag judge {name} {options}", code=2)[1]
 
 
-def test_other_packages_add_families_of_adapters(guest, tmp_path, capsys):
-    assert run("published") == 0
-    assert "somebody/adapters: answerability" in capsys.readouterr().out.splitlines()
-    assert find_published("answerability", "owner/base") == (
-        "somebody/adapters",
-        "shouted",
-    )
-    assert (
-        adapter_codecs({"answerability": str(tmp_path)})
-        == checkpoint_codecs(tmp_path)
-        == {}
-    )
+def test_other_packages_add_families_of_adapters(guest, tmp_path, command):
+    out, _ = command("selfrag judge published")
+    assert "somebody/adapters: answerability" in out.splitlines()
+    place = ("somebody/adapters", "shouted")
+    assert find_published("answerability", "owner/base") == place
+    folders = {"answerability": str(tmp_path)}
+    assert adapter_codecs(folders) == checkpoint_codecs(tmp_path) == {}
     for name in ("shout.txt", "shouts.txt"):
         (tmp_path / name).touch()
-    assert adapter_codecs({"answerability": str(tmp_path)})[
-        "answerability"
-    ].task.startswith("SAY IT IN TEST_OTHER")
+    codec = adapter_codecs(folders)["answerability"]
+    assert codec.task.startswith("SAY IT IN TEST_OTHER")
     assert checkpoint_codecs(tmp_path)["answerability"].task == "SAY IT IN INSIDE"
-    (
-        tmp_path / "intrinsic.json"
-    ).touch()  # trained here, so its card says what it understands
-    assert adapter_codecs({"answerability": str(tmp_path)}) == {}
-    for named, message in {
-        "LOST": r"'shouting' of selfrag\.adapter_families cannot be loaded: AttributeError",
-        "shouted": r"'shouting' of selfrag\.adapter_families names no AdapterFamily, but <function",
-    }.items():
-        guest.write_text(POINTS.replace("intrinsics:FAMILY", f"intrinsics:{named}"))
-        with pytest.raises(UserError, match=message):
+    # Trained here, so its card says what it understands.
+    (tmp_path / "intrinsic.json").touch()
+    assert adapter_codecs(folders) == {}
+    for name, error in {"LOST": "AttributeError", "shouted": "names no Adap"}.items():
+        guest.write_text(POINTS.replace("intrinsics:FAMILY", f"intrinsics:{name}"))
+        with pytest.raises(
+            UserError, match=f"'shouting' of .*adapter_families.*{error}"
+        ):
             find_published("answerability", "owner/base")
-    guest.write_text(
-        POINTS.replace(
-            "shouted = guest_intrinsics:shouted", "shouted = guest_intrinsics:FAMILY"
-        )
-    )
+    dialect = "shouted = guest_intrinsics:"
+    guest.write_text(POINTS.replace(f"{dialect}shouted", f"{dialect}FAMILY"))
     with pytest.raises(
-        UserError, match=r"'shouted' of selfrag\.dialects names no function, but <guest"
+        UserError, match=r"'shouted' of selfrag\.dialects names no func"
     ):
         codec_of(find("answerability"), "shouted")
 
@@ -278,121 +234,79 @@ def test_other_packages_add_architectures(model_type, message, tmp_path):
 @pytest.fixture
 def rivers(tmp_path: Path) -> Path:
     """Six questions with several answers, in the schema of `eval` files."""
-    rows = [
-        {
-            **{
-                "id": one.id,
-                "task": "list_qa",
-                "instruction": one.query,
-                "question": one.query,
-            },
-            **{
-                "type": "simple" if number % 2 else "composition",
-                "split": "train" if number < 2 else "dev",
-            },
-            "answers": [list(forms) for forms in one.answer_sets],
-            "passages": [passage.as_dict() for passage in one.passages],
-            "gold_passage_ids": sorted(one.gold),
+    rows = []
+    for number, question in enumerate(map(item, range(6))):
+        row = {
+            "id": question.id,
+            "task": "list_qa",
+            "instruction": question.query,
+            "question": question.query,
+            "type": "simple" if number % 2 else "composition",
+            "split": "train" if number < 2 else "dev",
+            "answers": [list(forms) for forms in question.answer_sets],
+            "passages": [passage.as_dict() for passage in question.passages],
+            "gold_passage_ids": sorted(question.gold),
         }
-        for number, one in enumerate(map(item, range(6)))
-    ]
+        rows.append(row)
     write_jsonl(tmp_path / "rivers.jsonl", rows)
     return tmp_path / "rivers.jsonl"
 
 
 @pytest.mark.engine
 def test_a_model_in_process_is_run_tested_and_judged(
-    rivers, tmp_path, capsys, monkeypatch
+    rivers, tmp_path, command, monkeypatch
 ):
-    model = tiny.save_llama(
-        tmp_path / "interpreted", context=4096
-    )  # a chat model with reflection tokens
+    # A chat model with reflection tokens.
+    model = tiny.save_llama(tmp_path / "interpreted", context=4096)
     (model / "chat_template.jinja").write_text(CHAT)
-    answering = ["--model", str(model), "--engine", "transformers"]
+    answering = f"--model {model} --engine transformers"
     run = tmp_path / "run"
-    begin = [
-        "interpret",
-        "run",
-        str(rivers),
-        "-o",
-        str(run),
-        *answering,
-        "--cutoff",
-        "2",
-        "--order",
-        "ranked",
-    ]
-    begin += ["--limit", "2", "--max-tokens", "8"]
-    grid = [
-        *begin,
-        "--examples",
-        "0",
-        "--examples",
-        "1",
-        "--prompt",
-        "basic",
-        "--prompt",
-        "counterfactual",
-    ]
-    assert main([*grid, "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "4 cells of 2 questions: 8 replies of at most "
-    )
+    begin = f"selfrag interpret run {rivers} -o {run} {answering} --cutoff 2"
+    begin += " --order ranked --limit 2 --max-tokens 8 --prompt basic"
+    grid = f"{begin} --examples 0 --examples 1 --prompt counterfactual"
+    out, _ = command(f"{grid} --dry-run")
+    assert out.startswith("4 cells of 2 questions: 8 replies")
     assert not run.exists()
-    assert main(grid) == 0
-    shown, told = capsys.readouterr()
-    assert "interpret: reply 8 of 8, k2-ranked-1-counterfactual, 0 s left" in told
-    assert "### Prompt basic, beside Table 2" in shown
-    assert "### Prompts against basic" in shown
+    out, err = command(grid)
+    assert "reply 8 of 8, k2-ranked-1-counterfactual" in err
+    assert "### Prompt basic, beside Table 2" in out
+    assert "### Prompts against basic" in out
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["identity"]["generator"]["layout"] == "selfrag"
     assert len(manifest["files"]) == 4
     records = read_records(run / "k2-ranked-1-counterfactual.jsonl")
-    assert {record["id"] for record in records} < {
-        "q2",
-        "q3",
-        "q4",
-        "q5",
-    }  # the first two are set aside
-    assert all(
-        record["error"] is None and record["usage"]["generated_tokens"] > 0
-        for record in records
-    )
+    # The first two are set aside.
+    assert {record["id"] for record in records} < {"q2", "q3", "q4", "q5"}
+    for record in records:
+        assert record["error"] is None
+        assert record["usage"]["generated_tokens"] > 0
 
     before = {path.name: path.read_bytes() for path in run.glob("k2*.jsonl")}
-    assert main(["interpret", "faithfulness", str(run), *answering]) == 0
-    assert "Faithfulness: another order of the contexts" in capsys.readouterr().out
-    judged = ["interpret", "agree", str(run), *answering, "--cell", "*-0-basic"]
-    assert main(judged) == 0
-    assert (
-        "Agreement with reflection tokens and citation intrinsic, prompt basic"
-        in capsys.readouterr().out
-    )
+    out, _ = command(f"selfrag interpret faithfulness {run} {answering}")
+    assert "Faithfulness: another order" in out
+    judged = f"selfrag interpret agree {run} {answering} --cell *-0-basic"
+    assert "Agreement with reflection tokens" in command(judged)[0]
     with monkeypatch.context() as patched:  # what is judged needs no model
         patched.setattr("selfrag.engines.load_engine", None)
-        assert main(judged) == 0
-    capsys.readouterr()
+        command(judged)
     (name,) = [path for path in run.glob("*.agreement.jsonl") if "log" not in path.name]
     for record in read_records(name):
-        assert [context["id"] for context in record["contexts"]] == [
-            f"p{record['id'][1:]}a",
-            f"p{record['id'][1:]}b",
-        ]
-        assert all(
-            0 <= context["isrel"]["score"] <= 1 for context in record["contexts"]
-        )
+        ids = [context["id"] for context in record["contexts"]]
+        assert ids == [f"p{record['id'][1:]}{letter}" for letter in "ab"]
+        for context in record["contexts"]:
+            assert 0 <= context["isrel"]["score"] <= 1
     assert {path: (run / path).read_bytes() for path in before} == before
 
     page = tmp_path / "page.md"
-    assert main(["interpret", "table", str(run), "--answers", "-o", str(page)]) == 0
-    assert page.read_text() == capsys.readouterr().out
-    assert "(the answer alone)" in page.read_text()
-    assert main([*begin, "--prompt", "basic", "--max-tokens", "9"]) == 2
-    assert "holds a run with other generator" in capsys.readouterr().err
+    out, _ = command(f"selfrag interpret table {run} --answers -o {page}")
+    assert page.read_text() == out
+    assert "(the answer alone)" in out
+    _, err = command(f"{begin} --max-tokens 9", code=2)
+    assert "other generator" in err
 
 
 def test_an_endpoint_answers_and_one_failure_is_counted(
-    rivers, tmp_path, capsys, monkeypatch
+    rivers, tmp_path, command, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
 
@@ -403,49 +317,26 @@ def test_an_endpoint_answers_and_one_failure_is_counted(
         return said(first_context(prompt))
 
     run = tmp_path / "run"
-    grid = [
-        "--examples",
-        "2",
-        "--cutoff",
-        "5",
-        "--order",
-        "top-last",
-        "--prompt",
-        "basic",
-        "--prompt",
-        "direct",
-    ]
+    grid = "--examples 2 --cutoff 5 --order top-last --prompt basic --prompt direct"
     with ChatServer(answer) as server:
-        asked = ["--endpoint", server.url, "--model", "gpt"]
-        command = ["interpret", "run", str(rivers), "-o", str(run), *asked, *grid]
-        assert main(command) == 0
+        asked = f"--endpoint {server.url} --model gpt"
+        line = f"selfrag interpret run {rivers} -o {run} {asked} {grid}"
+        out, err = command(line)
         assert len(server.bodies) == 8
-        assert all(
-            body["temperature"] == 0 and body["model"] == "gpt"
-            for body in server.bodies
-        )
-        assert all(
-            body["messages"][0]["content"].count("(example)\nQUESTION:") == 2
-            for body in server.bodies
-        )
-        shown, complained = capsys.readouterr()
-        assert "2 failed, such as q4 of k5-top-last-2-basic: " in complained
-        assert "out of memory" in complained
-        assert shown.startswith(
-            "# Self-interpretation: gpt\n\nendpoint, prompt as chat, 200 tokens at most; 4 of 4"
-        )
-        assert "Failed, which counts as wrong: k5-top-last-2-basic 1." in shown
-        assert "0.375" in shown  # three of four questions, one of two answers each
-        assert (
-            f"{published()[GridCell(5, 'top-last', 2, 'direct')]['answer_recall']:.3f}"
-            in shown
-        )
-        assert main([*command, "--retry-failed"]) == 0
+        for body in server.bodies:
+            assert (body["temperature"], body["model"]) == (0, "gpt")
+            prompt = body["messages"][0]["content"]
+            assert prompt.count("(example)\nQUESTION:") == 2
+        assert "2 failed, such as q4 of k5-top-last-2-basic: " in err
+        assert "out of memory" in err
+        assert out.startswith("# Self-interpretation: gpt\n\nendpoint, prompt as chat")
+        assert "k5-top-last-2-basic 1." in out
+        assert "0.375" in out  # three of four questions, one of two answers each
+        table = published()[GridCell(5, "top-last", 2, "direct")]
+        assert f"{table['answer_recall']:.3f}" in out
+        command(f"{line} --retry-failed")
         assert len(server.bodies) == 10
-        assert (
-            main(["interpret", "faithfulness", str(run), *asked, "--cell", "*-direct"])
-            == 0
-        )
+        command(f"selfrag interpret faithfulness {run} {asked} --cell *-direct")
     manifest = (run / "manifest.json").read_text()
     assert "127.0.0.1" not in manifest
     assert "sk-secret" not in manifest

@@ -36,11 +36,8 @@ def test_a_full_output_is_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         run = process(*arguments, stdout=full)
         _, err = run.communicate(timeout=60)
-    assert run.returncode == 2
-    assert (
-        err
-        == b"selfrag: the standard output cannot be written: No space left on device\n"
-    )
+    assert (run.returncode, err.count(b"\n")) == (2, 1)
+    assert b"standard output" in err
 
 
 @pytest.mark.parametrize("arguments", WRITERS[:2], ids=" ".join)
@@ -59,9 +56,9 @@ def test_an_output_that_nobody_reads_is_no_error_line(arguments: list[str]) -> N
 )
 def test_closed_streams_are_one_line(closing: str, line: bytes) -> None:
     # By a shell: in a fork of this process, gRPC would write lines of its own.
-    _, err = (
-        run := process("ask", "-", through=["sh", "-c", f'exec "$@" {closing}', "sh"])
-    ).communicate(timeout=60)
+    shell = ["sh", "-c", f'exec "$@" {closing}', "sh"]
+    run = process("ask", "-", through=shell)
+    _, err = run.communicate(timeout=60)
     assert (run.returncode, err.count(b"\n")) == (2, 1)
     assert line in err
 
@@ -78,28 +75,12 @@ sys.exit(main(sys.argv[1:]))
 def test_a_full_disk_costs_the_trace_and_not_the_answer(
     tiny_llama: Path, tmp_path: Path
 ) -> None:
-    options = [
-        "--model",
-        tiny_llama,
-        "--engine",
-        "transformers",
-        "--mode",
-        "never",
-        "--segments",
-        "1",
-        "--json",
-    ]
-    command = [
-        sys.executable,
-        "-c",
-        FULL,
-        "ask",
-        "hi",
-        *options,
-        "--trace",
-        tmp_path / "trace.json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = (
+        f"ask hi --model {tiny_llama} --engine transformers --mode never --segments 1"
+    )
+    line += f" --json --trace {tmp_path}/trace.json"
+    program = [sys.executable, "-c", FULL, *line.split()]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert json.loads(done.stdout)["question"] == "hi"
     assert done.stderr.count("\n") == 1

@@ -11,9 +11,12 @@ import pytest
 import typer
 
 from selfrag import engines
-from selfrag.cli import options as engine_module
-from selfrag.cli.main import main
-from selfrag.cli.options import EngineChoice, engine_options, quick_engine
+from selfrag.cli.options import (
+    EngineChoice,
+    EngineOptions,
+    engine_options,
+    quick_engine,
+)
 from selfrag.cli.running import Commands, make_program, run
 from selfrag.cli.settings_file import SHARED
 
@@ -130,12 +133,11 @@ def test_a_file_that_cannot_be_used_is_one_line(
     ],
 )
 def test_issue_50_a_mistyped_table_of_a_group_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, key: str
+    tmp_path: Path, command, content: str, key: str
 ) -> None:
     file = tmp_path / "selfrag.toml"
     file.write_text(content)
-    assert main(["eval", "systems", "--config", str(file)]) == 2
-    err = capsys.readouterr().err
+    _, err = command(f"selfrag eval systems --config {file}", code=2)
     assert f"{file}: {key}" in err
     assert err.count("\n") == 1
 
@@ -180,93 +182,64 @@ def test_options_of_an_engine_become_fields_of_its_configuration(
         "deterministic": True,
         "settings": ["max_num_seqs=4", "seed = 1"],
     }
-    settings = {
-        "dtype": "bfloat16",
-        "deterministic": True,
-        "max_num_seqs": 4,
-        "seed": 1,
-    }
-    assert engine_options(values) == ("vllm", settings)
+    assert set(EngineOptions.__dataclass_fields__) == set(values)
+    name, settings = engine_options(values)
+    assert name == "vllm"
+    shared = {"dtype": "bfloat16", "deterministic": True}
+    assert settings == shared | {"max_num_seqs": 4, "seed": 1}
     assert engine_options({}) == (None, {})
     for gpu, name in ((None, "transformers"), ("vllm", "vllm")):
         monkeypatch.setattr(engines, "gpu_engine", lambda gpu=gpu: gpu)
-        assert quick_engine({"dtype": "float32"}, "demo") == {
-            "name": name,
-            "dtype": "float32",
-        }
+        quick = {"name": name, "dtype": "float32"}
+        assert quick_engine({"dtype": "float32"}, "demo") == quick
         assert quick_engine({"name": "http://x"}, "demo")["name"] == "http://x"
-    assert set(engine_module.EngineOptions.__dataclass_fields__) == {
-        "name",
-        "dtype",
-        "deterministic",
-        "settings",
-    }
+
+
+SHARED_OPTIONS = (
+    "--engine --dtype --deterministic --engine-set --config --quiet --log-level"
+)
 
 
 @pytest.mark.parametrize(
-    "command",
+    "line",
     ["ask", "chat", "serve", "demo", "judge", "mcp", "eval run", "sweep", "ablate"],
 )
 def test_every_command_that_loads_a_model_takes_the_same_options(
-    command: str, capsys: pytest.CaptureFixture[str]
+    line: str, command
 ) -> None:
-    assert main([*command.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
-    for option in (
-        "--engine",
-        "--dtype",
-        "--deterministic",
-        "--engine-set",
-        "--config",
-        "--quiet",
-        "--log-level",
-    ):
-        assert option in shown
+    out, _ = command(f"selfrag {line} --help")
+    for option in SHARED_OPTIONS.split():
+        assert option in out
 
 
-def test_shared_names_are_options_of_the_server(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["serve", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert [name for name in SHARED - {"flow"} if f"--{name} " not in shown] == []
+def test_shared_names_are_options_of_the_server(command) -> None:
+    out, _ = command("selfrag serve --help")
+    assert [name for name in SHARED - {"flow"} if f"--{name} " not in out] == []
 
 
 @pytest.mark.engine
 def test_a_question_is_never_a_path_and_quiet_prints_the_text_alone(
-    tiny_llama: Path, capsys: pytest.CaptureFixture[str]
+    tiny_llama: Path, command
 ) -> None:
-    load = [
-        "--model",
-        str(tiny_llama),
-        "--engine",
-        "transformers",
-        "--mode",
-        "never",
-        "--segments",
-        "1",
-    ]
-    settings = ["--dtype", "float32", "--deterministic", "--engine-set", "max_batch=2"]
+    load = f"--model {tiny_llama} --engine transformers --mode never --segments 1"
+    line = (
+        f"selfrag ask {load} --dtype float32 --deterministic --engine-set max_batch=2"
+    )
     for question in ("/dev/null", "In dd, what is of=/dev/zero"):
-        assert main(["ask", question, *load, *settings, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["question"] == question
-    assert main(["ask", "Who?", *load, "--quiet"]) == 0
-    assert "requests" not in capsys.readouterr().out
-    assert main(["ask", "Who?", *load, "--engine-set", "max_bach=2"]) == 2
-    assert "no option 'max_bach'" in capsys.readouterr().err
+        out, _ = command(f"{line} --json", question)
+        assert json.loads(out)["question"] == question
+    assert "requests" not in command(f"{line} --quiet", "Who?")[0]
+    _, err = command(f"{line} --engine-set max_bach=2", "Who?", code=2)
+    assert "'max_bach'" in err
 
 
-@pytest.mark.parametrize("command", ["systems", "metrics"])
+@pytest.mark.parametrize("name", ["systems", "metrics"])
 def test_names_are_listed_whole_in_80_columns_and_as_json(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, command
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["eval", command, "--json"]) == 0
-    names = [next(iter(row.values())) for row in json.loads(capsys.readouterr().out)]
-    assert main(["eval", command]) == 0
-    shown = {
-        line.split()[0]
-        for line in capsys.readouterr().out.splitlines()
-        if not line.startswith("  ")
-    }
-    assert set(names) < shown
+    rows = json.loads(command(f"selfrag eval {name} --json")[0])
+    names = {next(iter(row.values())) for row in rows}
+    out, _ = command(f"selfrag eval {name}")
+    shown = {line.split()[0] for line in out.splitlines() if line[0] != " "}
+    assert names < shown

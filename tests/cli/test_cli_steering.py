@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from selfrag.cli.main import main
 from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.records import items_of
 from selfrag.evaluation.runner import Model
@@ -54,16 +53,16 @@ def files(tmp_path: Path) -> list[str]:
     closed = {**CLOSED, "passages": PASSAGES[:2]}
     write_jsonl(
         tmp_path / "closed.jsonl",
-        ({"id": one[-1], "instruction": one, **closed} for one in claims),
+        ({"id": claim[-1], "instruction": claim, **closed} for claim in claims),
     )
     asked = (
         {"sample_id": f"a{i}", "question": f"Who wrote book {i}?", **ASQA}
         for i in range(2)
     )
-    write_jsonl(tmp_path / "any name.json", asked)
+    write_jsonl(tmp_path / "any-name.json", asked)
     return [
-        str(tmp_path / name)
-        for name in ("short.jsonl", "closed.jsonl", "any name.json")
+        f"{tmp_path}/{name}"
+        for name in ("short.jsonl", "closed.jsonl", "any-name.json")
     ]
 
 
@@ -73,81 +72,52 @@ def values(path: Path) -> Any:
 
 @pytest.mark.engine
 def test_files_and_published_tasks_in_one_run(
-    tiny_llama: Path,
-    files: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    tiny_llama: Path, files: list[str], tmp_path: Path, command
 ) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
-    out = tmp_path / "runs"
-    options = [
-        f"--model={tiny_llama}",
-        "--engine=transformers",
-        f"--out={out}",
-        "--set=segment_tokens=12",
-    ]
-    options += ["--system=selfrag", "--system=selfrag-never", "--against=selfrag"]
-    command = ["eval", "run", files[0], f"asqa/official={files[2]}", *options]
-    assert main(command) == 0
-    shown = capsys.readouterr()
+    short, _, asqa = files
+    runs = tmp_path / "runs"
+    line = f"selfrag eval run {short} asqa/official={asqa} --model={tiny_llama}"
+    line += f" --engine=transformers --out={runs} --set=segment_tokens=12"
+    line += " --system=selfrag --system=selfrag-never --against=selfrag"
+    out, _ = command(line)
     for heading in ("short (short, 6 items)", "asqa (long, 2 items)"):
-        assert heading in shown.out
-    assert not re.search(r"\bnan\b", shown.out)
-    said = values(out / "selfrag" / "manifest.json")
-    assert said["identity"]["system"]["decoding"]["accumulate"] == "mean"
-    published = said["files"]["asqa"]["settings"]
+        assert heading in out
+    assert not re.search(r"\bnan\b", out)
+    manifest = values(runs / "selfrag/manifest.json")
+    assert manifest["identity"]["system"]["decoding"]["accumulate"] == "mean"
+    published = manifest["files"]["asqa"]["settings"]
     assert published["task"]["preset"] == "asqa/official"
     decoding = published["system"]["decoding"]
-    assert (decoding["mode"], decoding["accumulate"], decoding["segment_tokens"]) == (
-        "always",
-        "product",
-        12,
-    )
-    assert "system" not in said["files"]["short"]["settings"]
-    never = values(out / "selfrag-never" / "manifest.json")["files"]["asqa"][
-        "settings"
-    ]["system"]["decoding"]
-    assert (never["mode"], never["accumulate"]) == (
-        "never",
-        "product",
-    )  # the mode is in its name
-    asked = [item.query for item in items_of(out / "selfrag", "asqa").values()]
-    assert asked == [f"Who wrote book {i}?" for i in range(2)]
+    assert decoding["mode"] == "always"
+    assert decoding["accumulate"] == "product"
+    assert decoding["segment_tokens"] == 12
+    assert "system" not in manifest["files"]["short"]["settings"]
+    never = values(runs / "selfrag-never/manifest.json")["files"]["asqa"]["settings"]
+    decoding = never["system"]["decoding"]
+    assert decoding["mode"] == "never"  # the mode is in its name
+    assert decoding["accumulate"] == "product"
+    asked = [item.query for item in items_of(runs / "selfrag", "asqa").values()]
+    assert asked == ["Who wrote book 0?", "Who wrote book 1?"]
 
-    before = (out / "selfrag" / "asqa.log.jsonl").read_bytes()
-    assert main(command) == 0  # nothing is answered again
-    assert capsys.readouterr().out == shown.out
-    assert (out / "selfrag" / "asqa.log.jsonl").read_bytes() == before
-    assert main([*command, "--set=beam=1"]) == 2
-    assert "holds a run with other system" in capsys.readouterr().err
+    log = runs / "selfrag/asqa.log.jsonl"
+    before = log.read_bytes()
+    assert command(line)[0] == out
+    assert log.read_bytes() == before  # nothing is answered again
+    _, err = command(f"{line} --set=beam=1", code=2)
+    assert "other system" in err
 
 
 def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
-    files: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    files: list[str], tmp_path: Path, command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        sys.modules, "rouge_score.rouge_scorer", None
-    )  # as where it is not installed
-    assert (
-        main(
-            [
-                "eval",
-                "run",
-                f"asqa={files[2]}",
-                "--model",
-                str(tmp_path / "none"),
-                f"-o={tmp_path / 'runs'}",
-            ]
-        )
-        == 2
+    # As where it is not installed.
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    line = (
+        f"selfrag eval run asqa={files[2]} --model {tmp_path}/none -o {tmp_path}/runs"
     )
-    assert re.search(
-        r"rouge_score.rouge_scorer is not installed; run: .*eval",
-        capsys.readouterr().err,
-    )
+    _, err = command(line, code=2)
+    assert re.search(r"rouge_score.rouge_scorer is not installed; .*eval", err)
 
 
 @pytest.mark.engine
@@ -155,124 +125,77 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
     tiny_llama: Path,
     files: list[str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    out = tmp_path / "study"
-    model = [
-        f"--out={out}",
-        f"--model={tiny_llama}",
-        "--engine=transformers",
-        "--set=passages=2",
-    ]
-    options = ["--axis=threshold=0,0.5,1", "--best=headline,retrieval_rate<=0.5"]
-    assert main(["sweep", *files[:2], *model, *options]) == 0
-    shown = capsys.readouterr().out
-    assert "4 settings, 40 answers: 40 replayed" in shown  # 4 settings, 10 items
-    assert "goal contains,retrieval_rate<=0.5: " in shown
-    page = (out / "sweep.md").read_text()
-    for said in (
-        *(
-            "base policy weights isrel=1,issup=1,isuse=0.5, passages=2.",
-            "40 answers: 40 replayed",
-            "| threshold=1 |",
-        ),
-        *(
-            "goal contains,retrieval_rate<=0.5: ",
-            "![short-threshold](plots/short-threshold.svg)",
-        ),
+    study = tmp_path / "study"
+    short, closed, _ = files
+    model = f"--out={study} --model={tiny_llama} --engine=transformers --set=passages=2"
+    options = "--axis=threshold=0,0.5,1 --best='headline,retrieval_rate<=0.5'"
+    out, _ = command(f"selfrag sweep {short} {closed} {model} {options}")
+    assert "4 settings, 40 answers: 40 replayed" in out  # 4 settings, 10 items
+    assert "goal contains,retrieval_rate<=0.5: " in out
+    page = (study / "sweep.md").read_text()
+    for text in (
+        "base policy weights isrel=1,issup=1,isuse=0.5, passages=2.",
+        "40 answers: 40 replayed",
+        "| threshold=1 |",
+        "goal contains,retrieval_rate<=0.5: ",
+        "![short-threshold](plots/short-threshold.svg)",
     ):
-        assert said in page
+        assert text in page
     for name in ("short-threshold.svg", "closed-threshold.png"):
-        assert (out / "plots" / name).is_file()
-    rows = {
-        row["system"]: row
-        for row in csv.DictReader((out / "sweep.csv").read_text().splitlines())
-    }
-    assert set(rows) == {"base", "threshold=0", "threshold=0.5", "threshold=1"}
-    found = values(out / "sweep.json")
-    assert {"commit", "versions", "time", "choices", "saved", "settings"} <= set(found)
-    assert found["choices"]["closed"]["goal"] == "accuracy,retrieval_rate<=0.5"
-    assert found["saved"]["answers"] == {"replayed": 40, "decoded": 0}
-    assert found["files"]["short"]["items"] == 6
-    assert found["settings"]["closed"]["threshold=1"]["threshold"] == 1
-    assert found["series"]["short"]["threshold"] == [
-        [at, f"threshold={at:g}"] for at in (0, 0.5, 1)
-    ]
-    manifest = values(out / "settings" / "threshold=1" / "manifest.json")
+        assert (study / "plots" / name).is_file()
+    rows = csv.DictReader((study / "sweep.csv").read_text().splitlines())
+    systems = {row["system"] for row in rows}
+    assert systems == {"base", "threshold=0", "threshold=0.5", "threshold=1"}
+    result = values(study / "sweep.json")
+    assert {"commit", "versions", "time"} < set(result)
+    assert result["choices"]["closed"]["goal"] == "accuracy,retrieval_rate<=0.5"
+    assert result["saved"]["answers"] == {"replayed": 40, "decoded": 0}
+    assert result["files"]["short"]["items"] == 6
+    assert result["settings"]["closed"]["threshold=1"]["threshold"] == 1
+    series = [[at, f"threshold={at:g}"] for at in (0, 0.5, 1)]
+    assert result["series"]["short"]["threshold"] == series
+    manifest = values(study / "settings/threshold=1/manifest.json")
     assert manifest["identity"]["system"]["decoding"]["threshold"] == 1
 
-    def load(self: Model, path: Path) -> Any:
-        raise AssertionError("everything is recorded")
-
-    monkeypatch.setattr(Model, "load", load)
-    assert (
-        main(
-            [
-                "sweep",
-                files[1],
-                *model,
-                "--axis=threshold=0,1",
-                "--axis=isrel=0,2",
-                "--best=none",
-            ]
-        )
-        == 0
-    )
-    assert "20 replayed" in capsys.readouterr().out
+    # Everything is recorded: the model is not loaded again.
+    monkeypatch.setattr(Model, "load", None)
+    options = "--axis=threshold=0,1 --axis=isrel=0,2 --best=none"
+    out, _ = command(f"selfrag sweep {closed} {model} {options}")
+    assert "20 replayed" in out
 
 
 @pytest.mark.engine
 def test_an_ablation_prints_the_published_rows_beside_ours(
-    tiny_llama: Path,
-    files: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    tiny_llama: Path, files: list[str], tmp_path: Path, command
 ) -> None:
-    out = tmp_path / "study"
-    command = [
-        "ablate",
-        *files[:2],
-        f"--out={out}",
-        f"--model={tiny_llama}",
-        "--engine=transformers",
-    ]
-    command += ["--set=passages=2", "--limit=3"]
-    assert main([*command, "--no-critic=/nowhere"]) == 2
-    assert not out.exists()
-    assert (
-        main([*command, f"--no-retriever={tiny_llama}", f"--no-critic={tiny_llama}"])
-        == 0
-    )
-    shown = capsys.readouterr().out
-    assert re.search(
-        r"^no-critic, short, \N{EN DASH}, .*, \N{EN DASH}$", shown, re.M
-    )  # no file of the paper
-    assert "right answers that no passage holds" in shown
-    assert re.search(r"^no-retrieval, short, \d of 3, .*, \N{EN DASH}$", shown, re.M)
-    page = (out / "ablation.md").read_text()
-    assert (
-        f"Model {tiny_llama.name}, base policy weights" in page
-    )  # no folder of this machine on a page
+    study = tmp_path / "study"
+    short, closed, _ = files
+    line = f"selfrag ablate {short} {closed} --out={study} --model={tiny_llama}"
+    line += " --engine=transformers --set=passages=2 --limit=3"
+    command(f"{line} --no-critic=/nowhere", code=2)
+    assert not study.exists()
+    out, _ = command(f"{line} --no-retriever={tiny_llama} --no-critic={tiny_llama}")
+    dash = "\N{EN DASH}"  # no file of the paper
+    assert re.search(rf"^no-critic, short, {dash}, .*, {dash}$", out, re.M)
+    assert "right answers that no passage holds" in out
+    assert re.search(rf"^no-retrieval, short, \d of 3, .*, {dash}$", out, re.M)
+    page = (study / "ablation.md").read_text()
+    # No folder of this machine on a page.
+    assert f"Model {tiny_llama.name}, base policy weights" in page
     for name in (*PUBLISHED, "official", "always", "forbid-unsupported"):
         assert f"| {name} |" in page
-    for said in (
-        "| no-retrieval | 24.7 (-20.8) | 73.0 (-0.5) | \N{EN DASH} |",
-        "- no-retrieval: weights isrel=1,issup=1,isuse=0.5, mode=never, passages=2\n",
-        "smaller the surer",
-    ):
-        assert said in page
-    rows = [
-        json.loads(line)
-        for line in (out / "rows" / "no-retrieval" / "short.jsonl")
-        .read_text()
-        .splitlines()
-    ]
-    assert [row["read"] for row in rows] == [[], [], []]
-    found = values(out / "ablation.json")
-    assert found["settings"]["short"]["official"]["retrieve_test"] == "log_ratio"
-    assert main([*command, f"--baseline={out / 'rows' / 'always'}"]) == 2
-    assert "two systems called 'always'" in capsys.readouterr().err
-    assert main([*command, "--limit=2"]) == 2
-    assert "holds a run with other" in capsys.readouterr().err
+    assert f"| no-retrieval | 24.7 (-20.8) | 73.0 (-0.5) | {dash} |" in page
+    policy = "weights isrel=1,issup=1,isuse=0.5, mode=never, passages=2"
+    assert f"- no-retrieval: {policy}\n" in page
+    rows = (study / "rows/no-retrieval/short.jsonl").read_text().splitlines()
+    assert [json.loads(row)["read"] for row in rows] == [[], [], []]
+    result = values(study / "ablation.json")
+    assert result["settings"]["short"]["official"]["retrieve_test"] == "log_ratio"
+    _, err = command(f"{line} --baseline={study}/rows/always", code=2)
+    assert "'always'" in err
+    _, err = command(f"{line} --limit=2", code=2)
+    assert "holds a run with other" in err

@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes"),
 ]
-SELFRAG = [sys.executable, "-m", "selfrag"]
 PASSAGES = [
     Passage("a", "Alpha is the first letter.", "Alpha"),
     Passage("b", "Beta is the second.", "Beta"),
@@ -78,80 +77,42 @@ def places(tiny_llama: Path, unprivileged: list[str]) -> Iterator[dict[str, str]
             file.chmod(0o755)
 
 
-def ask_options(places: dict[str, str]) -> list[str]:
-    return [
-        "--model",
-        places["model"],
-        "--index",
-        places["index"],
-        "--engine",
-        "transformers",
-        "--segments",
-        "1",
-    ]
+OPTIONS = "--model {model} --index {index} --engine transformers"
+
+
+def program(line: str, places: dict[str, str], unprivileged: list[str]) -> list[str]:
+    words = line.format(**places).split()
+    return [*unprivileged, sys.executable, "-m", "selfrag", *words]
 
 
 def test_issue_45_ask_and_doctor_read_from_read_only_places(
     places: dict[str, str], unprivileged: list[str]
 ) -> None:
-    command = [
-        *unprivileged,
-        *SELFRAG,
-        "ask",
-        "What is alpha?",
-        *ask_options(places),
-        "--mode",
-        "always",
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    pipes = {"capture_output": True, "text": True, "check": False}
+    line = f"ask alpha? {OPTIONS} --segments 1 --mode always --json"
+    done = subprocess.run(program(line, places, unprivileged), **pipes)
     assert done.returncode == 0, done.stderr
     assert {hit["id"] for hit in json.loads(done.stdout)["retrieved"]} == {"a", "b"}
-    for place in (places["model"], places["index"]):
-        done = subprocess.run(
-            [*unprivileged, *SELFRAG, "doctor", place],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    for line in ("doctor {model}", "doctor {index}"):
+        done = subprocess.run(program(line, places, unprivileged), **pipes)
         assert "Traceback" not in done.stderr
-        assert done.returncode in (0, 1), (
-            done.stderr
-        )  # 1: a random model fails the checks of what it writes
+        # 1: a random model fails the checks of what it writes.
+        assert done.returncode in (0, 1), done.stderr
         assert "PermissionError" not in done.stdout + done.stderr
 
 
 def test_issue_45_eval_reads_from_read_only_places(
     places: dict[str, str], unprivileged: list[str], tmp_path: Path
 ) -> None:
-    row = {
-        "id": "q",
-        "instruction": "What is alpha?",
-        "answers": ["a letter"],
-        "task": "short_qa",
-    }
+    row = {"id": "q", "instruction": "?", "answers": ["a letter"], "task": "short_qa"}
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
-    command = [
-        *unprivileged,
-        *SELFRAG,
-        "eval",
-        "run",
-        "set.jsonl",
-        "--model",
-        places["model"],
-        "--index",
-    ]
-    command += [
-        places["index"],
-        "--engine",
-        "transformers",
-        "--system",
-        "selfrag",
-        "--out",
-        "out",
-    ]
+    line = f"eval run set.jsonl {OPTIONS} --system selfrag --out out"
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=tmp_path
+        program(line, places, unprivileged),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "out").rglob("set.jsonl"))
@@ -160,7 +121,7 @@ def test_issue_45_eval_reads_from_read_only_places(
 def test_issue_45_serve_answers_from_read_only_places(
     places: dict[str, str], unprivileged: list[str]
 ) -> None:
-    command = [*unprivileged, *SELFRAG, "serve", *ask_options(places), "--port", "0"]
+    command = program(f"serve {OPTIONS} --port 0", places, unprivileged)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as server:
