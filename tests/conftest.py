@@ -213,6 +213,36 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]
     return run
 
 
+@pytest.fixture(scope="session")
+def process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program to its end: its exit code, output and error output as text."""
+
+    def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        pipes = {"capture_output": True, "text": True, "check": False}
+        return subprocess.run(list(map(str, words)), **pipes | options)
+
+    return run
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Install a package with entry points as pip would: modules beside a `.dist-info`."""
+
+    def add(points: str, **modules: str) -> Path:
+        info = tmp_path / "guest-1.0.dist-info"
+        info.mkdir()
+        metadata = "Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n"
+        (info / "METADATA").write_text(metadata)
+        (info / "entry_points.txt").write_text(points)
+        for name, text in modules.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return info / "entry_points.txt"
+
+    return add
+
+
 @pytest.fixture
 def run_script(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from random_model import random_model, random_search
 from scripted_judges import Scripted, distribution, says
 from written import run
 
-from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.decoding.trace import Trace
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, RELEVANCE
@@ -102,62 +101,27 @@ SETTINGS = (
     (None, 0.45),
     (Weights(0.3, 0.2, 0.1), 0.9),
 )
-ASKED: dict[str, Sequence[object]] = {
-    "short": ("What is alpha?", "--segments", 1),
-    "long": ("Tell me about the letters.", "--segments", 3, "--passages", 2),
-    "never": ("What is beta?", "--mode", "never", "--segments", 2),
-    "always": ("What is gamma?", "--mode", "always", "--segments", 2, "--beam", 1),
-    "official, short": ("What is alpha?", "--policy", "official", "--segments", 1),
+ASKED = {
+    "short": "'What is alpha?' --segments 1",
+    "long": "'Tell me about the letters.' --segments 3 --passages 2",
+    "never": "'What is beta?' --mode never --segments 2",
+    "always": "'What is gamma?' --mode always --segments 2 --beam 1",
+    "official, short": "'What is alpha?' --policy official --segments 1",
     "official, long": (
-        "Which letter is first?",
-        "--policy",
-        "official",
-        "--passages",
-        2,
-        "--mode",
-        "always",
+        "'Which letter is first?' --policy official --passages 2 --mode always"
     ),
     "weights": (
-        "What is beta?",
-        "--mode",
-        "always",
-        "--segments",
-        1,
-        "--w-rel",
-        0,
-        "--w-sup",
-        3,
-        "--w-use",
-        0.1,
+        "'What is beta?' --mode always --segments 1 --w-rel 0 --w-sup 3 --w-use 0.1"
     ),
     "constraints": (
-        "What is gamma?",
-        "--segments",
-        2,
-        "--forbid",
-        "isrel=Irrelevant",
-        "--threshold",
-        0.1,
+        "'What is gamma?' --segments 2 --forbid isrel=Irrelevant --threshold 0.1"
     ),
     "judges": (
-        "Beta?",
-        "--mode",
-        "always",
-        "--segments",
-        1,
-        "--judge",
-        "uncertainty",
-        "--w-judge",
-        "uncertainty=2",
+        "Beta? --mode always --segments 1 --judge uncertainty --w-judge uncertainty=2"
     ),
     "gated": (
-        "What is alpha?",
-        "--mode",
-        "always",
-        "--segments",
-        1,
-        "--guardrail",
-        "answerability<0.9:write",
+        "'What is alpha?' --mode always --segments 1"
+        " --guardrail 'answerability<0.9:write'"
     ),
 }
 
@@ -176,38 +140,34 @@ def golden() -> Iterator[dict[str, Any]]:
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def check(golden: dict[str, Any], name: str, found: Any, *, places: int = 6) -> None:
+def check(golden: dict[str, Any], name: str, result: Any, *, places: int = 6) -> None:
     """Compare with what is recorded: floats up to some significant places, all else and every order exactly."""
-    found = json.loads(
-        json.dumps(found), parse_float=lambda text: float(f"{float(text):.{places}g}")
+    rounded = json.loads(
+        json.dumps(result), parse_float=lambda text: float(f"{float(text):.{places}g}")
     )
     if RECORD:
-        golden[name] = found
+        golden[name] = rounded
     assert name in golden, f"{name} {AGAIN}"
-    compare(golden[name], found, f"{name}:", 10.0 ** (2 - places))
+    compare(golden[name], rounded, f"{name}:", 10.0 ** (2 - places))
 
 
-def compare(wanted: Any, found: Any, where: str, tolerance: float) -> None:
-    if isinstance(wanted, float) and isinstance(found, float):
-        assert math.isclose(wanted, found, rel_tol=tolerance, abs_tol=tolerance), (
-            f"{where} {AGAIN}: {wanted} {found}"
-        )
-    elif (
-        isinstance(wanted, dict)
-        and isinstance(found, dict)
-        and list(wanted) == list(found)
-    ):
-        for key in wanted:
-            compare(wanted[key], found[key], f"{where} {key}", tolerance)
-    elif (
-        isinstance(wanted, list)
-        and isinstance(found, list)
-        and len(wanted) == len(found)
-    ):
-        for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
-            compare(one, other, f"{where} {number}", tolerance)
-    else:
-        assert wanted == found, f"{where} {AGAIN}: {wanted!r} {found!r}"
+def compare(expected: Any, actual: Any, where: str, tolerance: float) -> None:
+    message = f"{where} {AGAIN}: {expected!r} {actual!r}"
+    assert type(expected) is type(actual), message
+    match expected:
+        case float():
+            near = {"rel_tol": tolerance, "abs_tol": tolerance}
+            assert math.isclose(expected, actual, **near), message
+        case dict():
+            assert list(expected) == list(actual), message
+            for key in expected:
+                compare(expected[key], actual[key], f"{where} {key}", tolerance)
+        case list():
+            assert len(expected) == len(actual), message
+            for number, pair in enumerate(zip(expected, actual, strict=True)):
+                compare(*pair, f"{where} {number}", tolerance)
+        case _:
+            assert expected == actual, message
 
 
 def digest(text: str) -> str:
@@ -215,12 +175,8 @@ def digest(text: str) -> str:
 
 
 def without_time(answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **answer,
-        "usage": {
-            key: value for key, value in answer["usage"].items() if key != "seconds"
-        },
-    }
+    del answer["usage"]["seconds"]
+    return answer
 
 
 def critics(seed: int) -> list[Scripted]:
@@ -316,32 +272,22 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ASKED)
 def test_selfrag_ask(
-    name: str, golden: dict[str, Any], model: Path, index: Path, tmp_path: Path, capsys
+    name: str,
+    golden: dict[str, Any],
+    model: Path,
+    index: Path,
+    tmp_path: Path,
+    command,
 ) -> None:
     trace = tmp_path / "trace.json"
-    how = (
-        "--engine",
-        "transformers",
-        "--model",
-        model,
-        "--index",
-        index,
-        "--json",
-        "--trace",
-        trace,
-    )
-    assert main(["ask", *map(str, (*ASKED[name], *how))]) == 0
-    out, err = capsys.readouterr()
+    options = f"--engine transformers --model {model} --index {index} --json"
+    out, err = command(f"selfrag ask {ASKED[name]} {options} --trace {trace}")
     assert err == ""
-    tree = json.loads(trace.read_text(encoding="utf-8"))
-    nodes = [
-        [node[key] for key in ("parent", "branch", "passage_id", "status", "finish")]
-        for node in tree["nodes"]
-    ]
-    told = {"answer": without_time(json.loads(out)), "nodes": nodes}
-    check(
-        golden,
-        f"ask {name}",
-        told | {"scores": [node["score"] for node in tree["nodes"]]},
-        places=5,
-    )
+    nodes = json.loads(trace.read_text(encoding="utf-8"))["nodes"]
+    keys = ("parent", "branch", "passage_id", "status", "finish")
+    result = {
+        "answer": without_time(json.loads(out)),
+        "nodes": [[node[key] for key in keys] for node in nodes],
+        "scores": [node["score"] for node in nodes],
+    }
+    check(golden, f"ask {name}", result, places=5)

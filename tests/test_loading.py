@@ -10,7 +10,6 @@ import pytest
 import tiny
 
 from retrieval import build_index
-from selfrag.cli.main import main
 from selfrag.cli.options import decoding
 from selfrag.common import plugins
 from selfrag.common.errors import UserError
@@ -88,74 +87,49 @@ def test_registered_names_are_found_and_others_are_what_they_were(
             resolve_model(name)
 
 
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A package with an engine and a policy, installed as pip would: a module beside its dist-info folder."""
-    (tmp_path / "house_parts.py").write_text(
-        "from selfrag.decoding.policy import Decoding\n"
-        "from selfrag.engines.scripted import ScriptedEngine, ScriptedReply\n"
-        "def engine(model, *, text=5):\n"
-        "    return ScriptedEngine(lambda request: ScriptedReply((text, 2)), eos_id=2)\n"
-        "def careful(**changes):\n"
-        "    return Decoding(**{'threshold': 0.05, 'forbid': {'isrel': 'Irrelevant'}} | changes)\n"
-    )
-    info = tmp_path / "house_parts-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n"
-    )
-    (info / "entry_points.txt").write_text(
-        "[selfrag.engines]\nhouse = house_parts:engine\n[selfrag.policies]\ncareful = house_parts:careful\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+PARTS = """
+from selfrag.decoding.policy import Decoding
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
+
+def engine(model, *, text=5):
+    return ScriptedEngine(lambda request: ScriptedReply((text, 2)), eos_id=2)
+
+def careful(**changes):
+    return Decoding(**{'threshold': 0.05, 'forbid': {'isrel': 'Irrelevant'}} | changes)
+"""
+POINTS = """
+[selfrag.engines]
+house = house_parts:engine
+[selfrag.policies]
+careful = house_parts:careful
+"""
 
 
 def test_an_engine_of_an_installed_package_answers(
-    installed: Path, capsys: pytest.CaptureFixture[str]
+    install, tmp_path: Path, command
 ) -> None:
-    engine = load_engine("house", installed, text=7)
+    install(POINTS, house_parts=PARTS)
+    engine = load_engine("house", tmp_path, text=7)
     engine.submit(Generate((1, 2, 3), 4))
     [(_, result)] = engine.step()
     assert isinstance(result, Generated)
     assert result.token_ids == (7, 2)
-    with pytest.raises(
-        UserError, match="unknown engine 'home'; known: vllm, transformers, http, house"
-    ):
-        load_engine("home", installed)
-    model = tiny.save_llama(installed / "llama")
-    command = [
-        "ask",
-        "Q",
-        "--engine",
-        "house",
-        "--model",
-        str(model),
-        "--mode",
-        "never",
-        "--segments",
-        "1",
-        "--json",
-    ]
-    assert main(command) == 0
-    assert json.loads(capsys.readouterr().out)["usage"]["generated_tokens"] == 2
+    with pytest.raises(UserError, match=r"'home'; known: .*house"):
+        load_engine("home", tmp_path)
+    model = tiny.save_llama(tmp_path / "llama")
+    options = f"--engine house --model {model} --mode never --segments 1 --json"
+    out, _ = command(f"selfrag ask Q {options}")
+    assert json.loads(out)["usage"]["generated_tokens"] == 2
 
 
-def test_a_policy_of_an_installed_package_is_a_preset(
-    installed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert decoding("careful", {"beam": 1, "weights.isrel": 2.0}) == Decoding(
-        threshold=0.05,
-        forbid={"isrel": "Irrelevant"},
-        beam=1,
-        weights=Weights(isrel=2.0),
-    )
-    assert main(["ask", "Q", "--policy", "careless"]) == 2
-    known = "'paper', 'full', 'light', 'official', 'careful', "
-    error = capsys.readouterr().err
-    assert error.startswith(
-        f"selfrag: Invalid value for '--policy': 'careless' is not one of {known}"
-    )
+def test_a_policy_of_an_installed_package_is_a_preset(install, command) -> None:
+    install(POINTS, house_parts=PARTS)
+    policy = decoding("careful", {"beam": 1, "weights.isrel": 2.0})
+    fields = {"threshold": 0.05, "forbid": {"isrel": "Irrelevant"}, "beam": 1}
+    assert policy == Decoding(weights=Weights(isrel=2.0), **fields)
+    _, err = command("selfrag ask Q --policy careless", code=2)
+    assert "'--policy': 'careless'" in err
+    assert "'careful'" in err
 
 
 @pytest.mark.parametrize("name", ["google", "http", "searxng/index", "demo"])

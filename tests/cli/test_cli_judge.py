@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -152,16 +151,8 @@ shouting = guest_intrinsics:FAMILY
 
 
 @pytest.fixture
-def guest(tmp_path, monkeypatch):
-    """The metadata of a package with entry points, as an installed distribution has them."""
-    info = tmp_path / "guest-1.0.dist-info"
-    info.mkdir()
-    (tmp_path / "guest_intrinsics.py").write_text(GUEST)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(POINTS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "guest_intrinsics", raising=False)
-    return info / "entry_points.txt"
+def guest(install):
+    return install(POINTS, guest_intrinsics=GUEST)
 
 
 @pytest.mark.engine

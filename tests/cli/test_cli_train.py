@@ -137,17 +137,9 @@ def test_shards_without_gpus_are_refused_with_the_way_out(train):
     assert "the recipe cpu or cpus" in err
 
 
-def test_other_packages_add_their_commands(tmp_path, monkeypatch, command):
-    """As an installed distribution does it: an entry point in the group `selfrag.train`."""
-    (tmp_path / "guest_package.py").write_text(
-        "def cook(dish: str) -> None:\n    print('cooked', dish)\n"
-    )
-    info = tmp_path / "guest-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[selfrag.train]\ncook = guest_package:cook\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_other_packages_add_their_commands(install, command):
+    """By entry points in the group `selfrag.train`."""
+    cook = "def cook(dish: str) -> None:\n    print('cooked', dish)\n"
+    install("[selfrag.train]\ncook = guest_package:cook\n", guest_package=cook)
     assert {"cook", "adapter"} <= set(command("selfrag train --help")[0].split())
     assert "cooked pasta" in command("selfrag train cook pasta")[0]

