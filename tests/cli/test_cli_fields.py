@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -127,7 +126,7 @@ def test_the_version_completion_and_commands_that_moved(
     ],
 )
 def test_a_shell_completes_commands_and_options(
-    line: str, position: int, offered: str, monkeypatch: Any
+    line: str, position: int, offered: str, monkeypatch: Any, process
 ) -> None:
     for name, value in {
         "_SELFRAG_COMPLETE": "complete_bash",
@@ -135,10 +134,7 @@ def test_a_shell_completes_commands_and_options(
         "COMP_CWORD": position,
     }.items():
         monkeypatch.setenv(name, str(value))
-    program = (
-        "import sys; sys.argv = ['selfrag']; from selfrag.cli.main import main; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    script = "import sys; sys.argv = ['selfrag']\n"
+    script += "from selfrag.cli.main import main; main()"
+    done = process(sys.executable, "-c", script)
     assert offered in done.stdout.split(), done.stderr

@@ -162,7 +162,7 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
     assert manifest["identity"]["system"]["decoding"]["threshold"] == 1
 
     # Everything is recorded: the model is not loaded again.
-    monkeypatch.setattr(Model, "load", None)
+    monkeypatch.setattr(Model, "load", lambda *_: pytest.fail("loaded"))
     options = "--axis=threshold=0,1 --axis=isrel=0,2 --best=none"
     out, _ = command(f"selfrag sweep {closed} {model} {options}")
     assert "20 replayed" in out

@@ -20,12 +20,6 @@ MOST_MEGABYTES = 400
 pytestmark = [pytest.mark.engine, pytest.mark.demo]
 
 
-def run(command, **options):
-    return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, **options
-    )
-
-
 def from_index(environment=os.environ):
     """The environment of a pip that knows the public index alone."""
     kept = {
@@ -37,40 +31,27 @@ def from_index(environment=os.environ):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(process, tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
-    built = run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--no-deps",
-            "--no-build-isolation",
-            "-w",
-            out,
-            ROOT,
-        ]
-    )
+    options = "wheel --no-deps --no-build-isolation"
+    built = process(sys.executable, "-m", "pip", *options.split(), "-w", out, ROOT)
     assert built.returncode == 0, built.stderr
     return next(out.glob("selfrag-*.whl"))
 
 
 @pytest.fixture(scope="module")
-def small(wheel, tmp_path_factory):
+def small(wheel, process, tmp_path_factory):
     """`bin` of an environment with the wheel and what it depends on."""
     folder = tmp_path_factory.mktemp("small")
     venv.create(folder, with_pip=True)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    probe = run(
-        [*pip, "--dry-run", "--no-deps", "--ignore-installed", "packaging"],
-        env=from_index(),
-    )
+    probing = "--dry-run --no-deps --ignore-installed packaging"
+    probe = process(*pip, *probing.split(), env=from_index())
     if probe.returncode != 0:
         pytest.skip(
             "the package index cannot be reached: it does not even give `packaging`"
         )
-    installed = run([*pip, wheel], env=from_index())
+    installed = process(*pip, wheel, env=from_index())
     assert installed.returncode == 0, installed.stderr
     return folder / "bin"
 
@@ -87,96 +68,62 @@ def megabytes(folder):
     return sum(path.stat().st_size for path in counted) / 1e6
 
 
-def test_it_is_small_and_has_no_torch(small):
+def test_it_is_small_and_has_no_torch(small, process):
     assert megabytes(small.parent) < MOST_MEGABYTES
-    assert run([small / "python", "-c", "import torch"]).returncode == 1
-    doctor = run([small / "selfrag", "doctor"], env=from_index())
+    assert process(small / "python", "-c", "import torch").returncode == 1
+    doctor = process(small / "selfrag", "doctor", env=from_index())
     assert "none here; name a server: --engine http://HOST:PORT" in doctor.stdout
     assert "lacks datasets, gguf, peft, spacy, torch, xgrammar" in doctor.stdout
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["ask", "Who?"],
-        ["ask", "Who?", "--engine", "transformers"],
-        ["index", "build", "page.txt", "-o", "new"],
-        ["demo"],
-    ],
+    "line",
+    ["ask Who?", "ask Who? --engine transformers", "index build page.txt -o i", "demo"],
 )
-def test_what_needs_torch_names_the_extra_in_one_line(small, tmp_path, command):
+def test_what_needs_torch_names_the_extra_in_one_line(small, process, tmp_path, line):
     (tmp_path / "page.txt").write_text("One sentence. Another.")
-    done = run([small / "selfrag", *command], cwd=tmp_path, env=from_index())
+    program = [small / "selfrag", *line.split()]
+    done = process(*program, cwd=tmp_path, env=from_index())
     (line,) = done.stderr.strip().splitlines()
     assert done.returncode == 2
     assert line.endswith("run: pip install 'selfrag[cpu]'")
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory):
+def index(process, tmp_path_factory):
     """An index that a full installation built."""
     folder = tmp_path_factory.mktemp("index")
-    (folder / "rows.jsonl").write_text(
-        json.dumps({"id": "1", "title": "Radium", "text": "Marie Curie found radium."})
-    )
-    built = run(
-        [sys.executable, "-m", "selfrag", "index", "build", "rows.jsonl", "-o", "made"],
-        cwd=folder,
-    )
+    row = '{"id": "1", "title": "Radium", "text": "Marie Curie found radium."}'
+    (folder / "rows.jsonl").write_text(row)
+    words = ["-m", "selfrag", "index", "build", "rows.jsonl", "-o", "made"]
+    built = process(sys.executable, *words, cwd=folder)
     assert built.returncode == 0, built.stderr
     return folder / "made"
 
 
 def test_it_asks_a_server_with_an_index_searched_by_words(
-    small, index, vllm_server, tiny_llama
+    small, process, index, vllm_server, tiny_llama
 ):
-    options = [
-        "--model",
-        tiny_llama,
-        "--index",
-        f"words:{index}",
-        "--engine",
-        vllm_server.url,
-        "--mode",
-        "always",
-    ]
-    done = run(
-        [
-            small / "selfrag",
-            "ask",
-            "Who found radium?",
-            *options,
-            "--segments",
-            "1",
-            "--json",
-        ],
-        env=from_index(),
-    )
+    line = f"ask radium? --model {tiny_llama} --index words:{index}"
+    line += f" --engine {vllm_server.url} --mode always --segments 1 --json"
+    done = process(small / "selfrag", *line.split(), env=from_index())
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert json.loads(done.stdout)["usage"]["searches"] == 1
 
 
 def test_it_serves_a_model_of_a_server(small, index, vllm_server, tiny_llama):
-    options = [
-        "--model",
-        tiny_llama,
-        "--index",
-        f"words:{index}",
-        "--engine",
-        vllm_server.url,
-        "--port",
-        "8751",
-    ]
-    command = list(map(str, [small / "selfrag", "serve", *options]))
+    line = f"serve --model {tiny_llama} --index words:{index}"
+    line += f" --engine {vllm_server.url} --port 8751"
+    program = [str(small / "selfrag"), *line.split()]
     with subprocess.Popen(
-        command, env=from_index(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        program, env=from_index(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as server:
         try:
-            found = wait_for_passages("http://127.0.0.1:8751/search", server)
+            reply = wait_for_passages("http://127.0.0.1:8751/search", server)
         finally:
             server.terminate()
-    assert found["results"]["IDs"] == [["1"]]
+    assert reply["results"]["IDs"] == [["1"]]
 
 
 def wait_for_passages(url, server, patience=120.0):
@@ -193,17 +140,8 @@ def wait_for_passages(url, server, patience=120.0):
 
 
 @pytest.mark.slow
-def test_the_extra_cpu_resolves_from_the_public_index_alone(wheel, small):
-    wanted = f"selfrag[cpu] @ file://{wheel}"
-    command = [
-        small / "python",
-        "-m",
-        "pip",
-        "install",
-        "--dry-run",
-        "--quiet",
-        "--no-cache-dir",
-        wanted,
-    ]
-    done = run(command, env=from_index())
+def test_the_extra_cpu_resolves_from_the_public_index_alone(wheel, small, process):
+    options = "-m pip install --dry-run --quiet --no-cache-dir"
+    extra = f"selfrag[cpu] @ file://{wheel}"
+    done = process(small / "python", *options.split(), extra, env=from_index())
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,16 +242,14 @@ print(finish(ask([Generate((3, 4, 5), 1, watch_ids=(7, 8))]), engine)[0].watched
 
 @pytest.mark.engine
 @pytest.mark.slow
-def test_log_probabilities_without_a_compiler(tiny_llama, tmp_path):
+def test_log_probabilities_without_a_compiler(tiny_llama, tmp_path, process):
     pytest.importorskip("vllm", reason="vllm is not installed")
     hidden = {
         "CXX": str(tmp_path / "no-such-compiler"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
     }
-    command = [sys.executable, "-c", SCRIPT, str(tiny_llama)]
-    done = subprocess.run(
-        command, env=os.environ | hidden, capture_output=True, text=True
-    )
+    environment = os.environ | hidden
+    done = process(sys.executable, "-c", SCRIPT, tiny_llama, env=environment)
     assert (done.returncode, done.stdout) == (0, "(1, 2)\n"), done.stderr[-2000:]
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -224,10 +223,9 @@ print(refused)
 """
 
 
-def test_crafted_faiss_files_end_in_one_line_and_never_in_a_crash(tmp_path):
+def test_crafted_faiss_files_end_in_one_line_and_never_in_a_crash(tmp_path, process):
     """In a process of its own, which a crash would end."""
-    command = [sys.executable, "-c", CRAFTED, str(tmp_path / "dense.faiss")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = process(sys.executable, "-c", CRAFTED, tmp_path / "dense.faiss")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
 

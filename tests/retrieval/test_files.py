@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import tracemalloc
 from contextlib import suppress
 from functools import partial
@@ -468,64 +466,6 @@ def test_d20_a_long_row_becomes_passages_that_know_their_row(tmp_path: Path) -> 
     assert " ".join(row.passage.text for row in rows[1:]) == long.strip()
     assert rows[1].metadata == {"year": 1, "row_id": "long"}
     assert (report.passages, report.cut_rows) == (8, 1)
-
-
-HOSTILE_PARQUET = """
-import resource, sys
-from selfrag.common.errors import UserError
-from retrieval.readers import read_files
-
-def peak(path):
-    try:
-        print(sum(1 for _ in read_files([path])), file=sys.stderr)
-    except UserError as error:
-        print(error, file=sys.stderr)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-
-honest = peak(sys.argv[1])
-print(peak(sys.argv[2]) - honest)
-"""
-
-
-@pytest.mark.parametrize("encoding", ["dictionary", "DELTA_BYTE_ARRAY", "PLAIN"])
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="reads the memory of a process as Linux states it"
-)
-def test_d20_a_small_parquet_file_of_repeated_values_takes_little_memory(
-    tmp_path: Path, encoding: str
-) -> None:
-    """Each row has the same text of 1 MB: with a dictionary, a file of some 3 KB would give 4 GB."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    count = 4000 if encoding == "dictionary" else 40
-    text = pa.DictionaryArray.from_arrays(
-        pa.array([0] * count, pa.int32()), ["x" * 1_000_000]
-    )
-    options = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
-    if encoding != "dictionary":
-        options |= {
-            "use_dictionary": ["id"],
-            "column_encoding": {"text": encoding},
-            "store_schema": False,
-        }
-        text = text.cast(pa.string())
-    table = pa.table({"id": pa.array([0] * count, pa.int8()), "text": text})
-    parquet.write_table(table, tmp_path / "hostile.parquet", **options)
-    parquet.write_table(
-        pa.table({"id": ["a"], "text": ["b"]}), tmp_path / "honest.parquet"
-    )
-    files = [str(tmp_path / name) for name in ("honest.parquet", "hostile.parquet")]
-    done = subprocess.run(
-        [sys.executable, "-c", HOSTILE_PARQUET, *files],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert "unpacks to more than 16 MiB" in done.stderr
-    assert done.stderr.count("\n") == 2
-    assert int(done.stdout) <= 512
 
 
 def test_parquet_columns_of_every_kind_of_text_are_read_and_others_refused(

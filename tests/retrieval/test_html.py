@@ -51,65 +51,66 @@ def test_d6_a_page_inside_a_form_is_read_without_its_controls(tmp_path: Path) ->
 
 
 SEEN = "<main><p>Seen.</p></main>"
-LEFT_OUT = [
-    "<p hidden>X",
-    '<p style="color: red; DISPLAY : None !important">X',
-    '<div style="visibility:hidden"><p>X</p></div>',
-    '<p style="font-size:0">X',
-    '<p style="/* a */display:/**/none">X',
-    '<span aria-hidden="true">X</span>',
-    "<div popover>X</div>",
-    "<dialog>X</dialog>",
-    '<div role="dialog" aria-modal="true">X</div>',
-    "<nav>X</nav>",
-    "<search>X</search>",
-    "<header>X</header>",
-    "<footer>X</footer>",
-    "<aside>X</aside>",
-    *(
-        f'<div role="{role}">X</div>'
-        for role in ("navigation", "banner", "contentinfo", "search", "complementary")
-    ),
-    '<div class="alert cookie-banner">X</div>',
-    '<div id="onetrust-consent-sdk">X</div>',
-    '<div class="breadcrumbs">X</div>',
-    "<template>X</template>",
-    "<noscript>X</noscript>",
-    "<iframe>X</iframe>",
-    "<svg><title>X</title></svg>",
-    "<!-- X -->",
-]
+LEFT_OUT = """
+<p hidden>X
+<p style="color: red; DISPLAY : None !important">X
+<div style="visibility:hidden"><p>X</p></div>
+<p style="font-size:0">X
+<p style="/* a */display:/**/none">X
+<span aria-hidden="true">X</span>
+<div popover>X</div>
+<dialog>X</dialog>
+<div role="dialog" aria-modal="true">X</div>
+<nav>X</nav>
+<search>X</search>
+<header>X</header>
+<footer>X</footer>
+<aside>X</aside>
+<div role="navigation">X</div>
+<div role="banner">X</div>
+<div role="contentinfo">X</div>
+<div role="search">X</div>
+<div role="complementary">X</div>
+<div class="alert cookie-banner">X</div>
+<div id="onetrust-consent-sdk">X</div>
+<div class="breadcrumbs">X</div>
+<template>X</template>
+<noscript>X</noscript>
+<iframe>X</iframe>
+<svg><title>X</title></svg>
+<!-- X -->
+"""
 
 
-@pytest.mark.parametrize("piece", LEFT_OUT)
+@pytest.mark.parametrize("piece", LEFT_OUT.split("\n")[1:-1])
 def test_d7_hidden_text_and_furniture_are_not_read(tmp_path: Path, piece: str) -> None:
     assert blocks(read(tmp_path, piece + SEEN)) == ["Seen."]
 
 
-READ = [
-    "<article><header>X</header></article>",
-    "<main><footer>X</footer></main>",
-    "<section><aside>X</aside></section>",
-    "<header><h1>X</h1></header>",
-    "<details><summary>X</summary></details>",
-    '<div hidden="until-found">X</div>',
-    '<div role="tabpanel" hidden>X</div>',
-    '<p style="display:none;display:block">X',
-    '<p style="opacity:0">X',
-    "<h2><button>X</button></h2>",
-    '<button aria-expanded="false">X</button>',
-    '<div><template shadowrootmode="open">X</template></div>',
-    '<script type="math/tex">X</script>',
-    '<img class="mwe-math-fallback-image-inline" alt="X">',
-    "<svg><text>X</text></svg>",
-    "<form><label>X</label></form>",
-    "<dl><dt>X</dl>",
-    "<figure><img><figcaption>X</figcaption></figure>",
-    '<h2>X<a class="headerlink">¶</a></h2>',
-]
+READ = """
+<article><header>X</header></article>
+<main><footer>X</footer></main>
+<section><aside>X</aside></section>
+<header><h1>X</h1></header>
+<details><summary>X</summary></details>
+<div hidden="until-found">X</div>
+<div role="tabpanel" hidden>X</div>
+<p style="display:none;display:block">X
+<p style="opacity:0">X
+<h2><button>X</button></h2>
+<button aria-expanded="false">X</button>
+<div><template shadowrootmode="open">X</template></div>
+<script type="math/tex">X</script>
+<img class="mwe-math-fallback-image-inline" alt="X">
+<svg><text>X</text></svg>
+<form><label>X</label></form>
+<dl><dt>X</dl>
+<figure><img><figcaption>X</figcaption></figure>
+<h2>X<a class="headerlink">¶</a></h2>
+"""
 
 
-@pytest.mark.parametrize("piece", READ)
+@pytest.mark.parametrize("piece", READ.split("\n")[1:-1])
 def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path: Path, piece: str) -> None:
     assert sorted(blocks(read(tmp_path, piece + SEEN))) == ["Seen.", "X"]
 
@@ -243,9 +244,7 @@ def test_a_page_in_no_known_encoding_is_refused_in_one_line(
     tmp_path: Path, label: str
 ) -> None:
     """Issue 45, section 3: `charset=undefined` was a traceback."""
-    with pytest.raises(
-        UserError, match="neither UTF-8 nor the encoding that it declares"
-    ) as error:
+    with pytest.raises(UserError, match="neither UTF-8 nor") as error:
         read(tmp_path, f'<meta charset="{label}"><p>Caf'.encode() + b"\xe9")
     assert "\n" not in str(error.value)
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from retrieval import Passage, UserError, add_passages, index_passages, open_index
 from retrieval.build import compact_index
@@ -31,7 +29,6 @@ from retrieval.normalisation import (
 )
 from retrieval.word_writing import add_words
 from retrieval.words import LANGUAGES, WordAnalyzer, WordIndex, language_name
-from selfrag.cli.main import app
 
 
 def search(folder, texts, query, language="english"):
@@ -134,46 +131,18 @@ def test_folding_is_stable_and_a_text_holds_its_own_words(text):
 
 
 def test_words_and_keys_by_hand():
-    assert split_words("Green tea: 绿茶应 iPhone手机 12") == [
-        "green",
-        "tea",
-        "绿茶",
-        "茶应",
-        "iphone",
-        "手机",
-        "12",
-    ]
-    assert (
-        fold_text("“O’Neal” ﬁrst １９３９–１９４５ 1939—1945 a—b")
-        == '"o\'neal" first 1939-1945 1939-1945 a b'
-    )
-    assert [without_accents(word) for word in ("ñandú", "йод", "ガ", "smørrebrød")] == [
-        "nandu",
-        "йод",
-        "ガ",
-        "smorrebrod",
-    ]
+    words = split_words("Green tea: 绿茶应 iPhone手机 12")
+    assert " ".join(words) == "green tea 绿茶 茶应 iphone 手机 12"
+    folded = fold_text("“O’Neal” ﬁrst １９３９–１９４５ 1939—1945 a—b")
+    assert folded == '"o\'neal" first 1939-1945 1939-1945 a b'
+    assert without_accents("ñandú йод ガ smørrebrød") == "nandu йод ガ smorrebrod"
     assert comparison_key("A  “B”\n") == comparison_key('a "b"')
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "茶",
-        "น้ำ",
-        "é",
-        "e\u0301",
-        "\u0301",
-        "ué",
-        "—",
-        "1—",
-        "™",
-        "ｶﾞ",
-        "가",
-        "a\u00ad",
-        "\u0e4d\u0e48",
-    ],
-)
+RUNS = "茶 น้ำ é e\u0301 \u0301 ué — 1— ™ ｶﾞ 가 a\u00ad \u0e4d\u0e48"
+
+
+@pytest.mark.parametrize("piece", RUNS.split(" "))
 def test_long_runs_take_linear_time(piece):
     """Issue 45, section 3: runs of brackets, quotes and full stops took quadratic time."""
     start = time.process_time()
@@ -181,38 +150,15 @@ def test_long_runs_take_linear_time(piece):
     assert time.process_time() - start < 5
 
 
+CODES = "de DE-at German zh_CN chinese nb ja ko th"
+NAMES = "german german german chinese chinese norwegian japanese korean thai"
+
+
 def test_languages_have_names_and_codes():
-    assert [
-        language_name(name)
-        for name in (
-            "de",
-            "DE-at",
-            "German",
-            "zh_CN",
-            "chinese",
-            "nb",
-            "ja",
-            "ko",
-            "th",
-        )
-    ] == (
-        [
-            "german",
-            "german",
-            "german",
-            "chinese",
-            "chinese",
-            "norwegian",
-            "japanese",
-            "korean",
-            "thai",
-        ]
-    )
+    assert [language_name(code) for code in CODES.split()] == NAMES.split()
     assert all(language_name(code) == name for name, code in LANGUAGES.items())
     for wrong in ("klingon", "", "xx", "x" * 1000):
-        with pytest.raises(
-            UserError, match=r"choose auto, none, or one of arabic \(ar\)"
-        ):
+        with pytest.raises(UserError, match=r"one of arabic \(ar\)"):
             language_name(wrong)
 
 
@@ -260,10 +206,7 @@ def test_the_language_is_chosen_once_recorded_and_kept(tmp_path, encoder):
         encoder=encoder,
     )
     assert load_manifest(tmp_path / "i").language == "german"
-    assert {
-        passage.id
-        for passage in open_index(tmp_path / "i", mode="words")(["haus"], 5)[0]
-    } == {"d0", "d1", "d2"}
+    assert len(open_index(tmp_path / "i", mode="words")(["haus"], 5)[0]) == 3
     compact_index(tmp_path / "i", language="en")
     assert load_manifest(tmp_path / "i").language == "english"
     compact_index(tmp_path / "i", language="auto")
@@ -284,53 +227,42 @@ def older_index(folder, encoder, monkeypatch):
 
 
 def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
-    tmp_path, encoder, monkeypatch
+    tmp_path, encoder, monkeypatch, command
 ):
     older_index(tmp_path / "i", encoder, monkeypatch)
     values = json.loads((tmp_path / "i" / "manifest.json").read_text())
     assert values.pop("analyzer") == 1  # older manifests do not name it
     (tmp_path / "i" / "manifest.json").write_text(json.dumps(values))
     words = open_index(tmp_path / "i", mode="words")
-    assert [
-        [passage.id for passage in hits]
-        for hits in words(["tea", "Málaga", "malaga"], 5)
-    ] == [
-        ["tea"],
-        ["tea"],
-        [],
-    ]
-    assert "renew them with: selfrag index compact DIR" in words.notice("绿茶")
+    hits = words(["tea", "Málaga", "malaga"], 5)
+    assert [len(passages) for passages in hits] == [1, 1, 0]
+    assert "selfrag index compact" in words.notice("绿茶")
     assert words.notice("tea") == ""
     add_passages(
         tmp_path / "i", [Passage("new", "More tea, and Málaga")], encoder=encoder
     )
     assert len(open_index(tmp_path / "i", mode="words")(["tea"], 5)[0]) == 2
-    info = CliRunner().invoke(app, ["index", "info", str(tmp_path / "i")]).stdout
-    assert (
-        "words       BM25, english, by an older version; selfrag index compact renews them"
-        in info
-    )
+    out, _ = command(f"selfrag index info {tmp_path}/i")
+    assert "by an older version; selfrag index compact" in out
     compact_index(tmp_path / "i")
     hits = open_index(tmp_path / "i", mode="words")(["绿茶", "malaga"], 5)
     assert [len(passages) for passages in hits] == [1, 2]
 
 
-def test_a_search_that_finds_nothing_says_why(index):
-    """Field audit D8: a search by words that found nothing said nothing."""
-    for query, reason in (
-        (
-            "the of",
-            "the query has no word to search for: stop words and signs do not count",
-        ),
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("the of", "the query has no word to search for: stop words"),
         ("?!", "the query has no word to search for"),
         ("volcano", "no passage matches the query"),
-    ):
-        done = CliRunner().invoke(
-            app, ["index", "search", str(index), query, "--mode", "words"]
-        )
-        assert (done.exit_code, done.stdout) == (0, "")
-        assert done.stderr.startswith(reason)
-        assert done.stderr.count("\n") == 1
+    ],
+)
+def test_a_search_that_finds_nothing_says_why(index, command, query, reason):
+    """Field audit D8: a search by words that found nothing said nothing."""
+    out, err = command(f"selfrag index search {index} '{query}' --mode words")
+    assert out == ""
+    assert err.startswith(reason)
+    assert err.count("\n") == 1
 
 
 def test_a_build_leaves_no_lock_and_a_search_writes_nothing(index):
@@ -361,13 +293,15 @@ print(open_index(sys.argv[1], mode="words")(["honey"], 1)[0][0].text)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes")
-def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked(index):
+def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked(
+    index, process
+):
     """Issue 45, section 5. As root without capabilities where the tests run as root, which ignores modes otherwise."""
-    command = [sys.executable, "-c", UNPRIVILEGED]
+    program = [sys.executable, "-c", UNPRIVILEGED]
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
             pytest.skip("the tests run as root, and setpriv is not installed")
-        command = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", *command]
+        program = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", *program]
     # A lock of another user, as older versions left it, is in nobody's way.
     next(index.glob("parts/*-words"), index).joinpath(".tantivy-meta.lock").touch()
     with tempfile.TemporaryDirectory() as place:
@@ -377,9 +311,7 @@ def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked
             if os.geteuid() == 0:
                 os.chown(file, 65534, 65534)
             file.chmod(stat.S_IMODE(file.stat().st_mode) & 0o555)
-        done = subprocess.run(
-            [*command, str(target)], capture_output=True, text=True, check=False
-        )
+        done = process(*program, target)
         for file in (target, *target.rglob("*")):
             file.chmod(0o755)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -43,6 +44,17 @@ class Running:
 
 
 Serve = Callable[..., Running]
+
+
+def refusal(reply: httpx.Response) -> tuple[int, str]:
+    """Return the status and the code of an error."""
+    return reply.status_code, reply.json()["error"]["code"]
+
+
+def events(reply: httpx.Response) -> list[dict[str, Any]]:
+    """Return what a stream sent."""
+    lines = reply.text.splitlines()
+    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
 def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from random_model import random_model
-from served import Serve, random_rag, soon
+from served import Serve, events, random_rag, refusal, soon
 from written import EOS, LIMITS
 
 from selfrag.common.errors import EngineError
@@ -26,6 +26,7 @@ from selfrag.reflection.requests import Failed, Generate, Generated
 from selfrag.serving.settings import Capacity
 
 USER = {"role": "user", "content": "Q"}
+JSON = {"Content-Type": "application/json"}
 
 
 class Gated(ScriptedEngine):
@@ -55,70 +56,34 @@ class Gated(ScriptedEngine):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"messages": []}, "messages: List should have at least 1 item"),
+        ('"messages": []', "messages: "),
+        ('"messages": [{"role": "assistant", "content": "A"}]', "the user's turn"),
         (
-            {"messages": [{"role": "assistant", "content": "A"}]},
-            "must end with the user's turn",
-        ),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "image_url", "image_url": {"url": "x"}}],
-                    }
-                ]
-            },
+            '"messages": [{"role": "user", "content": [{"type": "image_url"}]}]',
             "'text'",
         ),
         (
-            {"messages": [{"role": "user", "content": "x" * 40_000}]},
-            "more than 32,768 characters",
+            f'"messages": [{{"role": "user", "content": "{"x" * 40_000}"}}]',
+            "32,768 characters",
         ),
-        (
-            {"tools": [{"type": "function"}], "tool_choice": "required"},
-            "tool_choice: this model calls no tools",
-        ),
-        (
-            {"messages": [{"role": "user", "content": None}]},
-            "content: a turn of role user has text",
-        ),
-        (
-            {"messages": [{"role": "assistant", "content": None}]},
-            "must end with the user's turn",
-        ),
-        (
-            {
-                "messages": [
-                    {"role": "user", "content": "A?"},
-                    {"role": "tool", "content": "x"},
-                ]
-            },
-            "must end with the user's",
-        ),
-        ({"stop": ["\n"]}, "stop: segments end where the model ends them"),
-        (
-            {"selfrag": {"treshold": 0.5}},
-            "selfrag.treshold: Extra inputs are not permitted",
-        ),
-        ({"selfrag": {"threshold": 5}}, "threshold=5.0: give a number from 0 to 1"),
-        (
-            {"selfrag": {"beam": 1_000_000}},
-            "selfrag.beam: Input should be less than or equal to 16",
-        ),
-        (
-            {"selfrag": {"evidence": [{"id": "a"}]}},
-            "selfrag.evidence.0.text: Field required",
-        ),
-        ({"selfrag": {"guardrails": ["answerability<0.5:abstain"]}}, "answerability"),
-        ({"selfrag": {"flow": "qr"}}, "rewrite"),
+        ('"tools": [{"type": "function"}], "tool_choice": "required"', "tool_choice: "),
+        ('"messages": [{"role": "user", "content": null}]', "content: "),
+        ('"messages": [{"role": "assistant", "content": null}]', "the user's turn"),
+        ('"messages": [{"role": "tool", "content": "x"}]', "the user's turn"),
+        ('"stop": ["\\n"]', "stop: "),
+        ('"selfrag": {"treshold": 0.5}', "selfrag.treshold: "),
+        ('"selfrag": {"threshold": 5}', "threshold=5.0: "),
+        ('"selfrag": {"beam": 1000000}', "selfrag.beam: "),
+        ('"selfrag": {"evidence": [{"id": "a"}]}', "selfrag.evidence.0.text: "),
+        ('"selfrag": {"guardrails": ["answerability<0.5:abstain"]}', "answerability"),
+        ('"selfrag": {"flow": "qr"}', "rewrite"),
     ],
 )
 def test_a_wrong_field_is_told_in_one_line(
-    serve: Serve, fields: dict[str, Any], said: str
+    serve: Serve, fields: str, said: str
 ) -> None:
     running = serve()
-    reply = running.chat(**fields)
+    reply = running.chat(**json.loads(f"{{{fields}}}"))
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert said in error["message"]
@@ -127,65 +92,40 @@ def test_a_wrong_field_is_told_in_one_line(
     assert running.service.open == 0
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [
-            {"role": "user", "content": "word " * 1_000},
-            {"role": "assistant", "content": "A."},
-        ]
-        * 5,
-        [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}]
-        * 1_001,
-    ],
-)
+@pytest.mark.parametrize(("question", "count"), [("word " * 1_000, 5), ("A?", 1_001)])
 def test_a_conversation_longer_than_the_context_has_the_code_of_openai(
-    serve: Serve, turns: list[Any]
+    serve: Serve, question: str, count: int
 ) -> None:
     """Field audit S6."""
-    reply = serve().chat(messages=[*turns, {"role": "user", "content": "C?"}])
-    assert (reply.status_code, reply.json()["error"]["code"]) == (
-        400,
-        "context_length_exceeded",
-    )
+    exchange = [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": "A."},
+    ]
+    reply = serve().chat(messages=[*exchange * count, USER])
+    assert refusal(reply) == (400, "context_length_exceeded")
 
 
 def test_a_model_is_found_by_its_name(serve: Serve) -> None:
     """Field audit S7: GET /v1/models/NAME was 404."""
     running = serve()
-    found = running.client.get("/v1/models/selfrag")
-    assert (found.status_code, found.json()["id"], found.json()["object"]) == (
-        200,
-        "selfrag",
-        "model",
-    )
+    model = running.client.get("/v1/models/selfrag").json()
+    assert (model["id"], model["object"]) == ("selfrag", "model")
     missing = running.client.get("/v1/models/owner/other")
-    assert (missing.status_code, missing.json()["error"]["code"]) == (
-        404,
-        "model_not_found",
-    )
+    assert refusal(missing) == (404, "model_not_found")
 
 
 def test_a_body_that_is_no_json(serve: Serve) -> None:
     post = serve().client.post
-    for content in (
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"model": ' + b"9" * 10_000 + b"}",
-        b"null",
-    ):
+    number = b'{"model": ' + b"9" * 10_000 + b"}"
+    for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000, number, b"null"):
         for path in (
-            "/v1/chat/completions",
-            "/v1/responses",
-            "/v1/rescore",
-            "/retrieve",
-            "/search",
+            "v1/chat/completions",
+            "v1/responses",
+            "v1/rescore",
+            "retrieve",
+            "search",
         ):
-            reply = post(
-                path, content=content, headers={"Content-Type": "application/json"}
-            )
+            reply = post(path, content=content, headers=JSON)
             assert reply.status_code == 400
             assert reply.json()["error"]["message"]
 
@@ -193,39 +133,25 @@ def test_a_body_that_is_no_json(serve: Serve) -> None:
 def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
     running = serve(name="mine")
     reply = running.chat(model="gpt")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (
-        404,
-        "model_not_found",
-    )
+    assert refusal(reply) == (404, "model_not_found")
     assert "'mine'" in reply.json()["error"]["message"]
     get = running.client.get
-    assert (
-        get("/v1/nothing").status_code,
-        get("/v1/chat/completions").status_code,
-    ) == (404, 405)
-    assert get("/v1/answers/ans_none").json()["error"]["code"] == "answer_not_found"
+    assert get("/v1/nothing").status_code == 404
+    assert get("/v1/chat/completions").status_code == 405
+    assert refusal(get("/v1/answers/ans_none")) == (404, "answer_not_found")
     assert [model["id"] for model in get("/v1/models").json()["data"]] == ["mine"]
 
 
 def test_keys(serve: Serve) -> None:
     get = serve(keys=("first-key", "second-key")).client.get
     for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/answers/x"):
-        for header in (
-            {},
-            *(
-                {"Authorization": one}
-                for one in ("Bearer wrong", "second-key", "Basic second-key")
-            ),
-        ):
-            reply = get(path, headers=header)
-            assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (
-                401,
-                "Bearer",
-            )
-    assert (
-        get("/v1/models", headers={"Authorization": "Bearer second-key"}).status_code
-        == 200
-    )
+        for key in ("", "Bearer wrong", "second-key", "Basic second-key"):
+            reply = get(path, headers={"Authorization": key})
+            assert reply.status_code == 401
+            assert reply.headers["WWW-Authenticate"] == "Bearer"
+        assert get(path).status_code == 401
+    headers = {"Authorization": "Bearer second-key"}
+    assert get("/v1/models", headers=headers).status_code == 200
     assert [get(path).status_code for path in ("/health", "/")] == [200, 200]
 
 
@@ -233,12 +159,8 @@ def test_keys(serve: Serve) -> None:
 def test_a_large_body_is_refused_before_it_is_read(serve: Serve, chunked: bool) -> None:
     running = serve(capacity=Capacity(body=1_000))
     content = b'{"model": "' + b"x" * 1_000 + b'"}'
-    given: Any = iter([content[:600], content[600:]]) if chunked else content
-    reply = running.client.post(
-        "/v1/chat/completions",
-        content=given,
-        headers={"Content-Type": "application/json"},
-    )
+    sent: Any = iter([content[:600], content[600:]]) if chunked else content
+    reply = running.client.post("/v1/chat/completions", content=sent, headers=JSON)
     assert reply.status_code == 413
     assert "1,000 bytes" in reply.json()["error"]["message"]
 
@@ -316,10 +238,9 @@ def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
             soon(lambda: engine.held > 0)
         finally:
             engine.dead = True
-    lines = asked.result().text.splitlines()
-    said = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    assert said[-1]["error"]["code"] == "engine_down"
-    assert lines[-2:] == ["data: [DONE]", ""]
+    reply = asked.result()
+    assert events(reply)[-1]["error"]["code"] == "engine_down"
+    assert reply.text.splitlines()[-2:] == ["data: [DONE]", ""]
     assert running.client.get("/health").json() == {"status": "stopped"}
 
 
