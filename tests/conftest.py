@@ -1,7 +1,5 @@
 """Shared fixtures. `tests/engines/tiny.py` is importable as `tiny` from every test, `scripts` as a package."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os
@@ -10,11 +8,9 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -62,11 +58,11 @@ model_path(), encoder_path(), index_path()
 """Downloads and models are those of the user; of the corpus, whose encoding takes minutes, a tenth is indexed."""
 
 
-def _is_demo(item: pytest.Item) -> bool:
+def _is_demo(item):
     return item.get_closest_marker("demo") is not None
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """The demo's files are in a folder of the cache for tests, see `MAKE_DEMO_FILES`. Absl closes no captured file."""
     if not hasattr(
         config, "workerinput"
@@ -81,26 +77,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """With `--dist loadfile` the files of `SERVED` go to one worker, which starts one server for them."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
             return "vllm serve" if file in SERVED else file
 
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Tests that are marked `demo` come last: what they need is made beside the others."""
     items.sort(key=_is_demo)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish(session):
     """Make model, encoder and index of the demo where they are not, in a process that may use every core."""
     if any(map(_is_demo, session.items)) and not session.config.option.collectonly:
         environment = {
@@ -116,7 +112,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         )
 
 
-def _found_missing(report: Any) -> Any:
+def _found_missing(report):
     """Where SELFRAG_MISSING_PACKAGES=fail, as in CI, a test that wants a package that is not there fails."""
     if os.environ.get("SELFRAG_MISSING_PACKAGES") == "fail" and isinstance(
         report.longrepr, tuple
@@ -133,18 +129,18 @@ def _found_missing(report: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+def pytest_runtest_makereport():
     """See `_found_missing`."""
     return _found_missing((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, Any, Any]:
+def pytest_make_collect_report():
     """See `_found_missing`."""
     return _found_missing((yield))
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure(config):
     """A session that ends early does not continue in the background; the next one continues the index."""
     if MAKING in config.stash:
         config.stash[MAKING].kill()
@@ -152,57 +148,57 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _demo_files(request: pytest.FixtureRequest) -> None:
+def _demo_files(request):
     """A test that is marked `demo` waits for its files; where they could not be made it will find out why."""
     if _is_demo(request.node):
         request.config.stash[MAKING].wait()
 
 
 @pytest.fixture(scope="session")
-def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_llama(tmp_path_factory):
     """Directory of a random Llama with a byte-level tokenizer and the reflection tokens; vLLM loads it too."""
     return tiny.save_llama(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="session")
-def tiny_llama_spm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_llama_spm(tmp_path_factory):
     """The same with a llama-style sentencepiece tokenizer."""
     return tiny.save_llama(tmp_path_factory.mktemp("llama-spm"), family="sentencepiece")
 
 
 @pytest.fixture(scope="session")
-def tiny_llama_plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_llama_plain(tmp_path_factory):
     """A random Llama without reflection tokens: a base model nobody has trained."""
     return tiny.save_llama(tmp_path_factory.mktemp("llama-plain"), reflection=False)
 
 
 @pytest.fixture(scope="session")
-def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_gpt2(tmp_path_factory):
     """Directory of a random GPT-2 with tied embeddings."""
     return tiny.save_gpt2(tmp_path_factory.mktemp("gpt2"))
 
 
 @pytest.fixture(scope="session")
-def tiny_gpt2_untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_gpt2_untied(tmp_path_factory):
     """Directory of a random GPT-2 with an output matrix of its own."""
     return tiny.save_gpt2(tmp_path_factory.mktemp("gpt2-untied"), tie=False)
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def programs(tmp_path_factory):
     """A folder for the PATH, whose `selfrag` and `critic` import nothing before they run."""
     with forked.programs(tmp_path_factory.mktemp("programs")) as folder:
         yield folder
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+def command(capsys):
     """Run a line such as `selfrag ask Who? --json` in this process: its output and error output.
 
     Arguments after the line are added to it as they are; `code` is the exit code that it must end with.
     """
 
-    def run(line: str, *more: object, code: int = 0) -> tuple[str, str]:
+    def run(line, *more, code=0):
         program, *arguments = shlex.split(line)
         capsys.readouterr()
         ended = import_module(f"{program}.cli.main").main([*arguments, *map(str, more)])
@@ -214,10 +210,10 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]
 
 
 @pytest.fixture(scope="session")
-def process() -> Callable[..., subprocess.CompletedProcess[str]]:
+def process():
     """Run a program to its end: its exit code, output and error output as text."""
 
-    def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(*words, **options):
         pipes = {"capture_output": True, "text": True, "check": False}
         return subprocess.run(list(map(str, words)), **pipes | options)
 
@@ -225,10 +221,10 @@ def process() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def install(tmp_path, monkeypatch):
     """Install a package with entry points as pip would: modules beside a `.dist-info`."""
 
-    def add(points: str, **modules: str) -> Path:
+    def add(points, **modules):
         info = tmp_path / "guest-1.0.dist-info"
         info.mkdir()
         metadata = "Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n"
@@ -244,14 +240,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
 
 
 @pytest.fixture
-def run_script(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[object, str, str]]:
+def run_script(monkeypatch, capsys):
     """Runs a file of `scripts/` by its name and arguments: its exit code, output and error output."""
 
     scripts = Path(__file__).parents[1] / "scripts"
 
-    def run(name: str, *arguments: object) -> tuple[object, str, str]:
+    def run(name, *arguments):
         monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
         try:
             (file,) = scripts.glob(f"*/{name}.py")
@@ -264,16 +258,14 @@ def run_script(
 
 
 @pytest.fixture
-def growth() -> Callable[
-    [Callable[[int], object], Callable[[object], object], int], float
-]:
+def growth():
     """How many times longer a work takes on four times as much: about 4 where it is linear, 16 where it is quadratic.
 
     The least of up to three tries, in time of this process and without the garbage collector, whose work grows with
     what other tests left: both only ever add.
     """
 
-    def seconds(given: Any, work: Callable[[Any], object]) -> float:
+    def seconds(given, work):
         gc.disable()
         try:
             start = time.process_time()
@@ -282,9 +274,7 @@ def growth() -> Callable[
         finally:
             gc.enable()
 
-    def measure(
-        make: Callable[[int], Any], work: Callable[[Any], object], size: int
-    ) -> float:
+    def measure(make, work, size):
         least = math.inf
         for _ in range(3):
             small, large = (seconds(make(count), work) for count in (size, 4 * size))

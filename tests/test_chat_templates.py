@@ -1,7 +1,5 @@
 """Chat templates are programs of strangers: honest ones give the text of transformers, hostile ones end in one line."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -38,14 +36,14 @@ HOSTILE = {
 }
 
 
-def tokenizer_with(template: str):
+def tokenizer_with(template):
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.chat_template = template
     return tokenizer
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_template_gives_the_text_of_transformers(name: str) -> None:
+def test_an_honest_template_gives_the_text_of_transformers(name):
     tokenizer = tokenizer_with(HONEST[name])
     options = {
         "documents": [{"title": "T", "text": "é"}],
@@ -57,9 +55,7 @@ def test_an_honest_template_gives_the_text_of_transformers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(
-    name: str,
-) -> None:
+def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(name):
     started = time.monotonic()
     with pytest.raises(
         UserError, match="the model's chat template cannot be rendered: "

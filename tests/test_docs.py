@@ -3,8 +3,6 @@
 Other pages are run by docs/test_pages_run.py.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -27,7 +25,7 @@ BLOCK = re.compile(r"^```(?:bash|console|sh)\n(.*?)^```", flags=re.M | re.S)
 CODE = re.compile(r"(?:scripts|selfrag|critic|retrieval)/[\w/]+\.py")
 
 
-def commands(page: Path) -> list[str]:
+def commands(page):
     """Lines of the page's shell blocks that call our programs; continued lines are joined."""
     found = []
     for block in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -46,7 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_a_command_in_a_document_is_understood(command: str) -> None:
+def test_a_command_in_a_document_is_understood(command):
     program, *words = shlex.split(command, comments=True)
     node = typer.main.get_command(import_module(f"{program}.cli.main").app)
     context = node.make_context(program, list(words), resilient_parsing=True)
@@ -63,12 +61,12 @@ def test_a_command_in_a_document_is_understood(command: str) -> None:
 @pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
 )
-def test_files_of_code_that_a_document_names_exist(page: Path) -> None:
+def test_files_of_code_that_a_document_names_exist(page):
     for file in CODE.findall(page.read_text(encoding="utf-8")):
         assert (ROOT / file).is_file(), file
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_imports(process) -> None:
+def test_the_picture_of_the_rooms_is_that_of_the_imports(process):
     script = ROOT / "scripts/tools/draw_rooms.py"
     done = process(sys.executable, script, "--check")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -80,7 +78,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.demo
-def test_the_examples_run(tmp_path: Path, programs: Path) -> None:
+def test_the_examples_run(tmp_path, programs):
     shown = refresh_examples.run_page(TEXT, "README.md", tmp_path, programs)
     assert "80 degrees [1]" in shown
     assert re.search(
@@ -89,7 +87,7 @@ def test_the_examples_run(tmp_path: Path, programs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path, process) -> None:
+def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path, process):
     """Clone, `make demo`, a question, own documents, steering: the README's blocks in an environment of their own."""
     clone = tmp_path / "clone"
     process("git", "clone", "-q", ROOT, clone, check=True)
@@ -105,14 +103,14 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path, process) ->
     assert done.stdout.splitlines()[-1] == f"{clone}/selfrag/__init__.py {clone}/.venv"
 
 
-def test_it_has_at_most_212_lines() -> None:
+def test_it_has_at_most_212_lines():
     assert len(TEXT.splitlines()) <= 212
 
 
-def test_files_that_it_links_to_exist() -> None:
+def test_files_that_it_links_to_exist():
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)|src=\"([^\":]+)\"", TEXT):
         assert (ROOT / (target[0] or target[1])).exists(), target
 
 
-def test_no_paths_of_a_machine() -> None:
+def test_no_paths_of_a_machine():
     assert not re.search(r"(?<![\w.])/(?:root|home|tmp)/", TEXT)

@@ -4,17 +4,13 @@
 commit it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +32,7 @@ FILE = Path(__file__).with_name("golden.json")
 RECORD = os.environ.get("SELFRAG_RECORD_GOLDEN") == "1"
 AGAIN = "differs from tests/golden.json; if that is meant, run: SELFRAG_RECORD_GOLDEN=1 pytest tests/test_golden.py"
 
-SCRIPTED: dict[str, tuple[int, dict[str, Any]]] = {
+SCRIPTED = {
     "short": (6, {"max_segments": 1}),
     "long": (39, {"max_segments": 3, "passages": 2}),
     "always": (
@@ -127,7 +123,7 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def golden() -> Iterator[dict[str, Any]]:
+def golden():
     """The recorded outputs; written at the end where they are recorded again."""
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     yield kept
@@ -140,7 +136,7 @@ def golden() -> Iterator[dict[str, Any]]:
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def check(golden: dict[str, Any], name: str, result: Any, *, places: int = 6) -> None:
+def check(golden, name, result, *, places=6):
     """Compare with what is recorded: floats up to some significant places, all else and every order exactly."""
     rounded = json.loads(
         json.dumps(result), parse_float=lambda text: float(f"{float(text):.{places}g}")
@@ -151,7 +147,7 @@ def check(golden: dict[str, Any], name: str, result: Any, *, places: int = 6) ->
     compare(golden[name], rounded, f"{name}:", 10.0 ** (2 - places))
 
 
-def compare(expected: Any, actual: Any, where: str, tolerance: float) -> None:
+def compare(expected, actual, where, tolerance):
     message = f"{where} {AGAIN}: {expected!r} {actual!r}"
     assert type(expected) is type(actual), message
     match expected:
@@ -170,17 +166,17 @@ def compare(expected: Any, actual: Any, where: str, tolerance: float) -> None:
             assert expected == actual, message
 
 
-def digest(text: str) -> str:
+def digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def without_time(answer: dict[str, Any]) -> dict[str, Any]:
+def without_time(answer):
     del answer["usage"]["seconds"]
     return answer
 
 
-def critics(seed: int) -> list[Scripted]:
-    def verdict(name: str) -> Any:
+def critics(seed):
+    def verdict(name):
         return lambda state: says(
             *distribution(seed, name, state.text, *(p.id for p in state.passages))
         )
@@ -199,9 +195,7 @@ def critics(seed: int) -> list[Scripted]:
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
-def test_a_decode_with_its_trace_and_its_rescorings(
-    name: str, golden: dict[str, Any]
-) -> None:
+def test_a_decode_with_its_trace_and_its_rescorings(name, golden):
     seed, options = SCRIPTED[name]
     given = {"judges": critics(seed)} if name == "judges" else {}
     done = run(
@@ -237,7 +231,7 @@ def test_a_decode_with_its_trace_and_its_rescorings(
 
 
 @pytest.fixture(scope="module")
-def model(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tiny_llama, tmp_path_factory):
     """The tiny model with a chat template, which prompts of intrinsics want."""
     copy = tmp_path_factory.mktemp("chat") / "model"
     shutil.copytree(tiny_llama, copy)
@@ -251,7 +245,7 @@ def model(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def index(tiny_llama, tmp_path_factory):
     """Three passages; the tiny model is the encoder, too."""
     from retrieval import Passage, index_passages
 
@@ -271,14 +265,7 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ASKED)
-def test_selfrag_ask(
-    name: str,
-    golden: dict[str, Any],
-    model: Path,
-    index: Path,
-    tmp_path: Path,
-    command,
-) -> None:
+def test_selfrag_ask(name, golden, model, index, tmp_path, command):
     trace = tmp_path / "trace.json"
     options = f"--engine transformers --model {model} --index {index} --json"
     out, err = command(f"selfrag ask {ASKED[name]} {options} --trace {trace}")

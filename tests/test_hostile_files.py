@@ -3,14 +3,10 @@
 `SELFRAG_MUTATIONS=2000` tries that many of each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mutations import mutate
@@ -124,7 +120,7 @@ INDEX = {
 }
 
 
-def listed(*names: str) -> list[dict[str, Any]]:
+def listed(*names):
     """The rows of sample files."""
     return [
         json.loads(line)
@@ -133,11 +129,11 @@ def listed(*names: str) -> list[dict[str, Any]]:
     ]
 
 
-def public(record: dict[str, Any]) -> object:
+def public(record):
     return [schema.item(record) for schema in SCHEMAS.values() if schema.fits(record)]
 
 
-def refusal(read: Callable[[Any], object], values: Any) -> str:
+def refusal(read, values):
     """Why values are not read; empty where they are."""
     try:
         read(values)
@@ -146,7 +142,7 @@ def refusal(read: Callable[[Any], object], values: Any) -> str:
     return ""
 
 
-def paired(record: dict[str, Any]) -> object:
+def paired(record):
     said = [
         refusal(lambda row, form=form: list(load([row], form)), record)
         for form in FORMATS
@@ -155,7 +151,7 @@ def paired(record: dict[str, Any]) -> object:
     return said
 
 
-def recipe(tables: dict[str, Any]) -> object:
+def recipe(tables):
     made = Recipe("mine", GENERATOR, tables, {})
     return [made.table(name) for name in GENERATOR.tables]
 
@@ -183,7 +179,7 @@ FORMS = {
 }
 
 
-def toml(value: Any) -> str:
+def toml(value):
     """A value in TOML, which has no null."""
     match value:
         case dict():
@@ -194,14 +190,14 @@ def toml(value: Any) -> str:
     return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
 
 
-def forms(values: Any) -> object:
+def forms(values):
     text = toml({"x": values}) if not isinstance(values, dict) else ""
     for key, value in dict(values if text == "" else {}).items():
         text += f"{json.dumps(key)} = {toml(value)}\n"
     return TeacherForms.parse(text, "forms.toml", verbatim=False)
 
 
-def card_of(path: Path) -> object:
+def card_of(path):
     """The model card of a run, of which one file is mutated, and its figures on a board."""
     log, manifest = path.parent / "log.jsonl", path.parent / "manifest.json"
     if not log.exists():
@@ -213,7 +209,7 @@ def card_of(path: Path) -> object:
     return write_card(path.parent, path.parent, CHECKPOINT, base="b", recipe="cpu")
 
 
-READERS: dict[str, tuple[Callable[[Any], object], list[dict[str, Any]]]] = {
+READERS = {
     "index manifest": (lambda values: validate(IndexManifest, values, "manifest.json"), [INDEX]),
     "recipe": (recipe, [dict(read_recipe(name).tables) for name in ("paper", "gpu")]),
     "reply of a teacher": (lambda values: validate(TeacherReply, values), [REPLY]),
@@ -245,7 +241,7 @@ READERS: dict[str, tuple[Callable[[Any], object], list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name: str) -> None:
+def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name):
     read, samples = READERS[name]
     rng = random.Random(48)
     for sample in samples:
@@ -254,7 +250,7 @@ def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name: str) -> N
         assert "\n" not in refusal(read, mutate(rng, rng.choice(samples)))
 
 
-FILES: dict[str, tuple[str, Callable[[Path], object], Any]] = {
+FILES = {
     "conversation": (
         "talk.json",
         read_conversation,
@@ -310,9 +306,7 @@ FILES: dict[str, tuple[str, Callable[[Path], object], Any]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_issue_48_mutated_files_are_read_or_refused_in_one_line(
-    tmp_path: Path, name: str
-) -> None:
+def test_issue_48_mutated_files_are_read_or_refused_in_one_line(tmp_path, name):
     file, read, sample = FILES[name]
     rng = random.Random(48)
     for _ in range(MUTATIONS):

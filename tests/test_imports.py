@@ -1,7 +1,5 @@
 """What importing costs: no heavy library, no time, and a front door of a few names."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -55,7 +53,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def run(code: str) -> object:
+def run(code):
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
@@ -75,7 +73,7 @@ print(json.dumps([code, seconds, first, sorted(sys.modules), shown.getvalue()]))
 """
 
 
-def test_importing_selfrag_and_its_help_load_next_to_nothing() -> None:
+def test_importing_selfrag_and_its_help_load_next_to_nothing():
     """Names are imported when they are first used, and commands when they run."""
     tries = []
     for _ in range(
@@ -105,10 +103,10 @@ def test_importing_selfrag_and_its_help_load_next_to_nothing() -> None:
     assert "Answer a question" in shown
 
 
-def test_help_lists_what_each_command_says_of_itself() -> None:
+def test_help_lists_what_each_command_says_of_itself():
     from selfrag.cli.main import assembled
 
-    def lines(wanted: str | None) -> dict[str, str]:
+    def lines(wanted):
         commands = typer.main.get_command(assembled(wanted)).commands
         return {
             name: command.get_short_help_str(200) for name, command in commands.items()
@@ -117,12 +115,12 @@ def test_help_lists_what_each_command_says_of_itself() -> None:
     assert lines("") == lines(None)
 
 
-def test_heavy_libraries_are_imported_at_the_edges_only() -> None:
+def test_heavy_libraries_are_imported_at_the_edges_only():
     modules = run(EVERYTHING_ELSE.format(edges=EDGES))
     assert sorted(HEAVY.intersection(modules)) == []
 
 
-def test_the_front_doors_are_small_and_complete() -> None:
+def test_the_front_doors_are_small_and_complete():
     import retrieval
     import selfrag
 
@@ -141,7 +139,7 @@ print(json.dumps([code, {name: getattr(module, "__file__", None) for name, modul
 
 
 @pytest.mark.demo
-def test_issue_46_an_answer_loads_only_what_it_needs() -> None:
+def test_issue_46_an_answer_loads_only_what_it_needs():
     """At 2d68d6f3 it loaded 87 of our files with 20,410 lines; what few questions need is imported when they do.
 
     The goal is 56 files and 11,500 lines, as at 3387162c; since then writers have files of their own, and so have the
@@ -199,7 +197,7 @@ MAY_LOAD = {
 }
 
 
-def hidden_imports(tree: ast.AST) -> list[str]:
+def hidden_imports(tree):
     """Where modules of ours, or modules whose names are not written there, are imported by strings."""
     hidden = []
     for node in ast.walk(tree):
@@ -220,7 +218,7 @@ def hidden_imports(tree: ast.AST) -> list[str]:
     return hidden
 
 
-def test_no_module_of_ours_is_imported_by_a_string() -> None:
+def test_no_module_of_ours_is_imported_by_a_string():
     """Import-linter and readers do not see such imports."""
     root = Path(__file__).parents[1]
     hidden = {}
@@ -250,5 +248,5 @@ def test_no_module_of_ours_is_imported_by_a_string() -> None:
         ('"""selfrag: a library"""', False),
     ],
 )
-def test_what_counts_as_an_import_by_a_string(code: str, hides: bool) -> None:
+def test_what_counts_as_an_import_by_a_string(code, hides):
     assert bool(hidden_imports(ast.parse(code))) is hides

@@ -1,7 +1,5 @@
 """The language of a question: another one than English is named, English with foreign names is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from selfrag.languages import foreign_language
@@ -33,10 +31,10 @@ ENGLISH = [
 
 
 @pytest.mark.parametrize(("text", "language"), FOREIGN.items())
-def test_other_languages_are_named(text: str, language: str) -> None:
+def test_other_languages_are_named(text, language):
     assert foreign_language(text) == language
 
 
 @pytest.mark.parametrize("text", ENGLISH)
-def test_english_is_not_taken_for_another(text: str) -> None:
+def test_english_is_not_taken_for_another(text):
     assert foreign_language(text) is None

@@ -1,10 +1,7 @@
 """Names that another package registers by entry points, and what the program makes of them."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 import tiny
@@ -31,7 +28,7 @@ TEXT = '{"id": "p1", "title": "Tea", "text": "Green tea wants 80 degrees."}\n'
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def registered(monkeypatch, tmp_path):
     """A package registers `mine` in every group; the folder that holds its things."""
     tiny.save_bert(tmp_path / "bert")
     (tmp_path / "model").mkdir()
@@ -60,7 +57,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         for kind, name in kinds.items()
     ]
 
-    def of_group(group: str, name: str | None = None) -> list[EntryPoint]:
+    def of_group(group, name=None):
         return [
             point
             for point in points
@@ -71,9 +68,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_registered_names_are_found_and_others_are_what_they_were(
-    registered: Path,
-) -> None:
+def test_registered_names_are_found_and_others_are_what_they_were(registered):
     assert resolve_model("mine") == registered / "model"
     assert shipped_adapters("mine") == {"answerability": registered / "adapter"}
     assert index_directory("mine") == registered / "index"
@@ -105,9 +100,7 @@ careful = house_parts:careful
 """
 
 
-def test_an_engine_of_an_installed_package_answers(
-    install, tmp_path: Path, command
-) -> None:
+def test_an_engine_of_an_installed_package_answers(install, tmp_path, command):
     install(POINTS, house_parts=PARTS)
     engine = load_engine("house", tmp_path, text=7)
     engine.submit(Generate((1, 2, 3), 4))
@@ -122,7 +115,7 @@ def test_an_engine_of_an_installed_package_answers(
     assert json.loads(out)["usage"]["generated_tokens"] == 2
 
 
-def test_a_policy_of_an_installed_package_is_a_preset(install, command) -> None:
+def test_a_policy_of_an_installed_package_is_a_preset(install, command):
     install(POINTS, house_parts=PARTS)
     policy = decoding("careful", {"beam": 1, "weights.isrel": 2.0})
     fields = {"threshold": 0.05, "forbid": {"isrel": "Irrelevant"}, "beam": 1}
@@ -133,6 +126,6 @@ def test_a_policy_of_an_installed_package_is_a_preset(install, command) -> None:
 
 
 @pytest.mark.parametrize("name", ["google", "http", "searxng/index", "demo"])
-def test_a_folder_that_is_named_like_a_scheme_is_no_address(name: str) -> None:
+def test_a_folder_that_is_named_like_a_scheme_is_no_address(name):
     assert not is_address(name)
     assert is_address(f"google:{name}")

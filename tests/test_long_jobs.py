@@ -7,8 +7,6 @@ else is. This file is also the program that does it: it imports everything once 
 Indexing and evaluation have kills in tests of their own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -18,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,9 +30,7 @@ pytestmark = [
 ]
 
 
-def test_killed_or_interrupted_at_random_nothing_is_lost_or_doubled(
-    tmp_path: Path,
-) -> None:
+def test_killed_or_interrupted_at_random_nothing_is_lost_or_doubled(tmp_path):
     command = [
         sys.executable,
         __file__,
@@ -50,7 +45,7 @@ def test_killed_or_interrupted_at_random_nothing_is_lost_or_doubled(
     assert done.stdout == "".join(f"{name}: nothing lost\n" for name in JOBS)
 
 
-def label(home: Path, out: Path) -> int:
+def label(home, out):
     from critic.cli.main import main
 
     arguments = [
@@ -63,13 +58,13 @@ def label(home: Path, out: Path) -> int:
     return main(["label", str(home / "cases.jsonl"), "-o", str(out), *arguments])
 
 
-def augment(home: Path, out: Path) -> None:
+def augment(home, out):
     import small_run
 
     small_run.run(home / "pairs.jsonl", out, 0.01)
 
 
-def train(home: Path, out: Path) -> None:
+def train(home, out):
     from trained import config
 
     from selfrag.training.job import TrainingJob, run
@@ -78,7 +73,7 @@ def train(home: Path, out: Path) -> None:
     run(TrainingJob(home / "rows.jsonl", home / "base", out, settings))
 
 
-def save_base(folder: Path) -> None:
+def save_base(folder):
     import tiny
 
     tiny.save_llama(folder, reflection=False, tie=True)
@@ -99,10 +94,10 @@ JOBS = {
 """What is done, and the files that it is for."""
 
 
-def contents(out: Path, names: set[str]) -> dict[str, object]:
+def contents(out, names):
     """What is there of the products, without what differs from run to run."""
 
-    def content(path: Path) -> object:
+    def content(path):
         if path.suffix == ".safetensors":
             return path.read_bytes()
         text = path.read_text()
@@ -116,13 +111,13 @@ def contents(out: Path, names: set[str]) -> dict[str, object]:
     return {name: content(out / name) for name in names if (out / name).is_file()}
 
 
-def _steady(value: object) -> object:
+def _steady(value):
     if isinstance(value, dict):
         return {key: _steady(one) for key, one in value.items() if key not in VOLATILE}
     return [_steady(one) for one in value] if isinstance(value, list) else value
 
 
-def visible(out: Path) -> set[str]:
+def visible(out):
     """Names below a folder but those of drafts, which are hidden."""
     names = (path.relative_to(out) for path in out.rglob("*"))
     return {
@@ -132,7 +127,7 @@ def visible(out: Path) -> set[str]:
     }
 
 
-def serve(home: Path) -> None:
+def serve(home):
     """A teacher that answers slowly, until it is killed."""
     import teaching_server
 
@@ -142,7 +137,7 @@ def serve(home: Path) -> None:
     signal.pause()
 
 
-def child(work: Callable[[], int | None], words: Path) -> int:
+def child(work, words):
     """Fork; the child works as a command does, and says what it says into a file."""
     import tqdm
 
@@ -168,11 +163,11 @@ def child(work: Callable[[], int | None], words: Path) -> int:
     os._exit(code)
 
 
-def ended(pid: int) -> int:
+def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def disturb(name: str, home: Path, kills: int) -> None:
+def disturb(name, home, kills):
     """Kill a job so many times, beginning again whenever it got through, and let it end."""
     (work, products), words, rng = JOBS[name], home / "words", random.Random(name)
     began, whole_out, out = time.monotonic(), home / name / "whole", home / name / "out"
@@ -206,7 +201,7 @@ def disturb(name: str, home: Path, kills: int) -> None:
     assert visible(out) == visible(whole_out), name
 
 
-def main(home: Path, kills: int) -> None:
+def main(home, kills):
     sys.path.extend(
         str(PLACE / name)
         for name in ("engines", "critic/teacher", "critic/augment", "training")

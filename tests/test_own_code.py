@@ -5,8 +5,6 @@ own, by directory and by hub name, and must neither run the code, nor ask, nor e
 What trusts the code does run it, so the checkpoints are hostile indeed.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -84,7 +82,7 @@ print("FOUND" + json.dumps({f"{name} {source}": outcome(lambda: do(source)) for 
 class Hostile:
     """A folder of hostile checkpoints, the same ones as if they came from the hub, and whether their code ran."""
 
-    def __init__(self, home: Path, llama: Path) -> None:
+    def __init__(self, home, llama):
         self.home, self.marker = home, home / "ran.txt"
         self.unknown = self._make(
             llama, "unknown-kind", config={"model_type": "hostile"}
@@ -97,13 +95,7 @@ class Hostile:
         ]
         self.names = [self._on_the_hub(Path(folder)) for folder in self.folders]
 
-    def _make(
-        self,
-        llama: Path,
-        name: str,
-        config: dict | None = None,
-        tokenizer: dict | None = None,
-    ) -> str:
+    def _make(self, llama, name, config=None, tokenizer=None):
         folder = self.home / name
         shutil.copytree(llama, folder)
         (folder / "custom_generate").mkdir()
@@ -128,7 +120,7 @@ class Hostile:
                 )
         return str(folder)
 
-    def _on_the_hub(self, folder: Path) -> str:
+    def _on_the_hub(self, folder):
         """Put a checkpoint where a download of it would be."""
         place = self.home / "hub" / f"models--evil--{folder.name}"
         shutil.copytree(folder, place / "snapshots" / ("0" * 40))
@@ -136,7 +128,7 @@ class Hostile:
         (place / "refs" / "main").write_text("0" * 40)
         return f"evil/{folder.name}"
 
-    def under(self, loaders: str, *sources: str) -> dict[str, str | list[str]]:
+    def under(self, loaders, *sources):
         """What loaders made of checkpoints."""
         caches = {
             "HF_HUB_CACHE": str(self.home / "hub"),
@@ -157,11 +149,11 @@ class Hostile:
 
 
 @pytest.fixture(scope="module")
-def hostile(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+def hostile(tiny_llama, tmp_path_factory):
     return Hostile(tmp_path_factory.mktemp("hostile"), tiny_llama)
 
 
-def check(hostile: Hostile, found: dict[str, str | list[str]]) -> None:
+def check(hostile, found):
     assert not hostile.marker.exists(), f"code ran: {hostile.marker.read_text()}"
     assert found
     assert {
@@ -182,9 +174,7 @@ def check(hostile: Hostile, found: dict[str, str | list[str]]) -> None:
 
 
 @pytest.mark.engine
-def test_transformers_runs_no_checkpoints_code_unless_it_is_trusted(
-    hostile: Hostile,
-) -> None:
+def test_transformers_runs_no_checkpoints_code_unless_it_is_trusted(hostile):
     found = hostile.under("TRANSFORMERS", *hostile.folders, *hostile.names)
     check(hostile, found)
     assert found[f"engine {hostile.known}"] == "loaded"  # a known kind needs no code
@@ -196,7 +186,7 @@ def test_transformers_runs_no_checkpoints_code_unless_it_is_trusted(
 
 @pytest.mark.engine
 @pytest.mark.slow
-def test_vllm_runs_no_checkpoints_code(hostile: Hostile) -> None:
+def test_vllm_runs_no_checkpoints_code(hostile):
     pytest.importorskip("vllm", reason="vllm is not installed")
     found = hostile.under("VLLM", hostile.unknown, hostile.known, hostile.names[0])
     check(hostile, found)
@@ -204,15 +194,13 @@ def test_vllm_runs_no_checkpoints_code(hostile: Hostile) -> None:
 
 
 @pytest.mark.engine
-def test_sentence_transformers_runs_no_checkpoints_code(hostile: Hostile) -> None:
+def test_sentence_transformers_runs_no_checkpoints_code(hostile):
     pytest.importorskip("sentence_transformers")
     check(hostile, hostile.under("SENTENCES", *hostile.folders, *hostile.names))
 
 
 @pytest.mark.engine
-def test_an_adapter_cannot_name_a_module_to_import(
-    tiny_llama: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_cannot_name_a_module_to_import(tiny_llama, tmp_path):
     """PEFT imports whatever `megatron_core` names when `megatron_config` is there."""
     from lora_on_the_spot import save_adapter
 
@@ -231,7 +219,7 @@ def test_an_adapter_cannot_name_a_module_to_import(
     assert "antigravity" not in sys.modules
 
 
-def bare_loads(source: str) -> list[int]:
+def bare_loads(source):
     """Lines that load a checkpoint by themselves, or build a model of a configuration that may name code."""
     lines = []
     for node in ast.walk(ast.parse(source)):
@@ -268,7 +256,7 @@ def bare_loads(source: str) -> list[int]:
     return sorted(set(lines))
 
 
-def test_the_rule_finds_a_planted_load() -> None:
+def test_the_rule_finds_a_planted_load():
     for planted in (
         "make = AutoModel.from_pretrained\nmake(path)",
         "getattr(AutoModel, 'from_pretrained')(path)",
@@ -284,7 +272,7 @@ def test_the_rule_finds_a_planted_load() -> None:
     )
 
 
-def test_checkpoints_are_loaded_in_one_place() -> None:
+def test_checkpoints_are_loaded_in_one_place():
     files = [
         file
         for folder in ("selfrag", "critic", "retrieval", "scripts")

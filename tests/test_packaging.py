@@ -1,7 +1,5 @@
 """The wheel and the source distribution: what is in them, and that the wheel works where only it was installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -26,7 +24,7 @@ PACKAGES = ("selfrag", "critic", "retrieval")
 
 
 @pytest.fixture(scope="module")
-def wheel(process, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(process, tmp_path_factory):
     """The wheel of this checkout, built without a network."""
     pytest.importorskip(
         "hatchling", reason="hatchling builds the wheel; it is in the extra dev"
@@ -40,7 +38,7 @@ def wheel(process, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def clean(wheel: Path, process, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clean(wheel, process, tmp_path_factory):
     """`bin` of a new environment with the wheel; its dependencies are read from this one to save gigabytes."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
@@ -55,7 +53,7 @@ def clean(wheel: Path, process, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder / "bin"
 
 
-def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path, process) -> None:
+def test_every_file_of_the_packages_is_in_the_wheel(wheel, process):
     names = set(zipfile.ZipFile(wheel).namelist())
     tracked = process("git", "ls-files", *PACKAGES, cwd=ROOT)
     if tracked.returncode != 0:
@@ -84,9 +82,7 @@ def test_the_container_starts_this_version_with_options_that_there_are():
 
 
 @pytest.mark.slow
-def test_the_source_distribution_builds_the_same_wheel(
-    wheel: Path, process, tmp_path: Path
-) -> None:
+def test_the_source_distribution_builds_the_same_wheel(wheel, process, tmp_path):
     pytest.importorskip(
         "build", reason="build makes the source distribution; it is in the extra dev"
     )
@@ -104,7 +100,7 @@ def test_the_source_distribution_builds_the_same_wheel(
     assert max(path.stat().st_size for path in (again, source)) < 60e6
 
 
-def test_the_metadata_is_what_an_index_wants(wheel: Path) -> None:
+def test_the_metadata_is_what_an_index_wants(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = [
         name for name in archive.namelist() if name.endswith(".dist-info/METADATA")
@@ -122,7 +118,7 @@ def test_the_metadata_is_what_an_index_wants(wheel: Path) -> None:
     assert f"\nversion: {metadata.version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def alone() -> dict[str, str]:
+def alone():
     """This environment without a path to the checkout."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -144,9 +140,7 @@ def main() -> None:
 
 
 @pytest.mark.slow
-def test_a_type_checker_sees_the_types_of_the_installed_wheel(
-    clean: Path, process, tmp_path: Path
-) -> None:
+def test_a_type_checker_sees_the_types_of_the_installed_wheel(clean, process, tmp_path):
     pytest.importorskip("mypy", reason="mypy checks types; it is in the extra dev")
     (tmp_path / "use.py").write_text(USE)
     (tmp_path / "wrong.py").write_text(
@@ -180,7 +174,7 @@ for point in entry_points(group="selfrag.judges", name="critic"):
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     """A folder with files of the user's that are called as our packages are."""
     for name, text in OWN_FILES.items():
         (tmp_path / name).write_text(text)
@@ -189,8 +183,8 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("install", ["editable", "wheel"])
 def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
-    install: str, process, project: Path, request: pytest.FixtureRequest
-) -> None:
+    install, process, project, request
+):
     """At 2d68d6f3: ImportError, "uninstall it and reinstall selfrag"."""
     python = (
         sys.executable
@@ -213,8 +207,8 @@ def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
 
 
 def test_files_of_another_distribution_in_our_place_are_refused(
-    clean: Path, process, project: Path
-) -> None:
+    clean, process, project
+):
     site = next((clean.parent / "lib").glob("python*/site-packages"))
     door = site / "retrieval" / "__init__.py"
     text = door.read_text()
@@ -230,9 +224,7 @@ def test_files_of_another_distribution_in_our_place_are_refused(
 
 
 @pytest.mark.slow
-def test_the_doctor_names_another_distribution_of_a_name(
-    clean: Path, process, tmp_path: Path
-) -> None:
+def test_the_doctor_names_another_distribution_of_a_name(clean, process, tmp_path):
     info = tmp_path / "retrieval-0.0.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
@@ -250,8 +242,8 @@ def test_the_doctor_names_another_distribution_of_a_name(
 
 @pytest.mark.demo
 def test_the_wheel_answers_a_question_beside_a_module_called_retrieval(
-    clean: Path, process, project: Path
-) -> None:
+    clean, process, project
+):
     python, options = clean / "python", {"cwd": project, "env": alone()}
     script = "import selfrag; print(selfrag.__file__)"
     place = process(python, "-c", script, **options).stdout.strip()

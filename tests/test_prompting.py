@@ -1,7 +1,5 @@
 """Prompt layouts, byte for byte; markers are ids, and text stays text."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 from hypothesis import given, settings
@@ -24,7 +22,7 @@ from selfrag.tokenization import HFTextCodec
 @pytest.fixture(
     scope="module", params=[tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer]
 )
-def prompting(request) -> Prompting:
+def prompting(request):
     tokenizer = request.param()
     return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
 

@@ -1,7 +1,5 @@
 """Safe tokenisation: whatever a text says, no control id comes out of it, and ordinary text survives."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

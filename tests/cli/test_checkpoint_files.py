@@ -1,7 +1,5 @@
 """Files of checkpoints that are damaged, hostile or quantised: one line that names the file and the field."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,24 +16,24 @@ ROW = '{"id": "1", "source": "own", "instruction": "Q?", "target": [{"token": "[
 
 
 @pytest.fixture
-def checkpoint(tiny_llama: Path, tmp_path: Path) -> Path:
+def checkpoint(tiny_llama, tmp_path):
     shutil.copytree(tiny_llama, tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
-def change(checkpoint: Path, **fields: Any) -> None:
+def change(checkpoint, **fields):
     file = checkpoint / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
-def ask(checkpoint: Path) -> str:
+def ask(checkpoint):
     options = "--engine transformers --mode never --segments 1"
     return f"selfrag ask Q? --model {checkpoint} {options}"
 
 
 NAMED = ("_heads", "_layers", "_eps", "_size", "_embeddings")
 """Ends of the names of fields that the error names."""
-WRONG: list[dict[str, Any]] = [
+WRONG = [
     *({"num_attention_heads": value} for value in (0, 1.5, True, 10**30, {})),
     {"num_hidden_layers": "two"},
     {"rms_norm_eps": "x"},
@@ -52,12 +49,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", WRONG, ids=str)
-def test_a_config_with_a_wrong_value_is_one_line(
-    checkpoint: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    fields: dict[str, Any],
-) -> None:
+def test_a_config_with_a_wrong_value_is_one_line(checkpoint, tmp_path, capsys, fields):
     """Issue 45, section 5: zero heads, "two" layers."""
     (tmp_path / "rows.jsonl").write_text(ROW)
     change(checkpoint, **fields)
@@ -83,8 +75,8 @@ METHODS = ("bitsandbytes", "gptq", "awq", "fp8", "compressed-tensors", "mxfp4", 
     "line", ["adapter rows.jsonl", "generator rows.jsonl", "merge adapter"]
 )
 def test_a_quantised_base_is_refused_before_anything_loads(
-    checkpoint: Path, command, method: str | None, line: str
-) -> None:
+    checkpoint, command, method, line
+):
     """Field audit T5: tracebacks for GPTQ and AWQ."""
     change(checkpoint, quantization_config={"quant_method": method, "bits": 4})
     _, err = command(f"selfrag train {line} --base {checkpoint} -o out", code=2)
@@ -93,11 +85,8 @@ def test_a_quantised_base_is_refused_before_anything_loads(
 
 
 def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merges_into_the_plain_one(
-    tiny_llama_plain: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command,
-) -> None:
+    tiny_llama_plain, tmp_path, monkeypatch, command
+):
     """Field audit T5: such a base was trained, and could not be merged."""
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     import transformers
@@ -129,9 +118,7 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
 @pytest.mark.parametrize(
     "value", ["two", {"type": "x"}, [1, {}], True, 1.5, [[1]]], ids=str
 )
-def test_an_end_token_that_is_no_id_is_one_line(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str], source: str, value: Any
-) -> None:
+def test_an_end_token_that_is_no_id_is_one_line(checkpoint, capsys, source, value):
     file = checkpoint / source
     fields = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps(fields | {"eos_token_id": value}))
@@ -151,9 +138,7 @@ def test_an_end_token_that_is_no_id_is_one_line(
         ("ask Q? --trace Größe.json", "can't encode"),
     ],
 )
-def test_letters_that_the_locale_does_not_have_are_no_traceback(
-    line: str, said: str
-) -> None:
+def test_letters_that_the_locale_does_not_have_are_no_traceback(line, said):
     """Issue 45, section 5: `PYTHONUTF8=0 LC_ALL=C`."""
     environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
     code = "import sys; from selfrag.cli.main import main; sys.exit(main())"

@@ -1,10 +1,7 @@
 """The doctor: every fault it is there for, made on the spot."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -20,18 +17,18 @@ from selfrag.cli.memory import GB, GPU, ModelSize, check_fit, model_size, read_g
 from selfrag.reflection.labels import TOKENS
 
 
-def broken(findings: object) -> list[DoctorFinding]:
+def broken(findings):
     return [finding for finding in findings if finding.status == "broken"]
 
 
 @pytest.fixture
-def checkpoint(tiny_llama: Path, tmp_path: Path) -> Path:
+def checkpoint(tiny_llama, tmp_path):
     """A copy of a checkpoint, to be damaged."""
     shutil.copytree(tiny_llama, tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
-def distribution(folder: Path, name: str, version: str, *requires: str) -> None:
+def distribution(folder, name, version, *requires):
     """An installed distribution, as far as its metadata go."""
     (folder / f"{name}-{version}.dist-info").mkdir()
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -42,14 +39,14 @@ def distribution(folder: Path, name: str, version: str, *requires: str) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path, monkeypatch):
     """A folder of installed packages, before all others here and in child processes."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path
 
 
-def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> None:
+def test_a_companion_that_does_not_import_gets_the_exact_line(site):
     distribution(site, "torchvision", "0.28.0")
     (site / "torchvision.py").write_text(
         "raise RuntimeError('operator torchvision::nms does not exist')"
@@ -59,7 +56,7 @@ def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> Non
     assert fault.fix == "pip uninstall -y torchvision"
 
 
-def test_extensions_are_those_of_the_metadata(site: Path) -> None:
+def test_extensions_are_those_of_the_metadata(site):
     distribution(site, "selfrag", "9.9")
     points = site / "selfrag-9.9.dist-info" / "entry_points.txt"
     points.write_text(
@@ -72,7 +69,7 @@ def test_extensions_are_those_of_the_metadata(site: Path) -> None:
     )
 
 
-def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
+def test_versions_are_held_against_the_metadata_of_vllm(site):
     distribution(
         site,
         "needy",
@@ -90,7 +87,7 @@ def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
 
 
 @pytest.mark.engine
-def test_a_whole_checkpoint_passes(tiny_llama: Path, tiny_gpt2_untied: Path) -> None:
+def test_a_whole_checkpoint_passes(tiny_llama, tiny_gpt2_untied):
     for folder in (tiny_llama, tiny_gpt2_untied):
         findings = list(check_checkpoint(str(folder), folder))
         assert broken(findings) == []
@@ -103,7 +100,7 @@ def test_a_whole_checkpoint_passes(tiny_llama: Path, tiny_gpt2_untied: Path) -> 
     ("change", "said"),
     [("equal", "never trained"), ("long", "untrained"), ("short", "resized")],
 )
-def test_rows_that_were_not_trained(checkpoint: Path, change: str, said: str) -> None:
+def test_rows_that_were_not_trained(checkpoint, change, said):
     from safetensors.torch import load_file, save_file
     from transformers import AutoTokenizer
 
@@ -132,9 +129,7 @@ def test_rows_that_were_not_trained(checkpoint: Path, change: str, said: str) ->
         ("config.json", b"[]", "holds no object"),
     ],
 )
-def test_damaged_files_are_findings(
-    checkpoint: Path, file: str, content: bytes, said: str
-) -> None:
+def test_damaged_files_are_findings(checkpoint, file, content, said):
     (checkpoint / file).unlink()
     if content is not None:
         (checkpoint / file).write_bytes(content)
@@ -144,9 +139,7 @@ def test_damaged_files_are_findings(
 
 
 @pytest.mark.engine
-def test_the_exit_code_tells(
-    tiny_llama_plain: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exit_code_tells(tiny_llama_plain, capsys):
     assert main(["doctor", str(tiny_llama_plain)]) == 1
     out = capsys.readouterr().out
     for section in ("packages", "machine", "engine", f"model {tiny_llama_plain}"):
@@ -159,8 +152,8 @@ def test_the_exit_code_tells(
 
 
 def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """os.access is replaced, since root may write anywhere."""
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(packages.os, "access", lambda *_: False)
@@ -172,9 +165,7 @@ def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 550.54, 81559, 81000'\necho 'NVIDIA A30, 550.54, [N/A], [N/A]'\n"
 
 
-def test_gpus_are_read_from_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_are_read_from_the_driver(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
@@ -187,9 +178,7 @@ def test_gpus_are_read_from_the_driver(
     assert read_gpus() == []
 
 
-def test_the_size_of_a_checkpoint_is_that_of_its_number_format(
-    tiny_llama: Path,
-) -> None:
+def test_the_size_of_a_checkpoint_is_that_of_its_number_format(tiny_llama):
     tensors = sum(file.stat().st_size for file in tiny_llama.glob("*.safetensors"))
     float32, bfloat16 = (
         model_size(tiny_llama, name) for name in ("float32", "bfloat16")
@@ -211,9 +200,7 @@ def test_the_size_of_a_checkpoint_is_that_of_its_number_format(
         ((4, 0.001, 4000), [], None, "4.0 GB of weights"),
     ],
 )
-def test_what_fits_and_what_to_set(
-    size: tuple[float, ...], gpus: list[int], free: int | None, said: str
-) -> None:
+def test_what_fits_and_what_to_set(size, gpus, free, said):
     model = ModelSize(int(size[0] * GB), int(size[1] * GB), int(size[2]))
     cards = [GPU("card", "1", gigabytes * GB, gigabytes * GB) for gigabytes in gpus]
     fit = check_fit(model, cards, None if free is None else free * GB)
@@ -222,14 +209,12 @@ def test_what_fits_and_what_to_set(
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-base"])
-def test_a_demo_model_that_is_not_there_is_a_note(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_demo_model_that_is_not_there_is_a_note(name, tmp_path, monkeypatch):
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
     assert [finding.status for finding in check_model(name)] == ["note"]
 
 
-def test_the_report_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_as_json(tmp_path, capsys):
     assert main(["doctor", str(tmp_path), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert list(report) == ["packages", "machine", "engine", f"model {tmp_path}"]

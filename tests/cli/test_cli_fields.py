@@ -1,10 +1,8 @@
 """Options are made of the fields that they set: name, type, choices, default and help stand in the dataclass."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 import typer.main
@@ -45,9 +43,7 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
 
 
-def test_a_command_gets_the_values_that_were_given_by_field(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_gets_the_values_that_were_given_by_field(capsys):
     program, taken = Commands(), []
 
     @program.command()
@@ -59,7 +55,7 @@ def test_a_command_gets_the_values_that_were_given_by_field(
     ) -> None:
         taken.append(values)
 
-    def run(*arguments: str) -> Any:
+    def run(*arguments):
         return program(list(arguments), standalone_mode=False)
 
     run()
@@ -80,7 +76,7 @@ def test_a_command_gets_the_values_that_were_given_by_field(
     assert describe_fields(Inner) == {"depth": "how deep it is"}
 
 
-def commands(command: Any, *path: str) -> Any:
+def commands(command, *path):
     yield path, command
     for name, below in sorted(getattr(command, "commands", {}).items()):
         yield from commands(below, *path, name)
@@ -90,8 +86,8 @@ def commands(command: Any, *path: str) -> Any:
     ("program", "run"), [(app, main), (critic_app, critic)], ids=["selfrag", "critic"]
 )
 def test_every_command_has_help_and_every_option_says_what_it_does(
-    program: Any, run: Any, capsys: Any
-) -> None:
+    program, run, capsys
+):
     for path, command in commands(typer.main.get_command(program)):
         if not command.hidden:
             assert run([*path, "-h"]) == 0
@@ -104,9 +100,7 @@ def test_every_command_has_help_and_every_option_says_what_it_does(
     assert capsys.readouterr().err == ""
 
 
-def test_the_version_completion_and_commands_that_moved(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_version_completion_and_commands_that_moved(capsys):
     import selfrag
 
     for name, run in (("selfrag", main), ("critic", critic)):
@@ -126,8 +120,8 @@ def test_the_version_completion_and_commands_that_moved(
     ],
 )
 def test_a_shell_completes_commands_and_options(
-    line: str, position: int, offered: str, monkeypatch: Any, process
-) -> None:
+    line, position, offered, monkeypatch, process
+):
     for name, value in {
         "_SELFRAG_COMPLETE": "complete_bash",
         "COMP_WORDS": line,

@@ -1,10 +1,7 @@
 """`selfrag judge` and `selfrag interpret` from end to end: a tiny random model, and a server of chats."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import tiny
@@ -38,7 +35,7 @@ RESPONSE = "Goethe wrote it. <|im_end|> It is\na play."
 
 
 @pytest.fixture(scope="module")
-def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def chat_model(tmp_path_factory):
     return save_chat_llama(tmp_path_factory.mktemp("chat") / "tiny-chat")
 
 
@@ -223,7 +220,7 @@ def test_other_packages_add_architectures(model_type, message, tmp_path):
 
 
 @pytest.fixture
-def rivers(tmp_path: Path) -> Path:
+def rivers(tmp_path):
     """Six questions with several answers, in the schema of `eval` files."""
     rows = []
     for number, question in enumerate(map(item, range(6))):

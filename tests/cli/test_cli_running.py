@@ -1,7 +1,5 @@
 """Commands whose output, disk or terminal fails, or that are interrupted: one line, and nothing half-done."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -9,9 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -19,9 +15,7 @@ import typer
 from selfrag.cli.running import run as run_command
 
 
-def process(
-    *arguments: str, through: Sequence[str] = (), **settings: Any
-) -> subprocess.Popen[bytes]:
+def process(*arguments, through=(), **settings):
     program = "import sys; from selfrag.cli.main import main; sys.exit(main())"
     command = [*through, sys.executable, "-c", program, *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, **settings)
@@ -32,7 +26,7 @@ WRITERS = [["--help"], ["eval", "tasks", "popqa"], ["data", "list"]]
 
 
 @pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
-def test_a_full_output_is_one_line(arguments: list[str]) -> None:
+def test_a_full_output_is_one_line(arguments):
     with Path("/dev/full").open("wb") as full:
         run = process(*arguments, stdout=full)
         _, err = run.communicate(timeout=60)
@@ -41,7 +35,7 @@ def test_a_full_output_is_one_line(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", WRITERS[:2], ids=" ".join)
-def test_an_output_that_nobody_reads_is_no_error_line(arguments: list[str]) -> None:
+def test_an_output_that_nobody_reads_is_no_error_line(arguments):
     reader, writer = os.pipe()
     os.close(reader)
     run = process(*arguments, stdout=writer)
@@ -54,7 +48,7 @@ def test_an_output_that_nobody_reads_is_no_error_line(arguments: list[str]) -> N
     ("closing", "line"),
     [(">&-", b"output is closed; open it\n"), ("<&-", b"question is empty")],
 )
-def test_closed_streams_are_one_line(closing: str, line: bytes) -> None:
+def test_closed_streams_are_one_line(closing, line):
     # By a shell: in a fork of this process, gRPC would write lines of its own.
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh"]
     run = process("ask", "-", through=shell)
@@ -72,9 +66,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.engine
-def test_a_full_disk_costs_the_trace_and_not_the_answer(
-    tiny_llama: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_the_trace_and_not_the_answer(tiny_llama, tmp_path):
     line = (
         f"ask hi --model {tiny_llama} --engine transformers --mode never --segments 1"
     )
@@ -88,14 +80,12 @@ def test_a_full_disk_costs_the_trace_and_not_the_answer(
     assert list(tmp_path.iterdir()) == []
 
 
-def interruptible() -> None:
+def interruptible():
     """In the child: take Ctrl-C even where the test runner was started in the background and ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_ctrl_c_in_the_middle_of_the_first_download(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_ctrl_c_in_the_middle_of_the_first_download(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -122,9 +112,7 @@ def test_ctrl_c_in_the_middle_of_the_first_download(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_control_c_that_compiled_code_turns_into_its_own_error_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_control_c_that_compiled_code_turns_into_its_own_error_is_one_line(capsys):
     """As pybind11 does, while it converts arguments."""
     app = typer.Typer()
 
@@ -148,9 +136,7 @@ TEXT = "### Figures\n\n| name | share |\n| --- | ---: |\n| [a](https://evil.exam
 SHOW = f"from selfrag.cli.options import show_markdown; show_markdown({TEXT!r} + chr(27) + '[31m')"
 
 
-def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_a_pipe() -> (
-    None
-):
+def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_a_pipe():
     found = subprocess.run(
         [sys.executable, "-c", SHOW], capture_output=True, text=True, check=True
     ).stdout

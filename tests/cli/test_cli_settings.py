@@ -1,11 +1,8 @@
 """Options of every command, their values from a file and from the environment, and the engine that they describe."""
 
-from __future__ import annotations
-
 import json
 import logging
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 import typer
@@ -17,17 +14,17 @@ from selfrag.cli.options import (
     engine_options,
     quick_engine,
 )
-from selfrag.cli.running import Commands, make_program, run
+from selfrag.cli.running import make_program, run
 from selfrag.cli.settings_file import SHARED
 
 
 @pytest.fixture
-def taken() -> list[dict[str, Any]]:
+def taken():
     return []
 
 
 @pytest.fixture
-def program(taken: list[dict[str, Any]]) -> Commands:
+def program(taken):
     """A program whose commands note what they get."""
     program = make_program("tool", "About.")
 
@@ -53,11 +50,8 @@ def program(taken: list[dict[str, Any]]) -> Commands:
 
 
 def test_a_file_sets_options_below_the_environment_and_the_command_line(
-    program: Commands,
-    taken: list[dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    program, taken, tmp_path, monkeypatch
+):
     file = tmp_path / "selfrag.toml"
     file.write_text(
         'engine = "vllm"\ndeterministic = true\nbeam = 3\njudge = ["nli=issup"]\n'
@@ -69,7 +63,7 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
         "settings": ["max_model_len=4096"],
     }
 
-    def serve(*arguments: str) -> dict[str, Any]:
+    def serve(*arguments):
         assert run(program, "tool", ["serve", *arguments]) == 0
         return taken[-1]
 
@@ -108,12 +102,8 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(
-    program: Commands,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    content: str | None,
-    said: str,
-) -> None:
+    program, tmp_path, capsys, content, said
+):
     file = tmp_path / "selfrag.toml"
     if content is not None:
         file.write_text(content)
@@ -133,8 +123,8 @@ def test_a_file_that_cannot_be_used_is_one_line(
     ],
 )
 def test_issue_50_a_mistyped_table_of_a_group_is_refused(
-    tmp_path: Path, command, content: str, key: str
-) -> None:
+    tmp_path, command, content, key
+):
     file = tmp_path / "selfrag.toml"
     file.write_text(content)
     _, err = command(f"selfrag eval systems --config {file}", code=2)
@@ -143,10 +133,8 @@ def test_issue_50_a_mistyped_table_of_a_group_is_refused(
 
 
 def test_issue_50_an_error_names_the_variable_that_brought_the_value(
-    program: Commands,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    program, capsys, monkeypatch
+):
     for variable, value in (
         ("TOOL_SERVE_PORT", "x"),
         ("TOOL_SERVE_ENGINE", "best"),
@@ -159,10 +147,8 @@ def test_issue_50_an_error_names_the_variable_that_brought_the_value(
 
 
 def test_quiet_leaves_the_result_and_errors_and_a_level_shows_the_log(
-    program: Commands,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    program, capsys, caplog
+):
     assert run(program, "tool", ["serve", "-q"]) == 0
     assert capsys.readouterr() == ("a result\n", "")
     assert run(program, "tool", ["serve", "-q", "--port", "x"]) == 2
@@ -173,9 +159,7 @@ def test_quiet_leaves_the_result_and_errors_and_a_level_shows_the_log(
     assert caplog.messages == ["it runs"]
 
 
-def test_options_of_an_engine_become_fields_of_its_configuration(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_options_of_an_engine_become_fields_of_its_configuration(monkeypatch):
     values = {
         "name": "vllm",
         "dtype": "bfloat16",
@@ -204,23 +188,21 @@ SHARED_OPTIONS = (
     "line",
     ["ask", "chat", "serve", "demo", "judge", "mcp", "eval run", "sweep", "ablate"],
 )
-def test_every_command_that_loads_a_model_takes_the_same_options(
-    line: str, command
-) -> None:
+def test_every_command_that_loads_a_model_takes_the_same_options(line, command):
     out, _ = command(f"selfrag {line} --help")
     for option in SHARED_OPTIONS.split():
         assert option in out
 
 
-def test_shared_names_are_options_of_the_server(command) -> None:
+def test_shared_names_are_options_of_the_server(command):
     out, _ = command("selfrag serve --help")
     assert [name for name in SHARED - {"flow"} if f"--{name} " not in out] == []
 
 
 @pytest.mark.engine
 def test_a_question_is_never_a_path_and_quiet_prints_the_text_alone(
-    tiny_llama: Path, command
-) -> None:
+    tiny_llama, command
+):
     load = f"--model {tiny_llama} --engine transformers --mode never --segments 1"
     line = (
         f"selfrag ask {load} --dtype float32 --deterministic --engine-set max_batch=2"
@@ -234,9 +216,7 @@ def test_a_question_is_never_a_path_and_quiet_prints_the_text_alone(
 
 
 @pytest.mark.parametrize("name", ["systems", "metrics"])
-def test_names_are_listed_whole_in_80_columns_and_as_json(
-    name: str, monkeypatch: pytest.MonkeyPatch, command
-) -> None:
+def test_names_are_listed_whole_in_80_columns_and_as_json(name, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     rows = json.loads(command(f"selfrag eval {name} --json")[0])
     names = {next(iter(row.values())) for row in rows}

@@ -1,13 +1,9 @@
 """`selfrag eval run`, `sweep` and `ablate` as a person runs them: a real engine, a tiny model, files in, pages out."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,7 +38,7 @@ ASQA = {
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[str]:
+def files(tmp_path):
     """Short questions, claims, and rows of ASQA."""
     short = (
         {"id": f"q{i}", "instruction": f"Who wrote book {i}?", **SHORT}
@@ -66,14 +62,12 @@ def files(tmp_path: Path) -> list[str]:
     ]
 
 
-def values(path: Path) -> Any:
+def values(path):
     return json.loads(path.read_text())
 
 
 @pytest.mark.engine
-def test_files_and_published_tasks_in_one_run(
-    tiny_llama: Path, files: list[str], tmp_path: Path, command
-) -> None:
+def test_files_and_published_tasks_in_one_run(tiny_llama, files, tmp_path, command):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     short, _, asqa = files
     runs = tmp_path / "runs"
@@ -109,8 +103,8 @@ def test_files_and_published_tasks_in_one_run(
 
 
 def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
-    files: list[str], tmp_path: Path, command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    files, tmp_path, command, monkeypatch
+):
     # As where it is not installed.
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
     line = (
@@ -122,12 +116,8 @@ def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
 
 @pytest.mark.engine
 def test_a_sweep_decodes_once_and_goes_on_without_the_model(
-    tiny_llama: Path,
-    files: list[str],
-    tmp_path: Path,
-    command,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tiny_llama, files, tmp_path, command, monkeypatch
+):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     study = tmp_path / "study"
     short, closed, _ = files
@@ -170,8 +160,8 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
 
 @pytest.mark.engine
 def test_an_ablation_prints_the_published_rows_beside_ours(
-    tiny_llama: Path, files: list[str], tmp_path: Path, command
-) -> None:
+    tiny_llama, files, tmp_path, command
+):
     study = tmp_path / "study"
     short, closed, _ = files
     line = f"selfrag ablate {short} {closed} --out={study} --model={tiny_llama}"

@@ -5,8 +5,6 @@ command has a line that is right but for its model, whose weights are damaged: w
 line must be said before those weights are read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -16,13 +14,11 @@ import shlex
 import shutil
 import signal
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import intrinsic_rows
 import numpy as np
@@ -204,7 +200,7 @@ WEIGHTS = {
 NAMED = {"unknown": "x", "path": "../x"}
 LABELS = {"word": "x", "label": "issup=x", "group": "x=5"}
 ASKED = {"": "", "blank": " \n\t", "nul": NUL}
-WRONG: dict[str, dict[str, str]] = {
+WRONG = {
     **dict.fromkeys(
         shlex.split("--model --base --critic --encoder --index --knowledge"), WEIGHTS
     ),
@@ -443,10 +439,10 @@ class Line:
     said: str = ""  # a part of the error
 
 
-def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
+def commands():
     """Every command and its function."""
 
-    def of(app: typer.Typer, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    def of(app, path):
         for command in app.registered_commands:
             if command.hidden:  # says where a command went
                 continue
@@ -471,7 +467,7 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from of(critic_app, "critic")
 
 
-def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
+def parameters(function):
     """Name as typed (an argument's in capitals), type of one value, and whether it is an option."""
     for name, hint in get_type_hints(function, include_extras=True).items():
         if get_origin(hint) is not Annotated:
@@ -492,7 +488,7 @@ def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
         )
 
 
-def values(name: str, kind: Any) -> dict[str, str]:
+def values(name, kind):
     """Wrong values by what is wrong with them."""
     if name in WRONG:
         return WRONG[name]
@@ -509,7 +505,7 @@ def values(name: str, kind: Any) -> dict[str, str]:
     return {"nul": NUL}
 
 
-def whole_line(line: str) -> Line:
+def whole_line(line):
     """Return a line of `FREE`, which begins with its command."""
     words = shlex.split(line)
     command = " ".join(words[:3])
@@ -517,7 +513,7 @@ def whole_line(line: str) -> Line:
     return Line(" ".join(words[:size]), tuple(words[size:]), line[-60:])
 
 
-def lines() -> list[Line]:
+def lines():
     """The whole table."""
     table = []
     for command, function in commands():
@@ -560,7 +556,7 @@ class Letters:
 
     card = EncoderCard(name="letters", fingerprint="letters", dim=26)
 
-    def encode(self, texts: Sequence[str]) -> Any:
+    def encode(self, texts):
         counts = [
             [text.lower().count(chr(97 + n)) for n in range(26)] for text in texts
         ]
@@ -568,7 +564,7 @@ class Letters:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def files(w: Path) -> None:
+def files(w):
     """Write files of all kinds, right and wrong."""
     w.mkdir()
     (w / "folder").mkdir()
@@ -680,14 +676,14 @@ def files(w: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tmp_path_factory):
     """The folder of the files."""
     w = tmp_path_factory.mktemp("table") / "w"
     files(w)
     return w
 
 
-def state(world: Path) -> dict[str, Any]:
+def state(world):
     """All that lies in the folder, apart from what commands are told to write to."""
     entries = {}
     for folder, folders, files in os.walk(world.parent):
@@ -706,18 +702,18 @@ def state(world: Path) -> dict[str, Any]:
     return entries
 
 
-def _late(_signal: int, _frame: FrameType | None) -> None:
+def _late(_signal, _frame):
     raise TimeoutError(f"no end after {SECONDS} s")
 
 
-def given(line: Line, world: Path) -> list[str]:
+def given(line, world):
     return [
         *line.command.split()[1:],
         *(text.replace("{w}", str(world)) for text in line.arguments),
     ]
 
 
-def ran(line: Line, world: Path) -> tuple[int, str, str]:
+def ran(line, world):
     """Exit code, output and errors of a command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     main = critic if line.command.startswith("critic") else selfrag
@@ -735,7 +731,7 @@ def ran(line: Line, world: Path) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def test_every_command_is_in_the_table() -> None:
+def test_every_command_is_in_the_table():
     assert {command for command, _ in commands()} == set(RIGHT)
     assert len(ALL) >= 600
 
@@ -753,9 +749,7 @@ SHORT = {
 
 
 @pytest.mark.parametrize("command", sorted(RIGHT))
-def test_issue_50_every_command_prints_its_result_as_json(
-    command: str, world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_issue_50_every_command_prints_its_result_as_json(command, world, monkeypatch):
     monkeypatch.chdir(world / "cwd")
     function = dict(commands())[command]
     options = {name for name, _, _ in parameters(function)}
@@ -772,7 +766,7 @@ def test_issue_50_every_command_prints_its_result_as_json(
 
 
 @pytest.fixture(scope="module")
-def at_best(world: Path) -> dict[str, str]:
+def at_best(world):
     """What the right lines say."""
     return {}
 

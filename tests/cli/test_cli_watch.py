@@ -1,7 +1,5 @@
 """`index sync --watch` and `serve --watch` as processes of their own: a file changes, and the index follows."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +22,7 @@ PATIENCE = 180  # seconds for each step; a busy machine takes long to load an en
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[queue.Queue[str]]:
+def running(folder, *arguments):
     """Run a command in a folder, and give the lines that it writes."""
     command = [sys.executable, "-m", "selfrag", *arguments]
     environment = {
@@ -34,10 +31,10 @@ def running(folder: Path, *arguments: str) -> Iterator[queue.Queue[str]]:
         "PYTHONUNBUFFERED": "1",
     }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    lines: queue.Queue[str] = queue.Queue()
+    lines = queue.Queue()
     with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
 
-        def read() -> None:
+        def read():
             for line in process.stdout:
                 lines.put(line)
 
@@ -52,7 +49,7 @@ def running(folder: Path, *arguments: str) -> Iterator[queue.Queue[str]]:
                 process.kill()
 
 
-def texts(index: Path) -> set[str]:
+def texts(index):
     """The texts of an index; none before there is one."""
     try:
         load_manifest(index)
@@ -61,7 +58,7 @@ def texts(index: Path) -> set[str]:
         return set()
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
+def wait_for(holds):
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end
@@ -69,14 +66,14 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     tiny.save_bert(tmp_path / "bert")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "bee.txt").write_text("Bees make honey.")
     return tmp_path
 
 
-def test_a_watching_sync_follows_new_changed_and_removed_files(folder: Path) -> None:
+def test_a_watching_sync_follows_new_changed_and_removed_files(folder):
     index, docs = folder / "index", folder / "docs"
     with running(
         folder, "index", "sync", "index", "docs", "--encoder", "bert", "--watch"
@@ -89,7 +86,7 @@ def test_a_watching_sync_follows_new_changed_and_removed_files(folder: Path) -> 
         wait_for(lambda: texts(index) == {"Owls sleep."})
 
 
-def test_a_watching_server_answers_from_the_new_state(folder: Path) -> None:
+def test_a_watching_server_answers_from_the_new_state(folder):
     tiny.save_llama(folder / "model")
     command = (
         "serve --model model --engine transformers --index index --watch docs --port 0"
@@ -102,7 +99,7 @@ def test_a_watching_server_answers_from_the_new_state(folder: Path) -> None:
             line = lines.get(timeout=PATIENCE)
         with httpx.Client(base_url=line.split()[-1], timeout=PATIENCE) as client:
 
-            def found() -> str:
+            def found():
                 return client.post(
                     "/retrieve", json={"queries": ["owls"], "topk": 2}
                 ).text

@@ -1,7 +1,5 @@
 """Commands as a user who owns neither the index nor the model folder, and may write in neither."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,7 +9,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -34,7 +31,7 @@ WRITE = (
 
 
 @pytest.fixture(scope="module")
-def unprivileged() -> list[str]:
+def unprivileged():
     """What stands before a command: as root without capabilities where the tests run as root, whom no mode stops."""
     if os.geteuid() != 0:
         return []
@@ -44,7 +41,7 @@ def unprivileged() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def places(tiny_llama: Path, unprivileged: list[str]) -> Iterator[dict[str, str]]:
+def places(tiny_llama, unprivileged):
     """A model and an index of somebody else, in which nothing may be written."""
     with tempfile.TemporaryDirectory() as home:
         model, index = Path(home, "model"), Path(home, "index")
@@ -80,14 +77,12 @@ def places(tiny_llama: Path, unprivileged: list[str]) -> Iterator[dict[str, str]
 OPTIONS = "--model {model} --index {index} --engine transformers"
 
 
-def program(line: str, places: dict[str, str], unprivileged: list[str]) -> list[str]:
+def program(line, places, unprivileged):
     words = line.format(**places).split()
     return [*unprivileged, sys.executable, "-m", "selfrag", *words]
 
 
-def test_issue_45_ask_and_doctor_read_from_read_only_places(
-    places: dict[str, str], unprivileged: list[str]
-) -> None:
+def test_issue_45_ask_and_doctor_read_from_read_only_places(places, unprivileged):
     pipes = {"capture_output": True, "text": True, "check": False}
     line = f"ask alpha? {OPTIONS} --segments 1 --mode always --json"
     done = subprocess.run(program(line, places, unprivileged), **pipes)
@@ -101,9 +96,7 @@ def test_issue_45_ask_and_doctor_read_from_read_only_places(
         assert "PermissionError" not in done.stdout + done.stderr
 
 
-def test_issue_45_eval_reads_from_read_only_places(
-    places: dict[str, str], unprivileged: list[str], tmp_path: Path
-) -> None:
+def test_issue_45_eval_reads_from_read_only_places(places, unprivileged, tmp_path):
     row = {"id": "q", "instruction": "?", "answers": ["a letter"], "task": "short_qa"}
     (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
     line = f"eval run set.jsonl {OPTIONS} --system selfrag --out out"
@@ -118,9 +111,7 @@ def test_issue_45_eval_reads_from_read_only_places(
     assert list((tmp_path / "out").rglob("set.jsonl"))
 
 
-def test_issue_45_serve_answers_from_read_only_places(
-    places: dict[str, str], unprivileged: list[str]
-) -> None:
+def test_issue_45_serve_answers_from_read_only_places(places, unprivileged):
     command = program(f"serve {OPTIONS} --port 0", places, unprivileged)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,10 +1,7 @@
 """Checks of settings: what passes, and the one line that anything else gets."""
 
-from __future__ import annotations
-
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,15 +29,13 @@ from selfrag.common.errors import UserError, installing
         ),
     ],
 )
-def test_a_wrong_setting_is_named_with_what_would_do(
-    check: Callable[[], None], said: str
-) -> None:
+def test_a_wrong_setting_is_named_with_what_would_do(check, said):
     with pytest.raises(UserError) as caught:
         check()
     assert str(caught.value) == said
 
 
-def test_web_addresses() -> None:
+def test_web_addresses():
     assert check_url("https://example.org:8000/v1").port == 8000
     for bad in (
         "",
@@ -53,9 +48,7 @@ def test_web_addresses() -> None:
         b"http://x",
         ["http://x"],
     ):
-        with pytest.raises(
-            UserError, match="is not a web address; give one like http://127"
-        ):
+        with pytest.raises(UserError, match="is not a web address"):
             check_url(bad)
     with pytest.raises(UserError, match=r"^url 'host' is not"):
         check_url("htps://user:secret@host")
@@ -64,9 +57,7 @@ def test_web_addresses() -> None:
 ROOT = Path(selfrag.common.errors.__file__).parents[2]
 
 
-def test_issue_19_the_advice_in_a_checkout_installs_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_issue_19_the_advice_in_a_checkout_installs_it(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(installing("train"))
     assert Path(words[0]).exists()
@@ -76,9 +67,7 @@ def test_issue_19_the_advice_in_a_checkout_installs_it(
     assert str(ROOT) not in " ".join(shlex.split(installing("train"))[1:2])
 
 
-def test_issue_19_elsewhere_it_asks_an_index(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_issue_19_elsewhere_it_asks_an_index(monkeypatch, tmp_path):
     monkeypatch.setattr(
         selfrag.common.errors,
         "__file__",

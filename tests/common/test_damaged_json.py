@@ -1,11 +1,5 @@
 """JSON beside checkpoints, adapters, runs and studies, damaged in any way: one line, from every reader of it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from critic.augment.run import _finished
@@ -36,13 +30,13 @@ DAMAGED = {
 }
 
 
-def said_by(found: object, expected: object) -> None:
+def said_by(found, expected):
     """For those that raise nothing."""
     assert found is expected
     raise UserError("it says so")
 
 
-READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+READERS = {
     "run": ("manifest.json", read_manifest),
     "training": ("manifest.json", records.recorded),
     "labelling": (
@@ -79,9 +73,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_damaged_json_file_is_one_line(
-    reader: str, damage: str, tmp_path: Path
-) -> None:
+def test_a_damaged_json_file_is_one_line(reader, damage, tmp_path):
     name, read = READERS[reader]
     (tmp_path / name).write_text(DAMAGED[damage])
     (tmp_path / "study.md").write_text("# Study")
@@ -93,13 +85,9 @@ def test_a_damaged_json_file_is_one_line(
 @pytest.mark.parametrize(
     "content", [b"", b"PK\x03\x04", b"\x80\x02c__main__\nNone\nq\x00."]
 )
-def test_a_damaged_state_of_a_training_is_one_line(
-    content: bytes, tmp_path: Path
-) -> None:
+def test_a_damaged_state_of_a_training_is_one_line(content, tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(
-        UserError, match=r"checkpoint\.pt is damaged .*; remove .* and train again"
-    ):
+    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged"):
         journal.read_state(tmp_path / "checkpoint.pt")
 
 
@@ -116,13 +104,11 @@ def test_a_damaged_state_of_a_training_is_one_line(
         (r'"\\ud800 \\\ud800 \\\\ud800"', "\\ud800 \\\ufffd \\\\ud800"),
     ],
 )
-def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(
-    written: str, read: Any
-) -> None:
+def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(written, read):
     assert parse_json(written, "here", mended=True) == read
 
 
-def test_issue_19_items_have_no_halves_of_characters(tmp_path: Path) -> None:
+def test_issue_19_items_have_no_halves_of_characters(tmp_path):
     row = '{"id": "\\udc00", "task": "short_qa", "answers": [], "instruction": "Who\\ud83d?"}\n'
     (tmp_path / "rows.jsonl").write_text(row)
     (item,) = read_items(tmp_path / "rows.jsonl", item_of)

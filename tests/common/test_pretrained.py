@@ -1,10 +1,7 @@
 """Which number format `auto` is: by flags, by variables that hold the CPU back, and in engines that really load."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -52,13 +49,13 @@ HASWELL = {"avx2": True, "avx512_f": False, "architecture": "x86_64"}
     ],
 )
 def test_formats_go_by_flags_and_by_what_holds_the_cpu_back(
-    capabilities: dict, environment: dict, bfloat16: bool, float16: bool
-) -> None:
+    capabilities, environment, bfloat16, float16
+):
     assert cpu_instructions("bfloat16", capabilities, environment)[0] is bfloat16
     assert cpu_instructions("float16", capabilities, environment)[0] is float16
 
 
-def saved(folder: Path, **config: object) -> Path:
+def saved(folder, **config):
     (folder / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
     return folder
 
@@ -74,15 +71,11 @@ def saved(folder: Path, **config: object) -> Path:
         ({}, None),
     ],
 )
-def test_the_saved_format_is_what_the_configuration_says(
-    tmp_path: Path, config: dict, own: str | None
-) -> None:
+def test_the_saved_format_is_what_the_configuration_says(tmp_path, config, own):
     assert saved_format(saved(tmp_path, **config)) == own
 
 
-def test_a_configuration_that_says_nothing_leaves_it_to_the_weights(
-    tmp_path: Path,
-) -> None:
+def test_a_configuration_that_says_nothing_leaves_it_to_the_weights(tmp_path):
     import torch
     from safetensors.torch import save_file
 
@@ -95,8 +88,8 @@ def test_a_configuration_that_says_nothing_leaves_it_to_the_weights(
 
 @pytest.mark.parametrize("held_back", [True, False])
 def test_auto_rounds_float32_on_a_gpu_alone_and_an_option_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_back: bool
-) -> None:
+    tmp_path, monkeypatch, held_back
+):
     if held_back:
         monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     saved(tmp_path, dtype="float32")
@@ -115,8 +108,8 @@ def test_auto_rounds_float32_on_a_gpu_alone_and_an_option_wins(
 @pytest.mark.engine
 @pytest.mark.parametrize("held_back", [True, False])
 def test_an_engine_loads_in_what_the_cpu_is_fast_in(
-    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_back: bool
-) -> None:
+    tiny_llama, tmp_path, monkeypatch, held_back
+):
     """A checkpoint in bfloat16 was loaded as it was, which on such a CPU is several times slower than float32."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -139,9 +132,7 @@ def test_an_engine_loads_in_what_the_cpu_is_fast_in(
     )
 
 
-def test_cudnn_is_left_out_of_attention_on_a_gpu_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cudnn_is_left_out_of_attention_on_a_gpu_only(monkeypatch):
     import torch
 
     from selfrag.training.model import device_of

@@ -1,12 +1,9 @@
 """`SelfRAG`: options, evidence, one question or many, streams, errors, and what a notebook or a terminal shows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from decimal import Decimal
 from html.parser import HTMLParser
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,14 +28,14 @@ CITING = {
 }
 
 
-def rag(*questions: str, tree: Any = CITING, **options: Any) -> SelfRAG:
+def rag(*questions, tree=CITING, **options):
     engine = scripted(dict.fromkeys(questions, tree))
     return SelfRAG(
         PROMPTING, engine, Searches(lambda query: passages("d1", "d2")), **options
     )
 
 
-def test_options_by_name_change_the_defaults() -> None:
+def test_options_by_name_change_the_defaults():
     assert rag("Q").generate("Q", mode="never").text == "Own words."
     assert rag("Q", defaults=Decoding(mode="never")).generate("Q").text == "Own words."
     assert (
@@ -51,18 +48,18 @@ def test_options_by_name_change_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
-def test_an_unknown_option_is_refused_at_once_with_those_like_it(call: str) -> None:
+def test_an_unknown_option_is_refused_at_once_with_those_like_it(call):
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)
     with pytest.raises(
         UserError,
-        match=r"unknown setting 'treshold'; did you mean threshold\? All are in",
+        match=r"'treshold'; did you mean threshold",
     ):
         getattr(rag("Q"), call)(*arguments, treshold=0.1)
     with pytest.raises(UserError, match="decoding='paper'"):
         getattr(rag("Q"), call)(*arguments, decoding="paper")
 
 
-def test_evidence_replaces_the_search() -> None:
+def test_evidence_replaces_the_search():
     model = rag("a", "b", "c")
     assert model.generate("a", evidence=[]).text == ABSTENTION
     assert (
@@ -88,7 +85,7 @@ def test_evidence_replaces_the_search() -> None:
         (["a"], [[{"id": "d1", "text": "x"}]]),
     ],
 )
-def test_wrong_evidence_is_one_line(question: Any, evidence: Any) -> None:
+def test_wrong_evidence_is_one_line(question, evidence):
     with pytest.raises(UserError, match=r"^evidence "):
         rag("a", "b").generate(question, evidence=evidence)
 
@@ -103,12 +100,12 @@ def test_wrong_evidence_is_one_line(question: Any, evidence: Any) -> None:
         *((one, "^the question is empty$") for one in ("", "  \n\t", "　")),
     ],
 )
-def test_what_is_no_question_is_one_line(question: Any, message: str) -> None:
+def test_what_is_no_question_is_one_line(question, message):
     with pytest.raises(UserError, match=message):
         rag().generate(question)
 
 
-def test_errors_stay_with_their_question() -> None:
+def test_errors_stay_with_their_question():
     answers = rag("a", "c").generate(["a", "", None, "c"])
     lines = [
         None,
@@ -122,14 +119,14 @@ def test_errors_stay_with_their_question() -> None:
     assert str(answers[1]) == "error: the question is empty"
 
 
-def test_a_closed_engine_says_so() -> None:
+def test_a_closed_engine_says_so():
     with rag("Q") as model:
         assert model.generate("Q").text == "Found."
     with pytest.raises(EngineError, match="closed"):
         model.generate("Q")
 
 
-def test_stream_gives_segments_and_then_the_answer() -> None:
+def test_stream_gives_segments_and_then_the_answer():
     *segments, answer = rag("Q").stream("Q", evidence=[], without_evidence="write")
     assert isinstance(answer, selfrag.Answer)
     assert (
@@ -140,8 +137,8 @@ def test_stream_gives_segments_and_then_the_answer() -> None:
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfffb"])
-def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) -> None:
-    def search(queries: Any, k: int) -> Any:
+def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad):
+    def search(queries, k):
         return [[Passage(bad, f"Text of d1. {bad}", bad)] for _ in queries]
 
     engine = ScriptedEngine(lambda request: Failed("no"), EOS, limits=LIMITS)
@@ -174,9 +171,7 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) ->
         (float("nan"), None),
     ],
 )
-def test_any_number_is_a_score_that_json_can_hold(
-    given: Any, kept: float | None
-) -> None:
+def test_any_number_is_a_score_that_json_can_hold(given, kept):
     (answer,) = rag("Q").generate(
         ["Q"], evidence=[[Passage("d1", "Text of d1.", "Title of d1", given)]]
     )
@@ -184,9 +179,7 @@ def test_any_number_is_a_score_that_json_can_hold(
     assert json.loads(text)["segments"][0]["citation"]["score"] == kept
 
 
-def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_breaks() -> (
-    None
-):
+def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_breaks():
     first, second = (
         Passage("1", "First text.", "Title"),
         Passage("1", "Second text.", "Title"),
@@ -214,21 +207,21 @@ EVIL = "<script>alert('x')</script>&amp;\"<img src=x onerror=y>"
 class Tags(HTMLParser):
     """Tags and visible text of a page."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__(convert_charrefs=True)
         self.tags: set[str] = set()
         self.text = ""
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         assert all(name == "style" for name, _ in attrs)
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
 
 
-def answered(title: str = "Plain", question: str = "Q") -> Answer:
+def answered(title="Plain", question="Q"):
     tree = {
         f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>": f"[Relevant]{EVIL}[Fully supported]</s>"
     }
@@ -237,7 +230,7 @@ def answered(title: str = "Plain", question: str = "Q") -> Answer:
     ).answer
 
 
-def test_html_escapes_everything() -> None:
+def test_html_escapes_everything():
     page = Tags(answered(title=EVIL, question=EVIL)._repr_html_())
     assert page.tags <= {
         "p",
@@ -260,7 +253,7 @@ def test_html_escapes_everything() -> None:
     }
 
 
-def test_long_titles_and_texts_are_cut_and_say_so() -> None:
+def test_long_titles_and_texts_are_cut_and_say_so():
     answer = answered()
     cited = Passage("i" * 1_000_000, "t" * 1_000_000, "h" * 1_000_000)
     shown = replace(answer, segments=(replace(answer.segments[0], citation=cited),))
@@ -270,7 +263,7 @@ def test_long_titles_and_texts_are_cut_and_say_so() -> None:
     assert "... (999,800 more characters)" in str(shown)
 
 
-def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
+def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page():
     hostile = answered(title="\x1b]0;title\x07\u202e", question="\x1b[2J")
     for text in (
         str(hostile),
@@ -280,7 +273,7 @@ def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 
-def test_issue_50_an_answer_as_a_frame_of_segments() -> None:
+def test_issue_50_an_answer_as_a_frame_of_segments():
     pytest.importorskip("pandas", reason="pandas is not installed")
     answer = rag("Q").generate("Q", max_segments=1)
     frame = answer.frame()

@@ -1,20 +1,17 @@
 """Time grows as the input does: many options, much evidence, long texts, and the trace of it all as JSON."""
 
-from __future__ import annotations
-
 import pytest
-from written import EOS, LIMITS, Run, passages, run
+from written import EOS, LIMITS, passages, run
 
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedReply
-from selfrag.reflection.requests import Generate
 
 WIDE = EngineLimits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
 
 
-def stopping(request: Generate) -> ScriptedReply:
+def stopping(request):
     """A model that ends at once; every id that is watched or allowed is as probable."""
     first = request.allowed_ids[0] if request.allowed_ids else EOS
     row = dict.fromkeys(request.watch_ids, 1 / max(1, len(request.watch_ids))) | {
@@ -23,7 +20,7 @@ def stopping(request: Generate) -> ScriptedReply:
     return ScriptedReply((first, EOS)[: 1 + (first != EOS)], {0: row})
 
 
-def chosen(size: int) -> Run:
+def chosen(size):
     return run(
         stopping,
         "d1",
@@ -32,16 +29,16 @@ def chosen(size: int) -> Run:
     )
 
 
-def judged(size: int) -> Run:
+def judged(size):
     evidence = passages(*(f"d{n}" for n in range(size)))
     return run(stopping, evidence=evidence, mode="always", passages=size, limits=WIDE)
 
 
-def asked(size: int) -> Run:
+def asked(size):
     return run(stopping, "d1", question="why " * size, limits=WIDE)
 
 
-def read(size: int) -> Run:
+def read(size):
     long = (Passage("d1", "word " * size),)
     return run(
         stopping,
@@ -52,7 +49,7 @@ def read(size: int) -> Run:
     )
 
 
-def written(size: int) -> Trace:
+def written(size):
     return Trace.from_json(judged(size).answer.trace.to_json())
 
 
@@ -60,10 +57,10 @@ def written(size: int) -> Trace:
     ("work", "size"),
     [(chosen, 500), (judged, 1000), (asked, 62_500), (read, 200_000), (written, 200)],
 )
-def test_time_grows_as_the_input_does(growth, work, size) -> None:
+def test_time_grows_as_the_input_does(growth, work, size):
     assert growth(int, work, size) < 8  # of 4 for linear and 16 for quadratic work
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_options() -> None:
+def test_a_hundred_thousand_options():
     assert len(chosen(100_000).answer.trace.nodes) >= 100_000

@@ -5,10 +5,7 @@ Numbers are those of the case list that this project keeps of the published code
 and metrics are tested where these are.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +19,7 @@ from selfrag.decoding.segments import read, read_critique
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, ISREL, ISUSE, RETRIEVE, TOKENS
-from selfrag.reflection.requests import Finish, Generate, Generated
+from selfrag.reflection.requests import Finish, Generated
 from selfrag.reflection.weights import Weights
 
 D1, D2 = "[Retrieval]<d1>", "[Retrieval]<d2>"
@@ -39,9 +36,7 @@ ALWAYS = {"mode": "always"}
         (-1, -1, 0.5, "retrieve"),
     ],
 )
-def test_defect_01_inverted_retrieve_test(
-    log_yes: float, log_no: float, right: float, action: str
-) -> None:
+def test_defect_01_inverted_retrieve_test(log_yes, log_no, right, action):
     """The test compares probabilities, not log-probabilities."""
     judgment = Judgment.from_logprobs(
         RETRIEVE, [log_yes, log_no, -math.inf], site="start"
@@ -50,7 +45,7 @@ def test_defect_01_inverted_retrieve_test(
     assert Decoding().action(judgment, has_evidence=False)[0] == action
 
 
-def test_defect_02_literal_token_beside_the_probability() -> None:
+def test_defect_02_literal_token_beside_the_probability():
     """Only the distribution where the decision is due counts, neither the text nor what greedy decoding emits later."""
     found = run(
         {"": "{~retrieve .1 .9 0}Sure![Retrieval]", "[No Retrieval]": "No search.</s>"},
@@ -61,7 +56,7 @@ def test_defect_02_literal_token_beside_the_probability() -> None:
     assert found.answer.text == "Searched."
 
 
-def test_defect_03_utility_read_from_the_wrong_ids() -> None:
+def test_defect_03_utility_read_from_the_wrong_ids():
     """p(4) = 0.2, p(5) = 0.8 is a utility of 0.9, and adds 0.45 at weight 0.5."""
     written = "[Relevant]A.[Fully supported]{isuse 0 0 0 .2 .8}</s>"
     with_use = run({D1: written}, "d1", **ALWAYS).node("A.")
@@ -70,7 +65,7 @@ def test_defect_03_utility_read_from_the_wrong_ids() -> None:
     assert with_use.score - without.score == pytest.approx(0.45)
 
 
-def test_defect_04_sequence_score_silently_off() -> None:
+def test_defect_04_sequence_score_silently_off():
     """Equal critiques: the more likely candidate ranks first."""
     tree = {D1: ("[Relevant]Unlikely.</s>", 0.1), D2: ("[Relevant]Likely.</s>", 0.9)}
     found = run(tree, "d1", "d2", **ALWAYS)
@@ -80,7 +75,7 @@ def test_defect_04_sequence_score_silently_off() -> None:
     )
 
 
-def test_defect_05_sibling_leak() -> None:
+def test_defect_05_sibling_leak():
     """The prompt of c's continuation is Q + a passage + c, and holds neither of its siblings a and b."""
     tree = {
         f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}"
@@ -100,7 +95,7 @@ def test_defect_05_sibling_leak() -> None:
         assert node.text[0] == found.answer.trace.nodes[node.parent].text
 
 
-def test_defect_06_finished_answers_lost() -> None:
+def test_defect_06_finished_answers_lost():
     """d0 finishes with 2.0; d1 continues with 0.3 and its child ends with 0.0: the answer is d0's."""
     tree = {
         D1: ("{isrel .9 .1}Whole.</s>", 1.0),
@@ -117,7 +112,7 @@ def test_defect_06_finished_answers_lost() -> None:
         )
 
 
-def test_defect_07_product_of_scores() -> None:
+def test_defect_07_product_of_scores():
     """Under the default rule three equal segments score as one, and two bad segments do not look good."""
     line = {
         "[No Retrieval]"
@@ -137,7 +132,7 @@ def test_defect_07_product_of_scores() -> None:
     assert found.answer.text == "Fair."
 
 
-def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
+def test_defect_08_a_missing_id_is_an_error_never_a_number():
     """Every label is watched by its exact id; a group with a value missing is refused."""
     row = np.log(np.arange(1, len(VOCABULARY.watch) + 1, dtype=np.float32) / 100)
     assert read_critique(VOCABULARY, ISREL, row, "here").distribution == pytest.approx(
@@ -150,7 +145,7 @@ def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
         assert request.watch_ids == VOCABULARY.watch
 
 
-def test_defect_09_missing_id_floors_with_top_k() -> None:
+def test_defect_09_missing_id_floors_with_top_k():
     """Labels far outside any top-k keep their exact ratio: 2e-12 against 6e-12 is 0.25 to 0.75."""
     written = "{~isrel 2e-12 6e-12}A.</s>"
     node = run({D1: written}, "d1", **ALWAYS, undefined="force").node("A.")
@@ -158,7 +153,7 @@ def test_defect_09_missing_id_floors_with_top_k() -> None:
     assert node.judgments["isrel"].coverage == pytest.approx(8e-12, rel=1e-3)
 
 
-def test_defect_10_unemitted_critique_scored_zero() -> None:
+def test_defect_10_unemitted_critique_scored_zero():
     """An utility that was not emitted must not beat an honest Utility:2, nor Irrelevant count as contradicted."""
     tree = {
         D1: ("[Relevant]Silent.</s>", 0.9),
@@ -177,11 +172,11 @@ def test_defect_10_unemitted_critique_scored_zero() -> None:
 class Stripping(Characters):
     """A codec whose texts never show a special token, as engines do by default."""
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids):
         return super().decode(ids).replace("[", "").replace("]", "").upper()
 
 
-def test_defect_11_decisions_from_decoded_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_11_decisions_from_decoded_text(monkeypatch):
     """The same ids with another text give the same tree."""
     again = D1 + "[Relevant][one].[Continue to Use Evidence]"
     tree = {
@@ -206,7 +201,7 @@ def test_defect_11_decisions_from_decoded_text(monkeypatch: pytest.MonkeyPatch) 
     assert found.answer.text == "ONE. TWO. THREE."
 
 
-def test_defect_12_meaning_flips_with_a_default() -> None:
+def test_defect_12_meaning_flips_with_a_default():
     """One code path decides, before the first segment and after each; the trace has every decision and its reason."""
     tree = {
         "": "{~retrieve .3 .7 0}x",
@@ -227,7 +222,7 @@ def test_defect_12_meaning_flips_with_a_default() -> None:
     ] * 2
 
 
-def test_defect_13_every_public_entry_point_runs() -> None:
+def test_defect_13_every_public_entry_point_runs():
     """Short form, long form, closed set, stream and list, through the public class."""
     tree = {
         "": "{~retrieve .9 .1 0}x",
@@ -253,7 +248,7 @@ def test_defect_13_every_public_entry_point_runs() -> None:
     )
 
 
-def test_defect_15_max_depth_off_by_one() -> None:
+def test_defect_15_max_depth_off_by_one():
     """`max_segments = n` gives up to n segments."""
     tree = {
         "[No Retrieval]"
@@ -265,7 +260,7 @@ def test_defect_15_max_depth_off_by_one() -> None:
         assert (found.answer.text, found.answer.usage.requests) == (text, wanted)
 
 
-def test_defect_16_ratios_stay_within_bounds() -> None:
+def test_defect_16_ratios_stay_within_bounds():
     """p = (Yes 0.3, No 0.3, Continue 0.4): 0.5 or 0.3, never 0.7 / 0.6."""
     judgment = Judgment.from_logprobs(
         RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start"
@@ -274,7 +269,7 @@ def test_defect_16_ratios_stay_within_bounds() -> None:
     assert Decoding(retrieve_test="all").retrieval_score(judgment) == pytest.approx(0.3)
 
 
-def test_defect_17_continue_cites_its_own_passage() -> None:
+def test_defect_17_continue_cites_its_own_passage():
     """Segment 1 from d3, segment 2 continues: both cite d3, not the first of the list."""
     tree = {
         "": "{~retrieve 1 0 0}x",
@@ -286,7 +281,7 @@ def test_defect_17_continue_cites_its_own_passage() -> None:
     assert [s.citation.id for s in found.answer.segments if s.citation] == ["d3", "d3"]
 
 
-def test_defect_18_citations_do_not_shift() -> None:
+def test_defect_18_citations_do_not_shift():
     """s1 (d2), s1 again (dropped), s2 (d0): the citations are d2 and d0."""
     tree = {
         "[Retrieval]<d2>": "[Relevant]s1." + MORE,
@@ -302,14 +297,14 @@ def test_defect_18_citations_do_not_shift() -> None:
     assert found.answer.cited_text() == "s1. [1] s2. [2]"
 
 
-def test_defect_19_last_character_is_kept() -> None:
+def test_defect_19_last_character_is_kept():
     """Text is never cut to make room for a citation."""
     found = run({D1: "[Relevant]It was 1990</s>"}, "d1", **ALWAYS)
     assert found.answer.text == "It was 1990"
     assert found.answer.cited_text() == "It was 1990 [1]"
 
 
-def test_defect_20_constraint_inside_the_search() -> None:
+def test_defect_20_constraint_inside_the_search():
     """No support scores higher than Fully: with the constraint the second is chosen, and later segments follow it."""
     tree = {
         D1: (f"[Relevant]Wrong.{{issup .2 .2 .6}}{GOOD}{MORE}", 0.9),
@@ -330,7 +325,7 @@ def test_defect_20_constraint_inside_the_search() -> None:
     assert not any("Wrong." in prompt for prompt in found.prompts)
 
 
-def test_defect_21_no_reflection_token_survives_in_the_text() -> None:
+def test_defect_21_no_reflection_token_survives_in_the_text():
     """Clean text contains none of the 15 strings, wherever the model puts them."""
     everything = "".join(
         f"{token}x" for token in TOKENS if token not in RETRIEVE.tokens
@@ -344,7 +339,7 @@ def test_defect_21_no_reflection_token_survives_in_the_text() -> None:
     assert not any(token in found.answer.text for token in TOKENS)
 
 
-def test_defect_39_one_eos_does_not_stop_its_siblings() -> None:
+def test_defect_39_one_eos_does_not_stop_its_siblings():
     """One hypothesis ends, the other continues and wins; so do two questions side by side."""
     tree = {
         D1: ("{isrel .5 .5}Over.</s>", 0.5),
@@ -361,7 +356,7 @@ def test_defect_39_one_eos_does_not_stop_its_siblings() -> None:
 # Traps seen in the field (re-implementations), where the numbered cases do not cover them.
 
 
-def test_trap_empty_generation_is_read() -> None:
+def test_trap_empty_generation_is_read():
     """Nothing generated at all, as for a full context: no index error, nothing judged."""
     nothing = Generated(
         (), (), np.zeros((0, len(VOCABULARY.watch)), dtype=np.float32), Finish.CONTEXT
@@ -374,7 +369,7 @@ def test_trap_empty_generation_is_read() -> None:
         assert set(reading.judgments.values()) == {None}
 
 
-def test_prompts_are_byte_exact() -> None:
+def test_prompts_are_byte_exact():
     """The layout of the published checkpoints, id for id: what the model wrote stands as it was written."""
     next_ = D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]"
     tree = {
@@ -387,7 +382,7 @@ def test_prompts_are_byte_exact() -> None:
     }
     engine = run(tree, "d1").engine
 
-    def text(request: Generate) -> str:
+    def text(request):
         return "".join(
             chr(i - 100) if i >= 100 else f"<{i}>" for i in request.prompt_ids
         )

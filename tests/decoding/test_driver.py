@@ -1,38 +1,23 @@
 """The driver and its sessions: no barrier between questions or callers, shared batches, failures that stay apart."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from pump import at_once
-from written import (
-    EOS,
-    LIMITS,
-    PROMPTING,
-    Searches,
-    Tree,
-    model,
-    passages,
-    scripted,
-    seen,
-)
+from written import EOS, LIMITS, PROMPTING, Searches, model, passages, scripted, seen
 
-from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import (
     External,
@@ -43,7 +28,6 @@ from selfrag.reflection.requests import (
     Retrieved,
 )
 from selfrag.runtime import (
-    DriverEvent,
     QuestionAnswered,
     QuestionFailed,
     SegmentFinal,
@@ -54,20 +38,20 @@ from selfrag.runtime.batching import Batcher, SharedRetriever
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
 MORE = "{retrieve 0 1 0}"
-SHORT: Tree = {"[No Retrieval]": "Short.</s>"}
-LONG: Tree = {
+SHORT = {"[No Retrieval]": "Short.</s>"}
+LONG = {
     "[No Retrieval]": "1." + MORE,
     "[No Retrieval]1.[No Retrieval]": "2." + MORE,
     "[No Retrieval]1.[No Retrieval]2.[No Retrieval]": "3.</s>",
 }
-CITING: Tree = {"[Retrieval]<d1>": "[Relevant]Found.</s>"}
+CITING = {"[Retrieval]<d1>": "[Relevant]Found.</s>"}
 
 
-def asking(*questions: str, policy: Decoding = NEVER) -> list[Decoder]:
+def asking(*questions, policy=NEVER):
     return [decode(question, PROMPTING, policy) for question in questions]
 
 
-def ends(events: Iterator[DriverEvent] | Sequence[DriverEvent]) -> dict[int, str]:
+def ends(events):
     """Text or error of each question."""
     texts = {}
     for event in events:
@@ -78,9 +62,7 @@ def ends(events: Iterator[DriverEvent] | Sequence[DriverEvent]) -> dict[int, str
     return texts
 
 
-def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_final() -> (
-    None
-):
+def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_final():
     """One request a step: the second question ends before the first has got its second segment."""
     engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
     events = list(drive(asking("a", "b", "c"), engine, None))
@@ -90,10 +72,10 @@ def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_fi
     assert (events[-1].index, kinds[-1]) == (0, QuestionAnswered)
 
 
-def test_generation_goes_on_while_a_search_runs() -> None:
+def test_generation_goes_on_while_a_search_runs():
     release = threading.Event()
 
-    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+    def slow(queries, k):
         assert release.wait(10)
         return [passages("d1")] * len(queries)
 
@@ -108,10 +90,10 @@ def test_generation_goes_on_while_a_search_runs() -> None:
     assert seen == [1, 0]
 
 
-def test_at_most_max_live_questions_are_begun() -> None:
-    begun: list[int] = []
+def test_at_most_max_live_questions_are_begun():
+    begun = []
 
-    def lazily() -> Iterator[Decoder]:
+    def lazily():
         for number in range(6):
             begun.append(number)
             yield decode("q", PROMPTING, NEVER)
@@ -122,8 +104,8 @@ def test_at_most_max_live_questions_are_begun() -> None:
     assert len(ends(events)) == 6
 
 
-def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
-    def retrieve(queries: Sequence[str], k: int) -> Any:
+def failing(error):
+    def retrieve(queries, k):
         raise error
 
     return retrieve
@@ -145,8 +127,8 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
     ],
 )
 def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(
-    retriever: Any, reason: str
-) -> None:
+    retriever, reason
+):
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     texts = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
     assert texts[0].startswith("SearchError: search failed: ")
@@ -154,11 +136,9 @@ def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(
     assert texts[1] == "Short."
 
 
-def test_one_bad_query_fails_one_question() -> None:
+def test_one_bad_query_fails_one_question():
     class Careful(Searches):
-        def __call__(
-            self, queries: Sequence[str], k: int, /
-        ) -> list[Sequence[Passage]]:
+        def __call__(self, queries, k, /):
             hits = super().__call__(queries, k)
             if "Q1" in queries:
                 raise KeyError("q")
@@ -173,7 +153,7 @@ def test_one_bad_query_fails_one_question() -> None:
     assert searches.batches == [names, *([name] for name in names)]
 
 
-def test_leaving_early_aborts_what_is_outstanding() -> None:
+def test_leaving_early_aborts_what_is_outstanding():
     engine = scripted({"a": SHORT, "b": LONG, "c": LONG}, batch=1)
     events = drive(asking("a", "b", "c"), engine, None)
     next(events)
@@ -187,30 +167,30 @@ class Dying(ScriptedEngine):
 
     left = 0
 
-    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+    def step(self):
         self.left -= 1
         if self.left < 0:
             raise EngineError("out of memory;\nlower max_model_len")
         return super().step()
 
-    def abort(self, tickets: Any) -> None:
+    def abort(self, tickets):
         raise EngineError("a dead engine cannot abort, which must not hide why it died")
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_an_engine_that_dies_says_why_in_one_line_and_what_was_answered_before_is_not_lost(
-    steps: int,
-) -> None:
+    steps,
+):
     engine = Dying(model({"a": SHORT, "b": LONG}), EOS, limits=LIMITS)
     engine.left = steps
-    events: list[DriverEvent] = []
+    events = []
     with pytest.raises(EngineError, match="out of memory; lower max_model_len"):
         events.extend(drive(asking("a", "b"), engine, None))
     assert ends(events) == ({0: "Short."} if steps else {})
 
 
-def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
-    def broken(request: Generate) -> Any:
+def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest():
+    def broken(request):
         raise ZeroDivisionError
 
     engine = ScriptedEngine(broken, EOS, limits=LIMITS, batch=1)
@@ -222,9 +202,7 @@ def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
 # --- what is asked beside the engine -------------------------------------------------------------------------------
 
 
-def consulting(
-    *payloads: Any, service: Any, name: str = "judge", timeout: float = 5.0
-) -> Decoder:
+def consulting(*payloads, service, name="judge", timeout=5.0):
     """Asks a service and one token of the engine in one batch, and answers with what came back."""
     asked = [External(service, payload, name, timeout) for payload in payloads]
     results = yield [*asked, Generate(PROMPTING.prompt("Q"), 1)]
@@ -236,12 +214,10 @@ def consulting(
     return Answer("Q", repr(said), (), Usage(), Trace("Q", Decoding(), (), (), None))
 
 
-def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone() -> (
-    None
-):
-    calls: list[list[int]] = []
+def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone():
+    calls = []
 
-    def double(payloads: Sequence[int]) -> list[int]:
+    def double(payloads):
         calls.append(list(payloads))
         if 3 in payloads:
             raise ZeroDivisionError("three")
@@ -255,7 +231,7 @@ def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone(
     assert calls == [[1, 2, 3, 4], [1], [2], [3], [4]]
 
 
-def test_failures_of_a_service_stay_with_their_requests() -> None:
+def test_failures_of_a_service_stay_with_their_requests():
     decoders = [
         consulting(1, service=lambda payloads: [], name="short"),
         consulting(1, 2, service=lambda payloads: [Failed("no"), 2]),
@@ -264,12 +240,10 @@ def test_failures_of_a_service_stay_with_their_requests() -> None:
     assert texts == {0: "['short answered 0 of 1 requests']", 1: "['no', 2]"}
 
 
-def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else() -> (
-    None
-):
+def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else():
     held = threading.Event()
 
-    def hang(payloads: Sequence[int]) -> list[int]:
+    def hang(payloads):
         held.wait(30)
         return [0 for _ in payloads]
 
@@ -284,7 +258,7 @@ def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_el
 
 # --- many callers on one engine -----------------------------------------------------------------------------------
 
-TREES: dict[str, Tree] = {
+TREES = {
     f"q{number}": {
         "[No Retrieval]": f"{number}." + MORE,
         f"[No Retrieval]{number}.[No Retrieval]": f"{number + 1}." + MORE,
@@ -299,13 +273,13 @@ Done = Sequence[tuple[int, Generated | Failed]]
 class Watched(ScriptedEngine):
     """A scripted engine that takes its time, and notices what a shared engine must not do."""
 
-    def __init__(self, seconds: float = 0.002) -> None:
+    def __init__(self, seconds=0.002):
         super().__init__(model(TREES), EOS, limits=LIMITS)
         self.seconds, self.inside = seconds, False
         self.sizes: list[int] = []
         self.threads: set[int] = set()
 
-    def step(self) -> Done:
+    def step(self):
         assert not self.inside
         self.inside = True
         self.threads.add(threading.get_ident())
@@ -316,16 +290,14 @@ class Watched(ScriptedEngine):
         return done
 
 
-def ask(rag: SelfRAG, number: int) -> str:
+def ask(rag, number):
     try:
         return rag.generate(f"q{number}", mode="never").text
     except UserError as error:
         return str(error)
 
 
-def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches() -> (
-    None
-):
+def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches():
     engine = Watched()
     rag = SelfRAG(PROMPTING, engine)
     assert at_once(32, lambda number: ask(rag, number)) == [*TEXTS.values()]
@@ -334,7 +306,7 @@ def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches(
     assert len(engine.sizes) < 48
 
 
-def test_a_stream_that_nobody_reads_does_not_hold_up_the_others() -> None:
+def test_a_stream_that_nobody_reads_does_not_hold_up_the_others():
     rag = SelfRAG(PROMPTING, Watched())
     paused = rag.stream("q0", mode="never")
     assert next(paused).text == "0."
@@ -342,11 +314,9 @@ def test_a_stream_that_nobody_reads_does_not_hold_up_the_others() -> None:
     assert [piece.text for piece in paused][-1] == TEXTS["q0"]
 
 
-def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_later_one() -> (
-    None
-):
+def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_later_one():
     class Falling(Watched):
-        def step(self) -> Done:
+        def step(self):
             if any(
                 "q13" in seen(request.prompt_ids) for request in self._waiting.values()
             ):
@@ -362,7 +332,7 @@ def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_lat
     assert ask(rag, 7) == TEXTS["q7"]
 
 
-def test_steps_of_a_single_caller_do_not_depend_on_timing() -> None:
+def test_steps_of_a_single_caller_do_not_depend_on_timing():
     """Both questions continue together although one of them takes long to advance."""
     engines = [Watched(seconds=0.0) for _ in range(3)]
     for engine in engines:
@@ -370,9 +340,7 @@ def test_steps_of_a_single_caller_do_not_depend_on_timing() -> None:
     assert [engine.sizes for engine in engines] == [[2, 2, 2]] * 3
 
 
-def test_the_thread_of_an_engine_ends_with_its_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_thread_of_an_engine_ends_with_its_use(monkeypatch):
     monkeypatch.setattr(sessions, "IDLE", 0.01)
     engine = Watched()
     rag = SelfRAG(PROMPTING, engine)
@@ -382,10 +350,10 @@ def test_the_thread_of_an_engine_ends_with_its_use(
     assert id(engine) not in {key[1] for key in sessions._WORKERS}
 
 
-def test_closing_an_engine_waits_for_its_step_and_an_abort_need_not() -> None:
+def test_closing_an_engine_waits_for_its_step_and_an_abort_need_not():
     held, entered = threading.Event(), threading.Event()
 
-    def slow(request: Generate) -> Failed:
+    def slow(request):
         entered.set()
         assert held.wait(5)
         return Failed("late")
@@ -407,17 +375,15 @@ def test_closing_an_engine_waits_for_its_step_and_an_abort_need_not() -> None:
     opened.close()
 
 
-def test_an_abandoned_stream_is_collected_without_waiting_for_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_abandoned_stream_is_collected_without_waiting_for_itself(monkeypatch):
     # A busy machine may need more than the 10 seconds.
     monkeypatch.setattr(sessions, "PATIENCE", 60.0)
     rag = SelfRAG(PROMPTING, Watched())
     started = time.perf_counter()
     for number in range(4):
-        pieces: Any = rag.stream(f"q{number}", mode="never")
+        pieces = rag.stream(f"q{number}", mode="never")
         next(pieces)
-        cycle: list[Any] = [pieces]
+        cycle = [pieces]
         cycle.append(cycle)
         del pieces, cycle
     gc.collect()
@@ -425,7 +391,7 @@ def test_an_abandoned_stream_is_collected_without_waiting_for_itself(
     assert time.perf_counter() - started < sessions.PATIENCE
 
 
-def test_a_fork_is_told_to_load_its_own_engine() -> None:
+def test_a_fork_is_told_to_load_its_own_engine():
     rag = SelfRAG(PROMPTING, Watched())
     assert ask(rag, 1) == TEXTS["q1"]
     context = multiprocessing.get_context("fork")
@@ -437,12 +403,10 @@ def test_a_fork_is_told_to_load_its_own_engine() -> None:
     assert ask(rag, 1) == TEXTS["q1"]
 
 
-def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_own_thread() -> (
-    None
-):
-    calls: list[int] = []
+def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_own_thread():
+    calls = []
 
-    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+    def slow(queries, k):
         calls.append(len(queries))
         time.sleep(0.05)
         if "bad" in queries:
@@ -451,14 +415,14 @@ def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_
 
     shared = SharedRetriever(slow)
 
-    def search(number: int) -> list[str] | str:
+    def search(number):
         try:
             (hits,) = shared(["bad" if number == 5 else f"d{number}x"], 1 + number % 3)
         except UserError as error:
             return str(error)
         return [passage.id for passage in hits]
 
-    expected: list[Any] = [
+    expected = [
         [f"d{number}x{rank}" for rank in range(1 + number % 3)] for number in range(16)
     ]
     expected[5] = "ConnectionError: gone, 1 asked"
@@ -469,10 +433,10 @@ def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_
     assert len(calls) < 5
 
 
-def test_a_function_that_hangs_keeps_one_thread() -> None:
+def test_a_function_that_hangs_keeps_one_thread():
     going_on = threading.Event()
 
-    def hang(requests: list[Any]) -> list[Any]:
+    def hang(requests):
         going_on.wait(20)
         return [Retrieved(()) for _ in requests]
 
@@ -484,7 +448,7 @@ def test_a_function_that_hangs_keeps_one_thread() -> None:
     assert [len(future.result(20)) for future in futures] == [1] * 50
 
 
-def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
+def test_an_event_loop_asks_many_at_once_and_stays_free():
     ticked = threading.Event()
 
     class Waiting(Watched):
@@ -492,7 +456,7 @@ def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
 
         free = True
 
-        def step(self) -> Done:
+        def step(self):
             ticked.clear()
             self.free = self.free and ticked.wait(20)
             assert self.free, "the event loop is held up"
@@ -501,12 +465,12 @@ def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
     engine = Waiting()
     rag = SelfRAG(PROMPTING, engine, Searches(lambda query: passages("d1")))
 
-    async def tick() -> None:
+    async def tick():
         while True:
             await asyncio.sleep(0.001)
             ticked.set()
 
-    async def everything() -> list[Answer]:
+    async def everything():
         ticking = asyncio.create_task(tick())
         answers = await asyncio.gather(
             *(rag.agenerate(question, mode="never") for question in TREES)
@@ -518,10 +482,10 @@ def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
     assert max(engine.sizes) > 8
 
 
-def test_an_event_loop_streams() -> None:
+def test_an_event_loop_streams():
     rag = SelfRAG(PROMPTING, Watched())
 
-    async def read(question: str) -> list[Segment | Answer]:
+    async def read(question):
         return [piece async for piece in rag.astream(question, mode="never")]
 
     pieces = asyncio.run(read("q4"))

@@ -1,10 +1,6 @@
 """Judges in the beam, in place of a token critique or beside it, and guardrails before anything is written."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_model import numbers, policies, random_model, random_search, seeds, weights
 from scripted_judges import Scripted, distribution, draw, says, seen
-from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, reply, run
+from written import PROMPTING, TWO_WAYS, VOCABULARY, passages, reply, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -20,12 +16,12 @@ from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import read_critique
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.trace import UNUSABLE, Node, Trace
+from selfrag.decoding.trace import UNUSABLE, Trace
 from selfrag.experiments.studies import rescored
 from selfrag.judges.sentences import judged_turn
 from selfrag.prompting import Turn
 from selfrag.reflection.findings import Finding, Reflection
-from selfrag.reflection.inputs import JudgeInput, SiteKind
+from selfrag.reflection.inputs import SiteKind
 from selfrag.reflection.intrinsic_labels import (
     ANSWERABLE,
     CERTAINTY,
@@ -36,27 +32,22 @@ from selfrag.reflection.intrinsic_labels import (
 from selfrag.reflection.judge import Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
-from selfrag.reflection.requests import Generate, Generated, Steps
+from selfrag.reflection.requests import Generate, Generated
 from selfrag.reflection.weights import Weights
 
 
-def by_text(**known: Any) -> Callable[[JudgeInput], Any]:
+def by_text(**known):
     return lambda state: known[state.text.rstrip(".")]
 
 
-def judged_by(
-    *critics: Scripted,
-    names: Sequence[str] = ("d1", "d2"),
-    tree: Any = TWO_WAYS,
-    **options: Any,
-) -> Run:
+def judged_by(*critics, names=("d1", "d2"), tree=TWO_WAYS, **options):
     return run(tree, *names, given={"judges": critics}, **options)
 
 
 # --- joining, standing in: hand-worked ----------------------------------------------------------------------------
 
 
-def test_a_joined_term_adds_its_weighted_score() -> None:
+def test_a_joined_term_adds_its_weighted_score():
     critic = Scripted("nli", by_text(Close=says(1, 0, 0), Sure=says(0, 0, 1)))
     plain = run(TWO_WAYS, "d1", "d2").answer
     joined = judged_by(critic, judges="nli", weights=Weights(judges={"nli": 3})).answer
@@ -77,9 +68,7 @@ CLOSE, SURE = (
 )
 
 
-def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_their_value() -> (
-    None
-):
+def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_their_value():
     critic = Scripted("nli", by_text(Close=CLOSE, Sure=SURE))
     found = judged_by(critic, judges="nli=issup", weights=Weights(issup=2))
     assert found.answer.text == "Close."
@@ -96,7 +85,7 @@ def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_
     assert (answer.text, answer.citations) == ("Sure.", ())
 
 
-def test_several_places_rank_by_their_mean_and_reject_by_their_worst() -> None:
+def test_several_places_rank_by_their_mean_and_reject_by_their_worst():
     critic = Scripted(
         "nli", by_text(Close=[says(1, 0, 0), says(0, 0, 1)], Sure=[says(0, 1, 0)] * 2)
     )
@@ -122,11 +111,11 @@ def test_several_places_rank_by_their_mean_and_reject_by_their_worst() -> None:
     )
 
 
-def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted() -> None:
+def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted():
     class Reading(Scripted):
         """Judges by what the engine answered to its second request, in a second round."""
 
-        def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        def judge(self, inputs):
             assert len((yield [Generate(PROMPTING.prompt("Q"), 1)])) == 1
             ids = [
                 (*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(state.text))
@@ -154,7 +143,7 @@ def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted() -> 
     )
 
 
-def test_what_a_judge_sees() -> None:
+def test_what_a_judge_sees():
     tree = {
         "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .1 .1 .8}",
         "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
@@ -185,7 +174,7 @@ def test_what_a_judge_sees() -> None:
     assert len(segment.inputs) == 2  # nothing to judge without a passage
 
 
-def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced() -> None:
+def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced():
     tree = {
         f"[Retrieval]<d{i}>": (f"T{i}.{{issup 1 0 0}}</s>", 1 - i / 10)
         for i in range(1, 6)
@@ -231,7 +220,7 @@ def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced() -> No
     assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
-def test_other_settings_are_exact_where_a_judge_has_room_for_all() -> None:
+def test_other_settings_are_exact_where_a_judge_has_room_for_all():
     tree = {
         "[Retrieval]<d1>": ("{isrel 1 0}A.{isuse 0 0 1 0 0}</s>", 0.9),
         "[Retrieval]<d2>": ("{isrel .5 .5}B.{isuse 0 0 0 0 1}</s>", 0.9),
@@ -286,23 +275,21 @@ def test_other_settings_are_exact_where_a_judge_has_room_for_all() -> None:
         ({"retrieve_once": 1}, "give True or False"),
     ],
 )
-def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_named(options, message):
     with pytest.raises(UserError, match=message):
         Decoding(**options)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Decoding)])
-def test_a_setting_of_any_size_is_refused_in_one_short_line(name: str) -> None:
+def test_a_setting_of_any_size_is_refused_in_one_short_line(name):
     with pytest.raises(UserError) as caught:
         Decoding(**{name: [["long\n" * 1000]]})
     assert len(str(caught.value)) < 250
     assert "\n" not in str(caught.value)
 
 
-def test_a_judge_that_is_not_there_is_named() -> None:
-    with pytest.raises(
-        UserError, match=r"no judge 'nli'; there is none: pass judges=\[\.\.\]"
-    ):
+def test_a_judge_that_is_not_there_is_named():
+    with pytest.raises(UserError, match=r"no judge 'nli'"):
         run(TWO_WAYS, "d1", judges="nli")
     with pytest.raises(UserError, match="not multiple choice"):
         run(TWO_WAYS, "d1", judges="nli", choices=["A", "B"])
@@ -320,9 +307,9 @@ joined_policies = st.builds(
 )
 
 
-def random_critics(seed: int) -> list[Scripted]:
-    def verdict(name: str, places: int) -> Callable[[JudgeInput], Any]:
-        def judge(state: JudgeInput) -> Any:
+def random_critics(seed):
+    def verdict(name, places):
+        def judge(state):
             key = (name, state.text, *(p.id for p in state.passages))
             if draw(seed, "defined", *key).random() < 0.2:
                 return None
@@ -344,7 +331,7 @@ def random_critics(seed: int) -> list[Scripted]:
     ]
 
 
-def judged(seed: int, policy: Decoding) -> Run:
+def judged(seed, policy):
     return run(
         random_model(seed),
         search=random_search(seed),
@@ -355,9 +342,7 @@ def judged(seed: int, policy: Decoding) -> Run:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seeds, joined_policies, weights, numbers)
-def test_rescoring_and_the_room_of_each_level(
-    seed: int, policy: Decoding, other: Weights, joined: float
-) -> None:
+def test_rescoring_and_the_room_of_each_level(seed, policy, other, joined):
     """The recorded settings give the recorded answer; other settings, if exact, that of a fresh decode."""
     found = judged(seed, policy)
     answer = found.answer
@@ -395,9 +380,7 @@ def test_rescoring_and_the_room_of_each_level(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seeds, policies, st.integers(0, 3), st.booleans())
-def test_a_judge_with_the_tokens_distribution_changes_nothing(
-    seed: int, policy: Decoding, cost: int, asks: bool
-) -> None:
+def test_a_judge_with_the_tokens_distribution_changes_nothing(seed, policy, cost, asks):
     """What the tokens said of each candidate, said by a critic in their place: only who judged is another."""
     # Constraints on IsSup and undefined="force" would have tokens read where none was emitted.
     policy = replace(
@@ -407,7 +390,7 @@ def test_a_judge_with_the_tokens_distribution_changes_nothing(
         undefined={"force": "skip"}.get(policy.undefined, "zero"),
     )
     tokens = run(random_model(seed), search=random_search(seed), policy=policy).answer
-    said: dict[Any, set[Judgment | None]] = {}
+    said = {}
     for node in tokens.trace.nodes:
         before = segments_of(tokens.trace, node.parent)[0].rstrip()
         said.setdefault((before, node.passage, node.text.strip()), set()).add(
@@ -417,7 +400,7 @@ def test_a_judge_with_the_tokens_distribution_changes_nothing(
     # No critic is asked about an empty text; tokens may judge it.
     assume(all(text or judgments == {None} for (_, _, text), judgments in said.items()))
 
-    def support(state: JudgeInput) -> Judgment | None:
+    def support(state):
         (found,) = said[state.before.rstrip(), state.passages[0], state.text]
         return found
 
@@ -435,7 +418,7 @@ def test_a_judge_with_the_tokens_distribution_changes_nothing(
     assert (mine.text, mine.exact) == (theirs.text, theirs.exact)
 
 
-def plain(node: Node) -> Any:
+def plain(node):
     """Without who judged; nobody is asked about candidates that no weights can bring back."""
     usable = node.status not in UNUSABLE
     known = {
@@ -457,7 +440,7 @@ def plain(node: Node) -> Any:
 YES = reply("[Relevant]Yes.[Fully supported]</s>")
 
 
-def answerable(probability: float) -> Scripted:
+def answerable(probability):
     return Scripted(
         "ad",
         lambda state: says(probability, 1 - probability, labels=ANSWERABLE),
@@ -466,12 +449,12 @@ def answerable(probability: float) -> Scripted:
     )
 
 
-def certain(digit: int) -> Scripted:
+def certain(digit):
     row = [float(i == digit) for i in range(10)]
     return Scripted("uq", lambda state: says(*row, labels=CERTAINTY), labels=CERTAINTY)
 
 
-def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -> None:
+def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written():
     gate = answerable(0.2)
     found = run(
         TWO_WAYS, "d1", "d2", guardrails="ad<0.5:abstain", given={"judges": [gate]}
@@ -500,7 +483,7 @@ def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
 
 
-def test_a_gate_can_take_the_evidence_away() -> None:
+def test_a_gate_can_take_the_evidence_away():
     answer = run(
         TWO_WAYS,
         "d1",
@@ -514,10 +497,8 @@ def test_a_gate_can_take_the_evidence_away() -> None:
     assert answer.rescore(Weights(issup=3)).exact
 
 
-def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_one_id_apart() -> (
-    None
-):
-    def relevance(state: JudgeInput) -> Judgment:
+def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_one_id_apart():
+    def relevance(state):
         return says(
             *((1, 0, 0) if state.passages[0] == good else (0, 0, 1)), labels=RELEVANCE
         )
@@ -540,7 +521,7 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_
     ]  # the score asks no more
 
 
-def test_certainty_routes_the_search() -> None:
+def test_certainty_routes_the_search():
     unsure = run(
         TWO_WAYS,
         "d2",
@@ -575,7 +556,7 @@ def test_certainty_routes_the_search() -> None:
     assert always.inputs == []  # the mode is the caller's own decision
 
 
-def test_a_query_takes_the_place_of_the_question_in_searches_only() -> None:
+def test_a_query_takes_the_place_of_the_question_in_searches_only():
     tree = {
         "": "{~retrieve .9 .1 0}x",
         "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .9 .1 0}",
@@ -587,7 +568,7 @@ def test_a_query_takes_the_place_of_the_question_in_searches_only() -> None:
     assert [d.query for d in found.answer.trace.decisions] == ["Who?", "Who? One."]
 
 
-def test_earlier_turns_stand_before_the_prompt() -> None:
+def test_earlier_turns_stand_before_the_prompt():
     judge = Scripted(
         "ad", lambda state: says(1, 0, labels=ANSWERABLE), labels=ANSWERABLE
     )

@@ -1,9 +1,6 @@
 """The keywords of `SelfRAG.generate` and others are the fields of `Decoding`, and a type checker knows them."""
 
-from __future__ import annotations
-
 import inspect
-from pathlib import Path
 from typing import get_type_hints
 
 import pytest
@@ -21,7 +18,7 @@ WIDER = {
 """Keywords that take more than the field holds: whole settings, and judges as strings."""
 
 
-def test_the_keywords_are_the_fields() -> None:
+def test_the_keywords_are_the_fields():
     keywords, fields = get_type_hints(DecodingFields), get_type_hints(Decoding)
     assert keywords.keys() == fields.keys() | {"decoding"}
     assert {
@@ -33,7 +30,7 @@ def test_the_keywords_are_the_fields() -> None:
 
 
 @pytest.mark.slow
-def test_a_type_checker_refuses_wrong_keywords(tmp_path: Path) -> None:
+def test_a_type_checker_refuses_wrong_keywords(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "from selfrag import Answer, SelfRAG\n"

@@ -4,16 +4,12 @@ Models, passages, settings and failures are random; `SELFRAG_REFERENCE=20000` (`
 of each kind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import re
 import zlib
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +37,7 @@ from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import USAGE, output_of
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, SegmentFinal, drive
 
@@ -56,17 +52,15 @@ thresholds = st.none() | st.sampled_from([0.0, 0.3, 0.6, 0.9])
 OPTIONS = ("A", "AB", "Bob", "C", "Cab", "D")
 
 
-def chance(*parts: object) -> random.Random:
+def chance(*parts):
     return random.Random(zlib.crc32(repr(parts).encode()))
 
 
-def model(
-    seed: int, failures: float = 0.0
-) -> Callable[[Generate], ScriptedReply | Failed]:
+def model(seed, failures=0.0):
     """A random model of which every request may fail, and that gives any watched id a probability of its own."""
     write = random_model(seed, noise=0.3)
 
-    def reply(request: Generate) -> ScriptedReply | Failed:
+    def reply(request):
         if failures and chance(seed, "fails", request.prompt_ids).random() < failures:
             return Failed("no memory")
         written = write(request)
@@ -90,7 +84,7 @@ def model(
     return reply
 
 
-def evidence(seed: int, *, given: bool) -> Sequence[Passage] | None:
+def evidence(seed, *, given):
     """Passages of the caller for a part of the seeds, repeated and blank ones among them."""
     if not given:
         return None
@@ -98,7 +92,7 @@ def evidence(seed: int, *, given: bool) -> Sequence[Passage] | None:
     return [*found, Passage("blank", " \n", "Blank"), *found[:1]]
 
 
-def agree(answer: Answer, said: Said) -> None:
+def agree(answer, said):
     """Text, citations and score are those of the reference, or its choice was one of rounding."""
     cited = [(s.text, s.citation) for s in answer.segments]
     best = answer.trace.best
@@ -112,13 +106,13 @@ def agree(answer: Answer, said: Said) -> None:
         assert score == pytest.approx(said.score, rel=1e-9, abs=1e-9)
 
 
-def note(happened: str) -> None:
+def note(happened):
     """Counted by `--hypothesis-show-statistics`."""
     if currently_in_test_context():
         event(happened)
 
 
-def outcome(decode: Callable[[], Said]) -> Said | str:
+def outcome(decode):
     """What the reference says, or why it says nothing."""
     try:
         return decode()
@@ -129,14 +123,7 @@ def outcome(decode: Callable[[], Said]) -> Said | str:
 class World:
     """One question, decoded by both."""
 
-    def __init__(
-        self,
-        seed: int,
-        *,
-        failures: float = 0.0,
-        given: bool = False,
-        choices: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, seed, *, failures=0.0, given=False, choices=()):
         self.model, self.find, self.fickle = (
             model(seed, failures),
             random_search(seed),
@@ -144,17 +131,17 @@ class World:
         )
         self.evidence, self.choices = evidence(seed, given=given), choices
 
-    def search(self, k: int) -> Callable[[str], Sequence[Passage]]:
+    def search(self, k):
         """A third of the retrievers find something else when asked for another number of passages."""
         return lambda query: self.find(f"{query} {k}" if self.fickle else query)
 
-    def decoded(self, policy: Decoding, **serving: int | None) -> Run:
+    def decoded(self, policy, **serving):
         choices = self.choices or None
         search = self.search(policy.searched)
         given = {"evidence": self.evidence, "policy": policy, "choices": choices}
         return run(self.model, search=search, serving=serving, **given)
 
-    def said(self, policy: Decoding) -> Said | str:
+    def said(self, policy):
         """What the reference says, or why it says nothing."""
         reference = Reference(
             self.model, self.search(policy.searched), policy, self.evidence
@@ -167,7 +154,7 @@ class World:
             )
         )
 
-    def compare(self, policy: Decoding) -> Run | None:
+    def compare(self, policy):
         """Both say the same, or refuse for the same reason; None if they refuse."""
         said = self.said(policy)
         if isinstance(said, str):
@@ -178,16 +165,14 @@ class World:
         agree(found.answer, said)
         return found
 
-    def answered(self, policy: Decoding) -> Answer:
+    def answered(self, policy):
         """The answer, which the reference gives too; else the example is of no use."""
         found = self.compare(policy)
         assume(found is not None)
         assert found is not None
         return found.answer
 
-    def rescored(
-        self, policy: Decoding, weights: Weights, threshold: float | None
-    ) -> Answer:
+    def rescored(self, policy, weights, threshold):
         """An answer of which every rescoring that is called exact is what the reference decodes.
 
         Rescoring raises only where that refuses.
@@ -216,7 +201,7 @@ class World:
 
 @many
 @given(seeds, policies, failing, st.booleans())
-def test_decode(seed: int, policy: Decoding, failures: float, given: bool) -> None:
+def test_decode(seed, policy, failures, given):
     """And what is streamed on the way is the beginning of the answer, segment by segment."""
     found = World(seed, failures=failures, given=given).compare(policy)
     if found is None:
@@ -242,14 +227,7 @@ def test_decode(seed: int, policy: Decoding, failures: float, given: bool) -> No
 
 @many
 @given(seeds, policies, weights, thresholds, failing, st.booleans())
-def test_rescore(
-    seed: int,
-    policy: Decoding,
-    other: Weights,
-    threshold: float | None,
-    failures: float,
-    given: bool,
-) -> None:
+def test_rescore(seed, policy, other, threshold, failures, given):
     """There and back; and a sweep is many rescorings at once."""
     world = World(seed, failures=failures, given=given)
     answer = world.rescored(policy, other, threshold)
@@ -265,9 +243,7 @@ def test_rescore(
 
 @half
 @given(seeds, policies, weights)
-def test_a_tree_recorded_whole_is_exact_for_every_weight(
-    seed: int, policy: Decoding, other: Weights
-) -> None:
+def test_a_tree_recorded_whole_is_exact_for_every_weight(seed, policy, other):
     whole = replace(
         policy,
         beam=10_000,
@@ -293,14 +269,7 @@ def test_a_tree_recorded_whole_is_exact_for_every_weight(
 
 @half
 @given(seeds, policies, weights, thresholds, failing, st.booleans())
-def test_closed_sets(
-    seed: int,
-    policy: Decoding,
-    other: Weights,
-    threshold: float | None,
-    failures: float,
-    given: bool,
-) -> None:
+def test_closed_sets(seed, policy, other, threshold, failures, given):
     count = chance(seed, "options").randint(2, len(OPTIONS))
     world = World(seed, failures=failures / 4, given=given, choices=OPTIONS[:count])
     answer = world.rescored(policy, other, threshold)
@@ -333,14 +302,7 @@ narrower = st.fixed_dictionaries(
     st.booleans(),
     st.booleans(),
 )
-def test_narrowing(
-    seed: int,
-    policy: Decoding,
-    changes: list[dict[str, object]],
-    failures: float,
-    given: bool,
-    chosen: bool,
-) -> None:
+def test_narrowing(seed, policy, changes, failures, given, chosen):
     """A record asked about other settings says nothing, or that it does not know, or what they would have answered."""
     world = World(
         seed, failures=failures, given=given, choices=OPTIONS[:3] if chosen else ()
@@ -351,7 +313,7 @@ def test_narrowing(
     )
 
 
-def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
+def narrowed(world, answer, asked):
     usage = {name: getattr(answer.usage, name) for name in USAGE}
     for one, replayed in zip(asked, rescored(answer.trace, usage, asked), strict=True):
         if replayed is None or not replayed.exact:
@@ -374,9 +336,7 @@ def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
 
 @settings(many, max_examples=max(1, EXAMPLES // 4))
 @given(st.lists(policies, min_size=4, max_size=4), seeds, failing, pace, pace)
-def test_batches(
-    asked: list[Decoding], seed: int, failures: float, batch: int, max_live: int
-) -> None:
+def test_batches(asked, seed, failures, batch, max_live):
     """Four questions at once: each is answered as it is alone, whatever becomes of the others."""
     world, find = model(seed, failures), random_search(seed)
     engine = ScriptedEngine(world, EOS, limits=LIMITS, batch=batch)
@@ -408,7 +368,7 @@ def test_batches(
         agree(ends[index], said)
 
 
-def test_a_closed_set_whose_passage_failed_can_be_narrowed() -> None:
+def test_a_closed_set_whose_passage_failed_can_be_narrowed():
     world = World(4620, failures=0.4, choices=OPTIONS[:3])
     wide = Decoding(
         threshold=0.0, no_retrieval_branch=True, passages=4, beam=3, max_segments=1
@@ -423,7 +383,7 @@ def test_a_closed_set_whose_passage_failed_can_be_narrowed() -> None:
     )
 
 
-def test_a_kept_search_is_no_given_evidence() -> None:
+def test_a_kept_search_is_no_given_evidence():
     for seed in range(0, 30, 3):
         world = World(seed)
         wide = Decoding(mode="always", retrieve_once=True, passages=4, max_segments=2)
@@ -450,11 +410,11 @@ paces = st.sampled_from([None, 1, 3])
 batch = st.sampled_from([1, 2, 1000])
 
 
-def said(segments: Any) -> list[tuple[Any, ...]]:
+def said(segments):
     return [(s.text, s.citation, s.score) for s in segments]
 
 
-def view(answer: Answer) -> tuple[Any, ...]:
+def view(answer):
     """What must be equal, to the last bit."""
     best, output = answer.trace.best, output_of(answer)
     score = None if best is None else answer.trace.nodes[best].path_score
@@ -468,7 +428,7 @@ def view(answer: Answer) -> tuple[Any, ...]:
     )
 
 
-def ending(decode: Callable[[], Run | Answer]) -> tuple[Any, ...]:
+def ending(decode):
     try:
         found = decode()
     except DecodingError as error:
@@ -481,14 +441,8 @@ def ending(decode: Callable[[], Run | Answer]) -> tuple[Any, ...]:
 @many
 @given(seeds, policies | prunable, failing, st.booleans(), paces, batch, st.booleans())
 def test_the_same_answer_as_of_the_full_search(
-    seed: int,
-    policy: Decoding,
-    failures: float,
-    given: bool,
-    pace: int | None,
-    batch: int,
-    shuffled: bool,
-) -> None:
+    seed, policy, failures, given, pace, batch, shuffled
+):
     """However the engine works, and whichever candidates wait for others."""
     world, draw = World(seed, failures=failures, given=given), random.Random(seed)
     pruning = replace(policy, branch_and_bound=True)
@@ -502,9 +456,7 @@ def test_the_same_answer_as_of_the_full_search(
 
 @many
 @given(seeds, prunable, weights | st.just(Weights(3, 0.4, 0.2)), paces, batch)
-def test_a_record_knows_what_it_lacks(
-    seed: int, policy: Decoding, other: Weights, pace: int | None, batch: int
-) -> None:
+def test_a_record_knows_what_it_lacks(seed, policy, other, pace, batch):
     world = World(seed)
     answer = world.decoded(
         replace(policy, branch_and_bound=True), pace=pace, batch=batch
@@ -525,7 +477,7 @@ def test_a_record_knows_what_it_lacks(
     assert (back.exact, view(back)) == (changed.exact, view(answer))
 
 
-def branch(relevant: float, text: str, use: str) -> str:
+def branch(relevant, text, use):
     return f"{{isrel {relevant} {1 - relevant:.2f}}}{text}{{issup .98 .01 .01}}{{isuse {use}}}</s>"
 
 
@@ -536,12 +488,12 @@ THREE = {
 }
 
 
-def decoded(**changes: Any) -> Run:
+def decoded(**changes):
     settings = {"mode": "always", "max_segments": 2, "branch_and_bound": True}
     return run(THREE, "d1", "d2", "d3", **{**settings, **changes})
 
 
-def test_an_irrelevant_passage_costs_one_token() -> None:
+def test_an_irrelevant_passage_costs_one_token():
     found, full = (decoded(branch_and_bound=on) for on in (True, False))
     assert view(found.answer) == view(full.answer)
     (node,) = [one for one in found.answer.trace.nodes if one.status is Status.BOUNDED]
@@ -554,7 +506,7 @@ def test_an_irrelevant_passage_costs_one_token() -> None:
     assert found.answer.usage.generated_tokens == found.engine.generated
 
 
-def test_a_record_of_the_full_search_is_the_default() -> None:
+def test_a_record_of_the_full_search_is_the_default():
     assert not Decoding().branch_and_bound
     assert (
         "branch_and_bound"
@@ -564,7 +516,7 @@ def test_a_record_of_the_full_search_is_the_default() -> None:
     assert not Decoding(branch_and_bound=True, judges=("nli",)).prunes
 
 
-def test_a_forbidden_passage_is_given_up_at_once() -> None:
+def test_a_forbidden_passage_is_given_up_at_once():
     found = decoded(forbid={"isrel": "Irrelevant"}, max_segments=1)
     node = found.answer.trace.nodes[2]
     assert (node.status, node.finish, len(node.token_ids)) == (
@@ -574,7 +526,7 @@ def test_a_forbidden_passage_is_given_up_at_once() -> None:
     )
 
 
-def test_two_negative_scores_may_multiply_to_the_best_answer() -> None:
+def test_two_negative_scores_may_multiply_to_the_best_answer():
     """One segment of .99, against -.85 and then -2.95: the most that may follow -.9 is 3 times as far from 0."""
     second = "Half of what there is to say."
     tree = {
@@ -602,7 +554,7 @@ def test_two_negative_scores_may_multiply_to_the_best_answer() -> None:
         assert found.answer.text == f"{second} Rest."
 
 
-def test_sweeps_take_a_pruned_record_for_its_weights_only() -> None:
+def test_sweeps_take_a_pruned_record_for_its_weights_only():
     answer = decoded(max_segments=1).answer
     policy = answer.trace.decoding
     plain = replace(policy, branch_and_bound=False)

@@ -3,9 +3,6 @@
 `SELFRAG_REFERENCE=10000` tries so many examples.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,14 +15,12 @@ from test_reference import agree, failing, half, many, note
 from written import Characters, Searches
 
 from selfrag.common.errors import DecodingError
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sentence_ends import sentence_end
 from selfrag.decoding.trace import Trace
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.reflection_prompts import reflection_wording
-from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionFailed, SegmentFinal, drive
 
 presets = st.sampled_from([Decoding.light(), Decoding.light(mode="always"), Decoding()])
@@ -37,10 +32,10 @@ chat_policies = presets | policies.filter(
 class ChatWorld:
     """One question to a random chat model, decoded by both."""
 
-    def __init__(self, seed: int, failures: float = 0.0) -> None:
+    def __init__(self, seed, failures=0.0):
         self.talker, self.find = Talker(seed, failures), random_search(seed)
 
-    def decoded(self, policy: Decoding) -> Answer:
+    def decoded(self, policy):
         """Return the answer; what was streamed on the way is the beginning of it."""
         model = ChatModel(
             TalkingExecutor(self.talker),
@@ -60,7 +55,7 @@ class ChatWorld:
         assert Trace.from_json(end.answer.trace.to_json()) == end.answer.trace
         return end.answer
 
-    def said(self, policy: Decoding) -> Said | str:
+    def said(self, policy):
         """Return what the reference says, or why it says nothing."""
         reference = ChatReference(
             self.talker, lambda query: self.find(query)[: policy.searched], policy
@@ -73,7 +68,7 @@ class ChatWorld:
             )  # rounding decides whether there is a candidate that could be generated
             return str(reason)
 
-    def compare(self, policy: Decoding) -> Answer | None:
+    def compare(self, policy):
         """Return the answer that both give; None if both refuse for the same reason."""
         said = self.said(policy)
         if isinstance(said, str):
@@ -88,17 +83,13 @@ class ChatWorld:
 
 @many
 @given(seeds, chat_policies, failing)
-def test_a_chat_model_is_decoded_as_by_the_reference(
-    seed: int, policy: Decoding, failures: float
-) -> None:
+def test_a_chat_model_is_decoded_as_by_the_reference(seed, policy, failures):
     ChatWorld(seed, failures).compare(policy)
 
 
 @half
 @given(seeds, chat_policies, weights)
-def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(
-    seed: int, policy: Decoding, other: Weights
-) -> None:
+def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(seed, policy, other):
     world = ChatWorld(seed)
     answer = world.compare(policy)
     if answer is None:
@@ -118,6 +109,6 @@ def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(
         st.sampled_from((*".!?\n 3", "Dr", "Be", " Two", " one", ".5")), max_size=12
     )
 )
-def test_sentences_end_where_the_reference_sees_their_end(parts: Sequence[str]) -> None:
+def test_sentences_end_where_the_reference_sees_their_end(parts):
     text = "".join(parts)
     assert sentence_end(text) == first_sentence(text)

@@ -1,7 +1,5 @@
 """What counts as a text that gives no answer: wordings of common models, and texts that only begin like one."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -126,13 +124,13 @@ No s\u00e9 qui\u00e9n soy es una novela.
 
 
 @pytest.mark.parametrize("text", REFUSALS.strip().splitlines())
-def test_defect_9_refusals_in_other_words_are_refusals(text: str) -> None:
+def test_defect_9_refusals_in_other_words_are_refusals(text):
     """Field audit E2."""
     assert abstains(text)
 
 
 @pytest.mark.parametrize("text", ANSWERS.strip().splitlines())
-def test_defect_9_texts_that_only_hold_such_words_are_none(text: str) -> None:
+def test_defect_9_texts_that_only_hold_such_words_are_none(text):
     """Field audit E2, the other way."""
     assert not abstains(text)
 
@@ -145,9 +143,7 @@ def test_defect_9_texts_that_only_hold_such_words_are_none(text: str) -> None:
         ("varied_replies.txt", 0.84),  # 0.615 on the part that the rule had never seen
     ],
 )
-def test_precision_and_recall_on_replies_of_models(
-    name: str, least_recall: float
-) -> None:
+def test_precision_and_recall_on_replies_of_models(name, least_recall):
     lines = (HERE / name).read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith(("+ ", "- "))]
     refused = [line for line in rows if abstains(line[2:])]
@@ -158,7 +154,7 @@ def test_precision_and_recall_on_replies_of_models(
 
 
 @pytest.mark.parametrize("text", ["", " . ", "\n", "?!"])
-def test_a_text_without_a_word_gives_no_answer(text: str) -> None:
+def test_a_text_without_a_word_gives_no_answer(text):
     assert abstains(text)
 
 
@@ -173,7 +169,7 @@ def test_a_text_without_a_word_gives_no_answer(text: str) -> None:
         "a the any no ",
     ],
 )
-def test_long_texts_take_no_time(piece: str) -> None:
+def test_long_texts_take_no_time(piece):
     started = time.perf_counter()
     abstains((piece * 2_000)[:1_500])
     assert not abstains("I don't know. " * 200)

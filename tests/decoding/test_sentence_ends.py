@@ -1,7 +1,5 @@
 """Where the first sentence of a text ends."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +40,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("text", "first"), ENDS.items())
-def test_the_first_sentence_is_what_ends_for_sure(text: str, first: str | None) -> None:
+def test_the_first_sentence_is_what_ends_for_sure(text, first):
     end = sentence_end(text)
     assert (None if end is None else text[:end]) == first
 
@@ -50,7 +48,7 @@ def test_the_first_sentence_is_what_ends_for_sure(text: str, first: str | None) 
 @given(
     st.text(st.sampled_from([*STOPS, *'aA1"\n \t)e']), max_size=30), st.text(max_size=5)
 )
-def test_more_text_moves_no_end_that_was_seen(text: str, more: str) -> None:
+def test_more_text_moves_no_end_that_was_seen(text, more):
     """But for a line break, which belongs to the sentence before it, and what a small letter goes on with."""
     end = sentence_end(text)
     if end is not None and text[end:].strip():

@@ -3,15 +3,11 @@
 `SELFRAG_MUTATIONS=12000` tries that many mutated traces.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os
 import random
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 from mutations import at, mutate
@@ -33,14 +29,14 @@ MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "300"))
 
 
 @pytest.fixture(scope="module")
-def traces() -> list[dict[str, Any]]:
+def traces():
     """Plain, constrained, judged, branch-and-bound and multiple-choice decodes."""
 
-    def judged(state: Any) -> Any:
+    def judged(state):
         ids = [passage.id for passage in state.passages]
         return says(*distribution(7, "nli", state.text, *ids))
 
-    settings: list[dict[str, Any]] = [
+    settings = [
         {"max_segments": 3, "passages": 2},
         {
             "max_segments": 2,
@@ -70,7 +66,7 @@ def traces() -> list[dict[str, Any]]:
     return made
 
 
-def use(data: Any) -> None:
+def use(data):
     """Everything that is done with a trace that was read."""
     trace = trace_of(data)
     for weights, threshold in (
@@ -89,9 +85,7 @@ def use(data: Any) -> None:
     svg(trace), traces_page({"": trace}), trace.to_json()
 
 
-def test_issue_45_mutated_traces_are_refused_in_one_line_or_can_be_used(
-    traces: list[dict[str, Any]],
-) -> None:
+def test_issue_45_mutated_traces_are_refused_in_one_line_or_can_be_used(traces):
     rng = random.Random(45)
     refusals = []
     for _ in range(MUTATIONS):
@@ -136,9 +130,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("path", "value", "error"), FAULTS)
-def test_issue_45_each_fault_of_a_trace_has_a_line(
-    path: str, value: Any, error: str
-) -> None:
+def test_issue_45_each_fault_of_a_trace_has_a_line(path, value, error):
     tree = {
         "[Retrieval]<d1>": "[Relevant]Found.</s>",
         "[Retrieval]<d2>": "[Relevant]Else.</s>",
@@ -162,9 +154,7 @@ def test_issue_45_each_fault_of_a_trace_has_a_line(
     assert "\n" not in str(refused.value)
 
 
-def grown(
-    trace: dict[str, Any], count: int, width: int, text: str = "t{}"
-) -> dict[str, Any]:
+def grown(trace, count, width, text="t{}"):
     """A tree of `width` paths side by side, without evidence."""
     trace = copy.deepcopy(trace)
     node = trace["nodes"][0] | {"branch": "none", "passage_id": None, "status": "kept"}
@@ -185,10 +175,8 @@ def grown(
     ("count", "width", "text"),
     [(1000, 1, "t{}"), (8000, 8000, "t{}"), (8000, 8000, "t"), (8000, 100, "t{}")],
 )
-def test_issue_45_work_grows_linearly_with_the_nodes(
-    count: int, width: int, text: str, traces: list[dict[str, Any]]
-) -> None:
-    def seconds(nodes: int) -> float:
+def test_issue_45_work_grows_linearly_with_the_nodes(count, width, text, traces):
+    def seconds(nodes):
         trace = grown(traces[0], nodes, min(width, nodes), text)
         start = time.process_time()
         use(trace)
@@ -198,7 +186,7 @@ def test_issue_45_work_grows_linearly_with_the_nodes(
     assert seconds(count) < 8 * 5 * seconds(count // 8) + 1
 
 
-def test_a_trace_of_too_many_nodes_is_refused(traces: list[dict[str, Any]]) -> None:
+def test_a_trace_of_too_many_nodes_is_refused(traces):
     trace = copy.deepcopy(traces[0])
     trace["nodes"] = [trace["nodes"][0]] * 100_001
     with pytest.raises(UserError, match="'nodes' must have at most 100000 items"):
@@ -206,8 +194,8 @@ def test_a_trace_of_too_many_nodes_is_refused(traces: list[dict[str, Any]]) -> N
 
 
 def test_a_trace_file_of_the_command_line_is_read_as_strictly(
-    tmp_path: Path, traces: list[dict[str, Any]], command
-) -> None:
+    tmp_path, traces, command
+):
     traces[0]["nodes"][0]["parent"] = 0
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(traces[0]))

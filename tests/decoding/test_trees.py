@@ -1,19 +1,15 @@
 """Hand-worked trees: the beam, its searches and cuts; rescoring; and answers that a failure cut off."""
 
-from __future__ import annotations
-
 import io
 import json
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from random_model import random_model
 from rich.console import Console
 from scripted_judges import Scripted, says
-from written import LIMITS, Run, passages, run
+from written import LIMITS, passages, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, UserError
@@ -23,21 +19,19 @@ from selfrag.decoding.rescore import replay
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
-from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY
-from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 from selfrag.render import html, terminal_answer
 
-TREE: dict[str, Any] = {
+TREE = {
     "": "{~retrieve .5 .5 0}x",
     "[Retrieval]<d1>": ("[Relevant]Found.</s>", 0.9),
     "[No Retrieval]": ("Own.</s>", 0.1),
 }
 
 
-def test_a_trace_in_json_keeps_settings_that_had_no_effect() -> None:
+def test_a_trace_in_json_keeps_settings_that_had_no_effect():
     policy = Decoding(
         survivors=(3, 2, 1),
         abstention="No.",
@@ -51,9 +45,7 @@ def test_a_trace_in_json_keeps_settings_that_had_no_effect() -> None:
 @pytest.mark.parametrize(
     ("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)]
 )
-def test_a_threshold_is_exact_as_long_as_it_decides_alike(
-    threshold: float, exact: bool
-) -> None:
+def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold, exact):
     answer = run(TREE, "d1").answer.rescore(threshold=threshold)
     assert (answer.text, answer.exact) == (
         "Found.",
@@ -62,7 +54,7 @@ def test_a_threshold_is_exact_as_long_as_it_decides_alike(
     assert answer.rescore().exact is exact
 
 
-def test_a_threshold_is_exact_where_both_sides_were_recorded_and_stays() -> None:
+def test_a_threshold_is_exact_where_both_sides_were_recorded_and_stays():
     answer = run(TREE, "d1", no_retrieval_branch=True).answer
     without = answer.rescore(threshold=0.9)
     assert (answer.text, without.text, without.citations, without.exact) == (
@@ -79,7 +71,7 @@ def test_a_threshold_is_exact_where_both_sides_were_recorded_and_stays() -> None
     assert without.rescore(threshold=0.2) == answer
 
 
-def test_what_cannot_be_rescored() -> None:
+def test_what_cannot_be_rescored():
     failed = Answer(
         "Q", "", (), Usage(), Trace("Q", Decoding(), (), (), None), error="no memory"
     )
@@ -98,12 +90,12 @@ def test_what_cannot_be_rescored() -> None:
 @pytest.mark.parametrize(
     "text", ["[]", "null", '{"decisions": [], "nodes": [{}], "question": "Q"}']
 )
-def test_what_is_no_trace_is_one_line(text: str) -> None:
+def test_what_is_no_trace_is_one_line(text):
     with pytest.raises(UserError, match="this is no trace in JSON"):
         Trace.from_json(text)
 
 
-def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() -> None:
+def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds():
     """Long-form trees: 3 segments, beam 2, 5 passages. Processor time, so that a busy machine may run it."""
     options = {"mode": "always", "beam": 2, "passages": 5, "max_segments": 3}
     answers = 20 * [
@@ -122,7 +114,7 @@ def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() ->
 # --- defects that an outside audit found: one named test each ------------------------------------------------------
 
 
-def rejecting(name: str, cost: int, *texts: str) -> Scripted:
+def rejecting(name, cost, *texts):
     """A critic that is sure that these texts are not supported and all others are."""
     return Scripted(
         name,
@@ -131,7 +123,7 @@ def rejecting(name: str, cost: int, *texts: str) -> Scripted:
     )
 
 
-def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> None:
+def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out():
     tree = {
         f"[Retrieval]<d{i}>": (f"{text}</s>", 0.9 - i / 10)
         for i, text in enumerate(("A.", "B.", "C.", "D."), 1)
@@ -153,12 +145,10 @@ def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> 
     assert found.answer.rescore() == found.answer
 
 
-def test_rejected_passages_take_no_place_where_another_threshold_writes_without_them() -> (
-    None
-):
+def test_rejected_passages_take_no_place_where_another_threshold_writes_without_them():
     tree = TREE | {"[Retrieval]<d2>": ("{isrel 1 0}Worse.</s>", 0.8)}
 
-    def decoded(threshold: float) -> Answer:
+    def decoded(threshold):
         critics = rejecting("cheap", 1), rejecting("dear", 3, "Found.", "Worse.")
         settings = {
             "threshold": threshold,
@@ -177,9 +167,9 @@ def test_rejected_passages_take_no_place_where_another_threshold_writes_without_
 
 @pytest.mark.parametrize(("first", "same"), [(0.1, True), (None, False)])
 def test_a_judge_of_two_guardrails_routes_the_start_only_and_only_where_it_is_defined(
-    first: float | None, same: bool
-) -> None:
-    def certain(state: JudgeInput) -> Judgment | None:
+    first, same
+):
+    def certain(state):
         value = 0.9 if state.passages else first
         return None if value is None else says(value, 1 - value, labels=ANSWERABLE)
 
@@ -189,7 +179,7 @@ def test_a_judge_of_two_guardrails_routes_the_start_only_and_only_where_it_is_de
         "One.[No Retrieval]": "Own.</s>",
     }
 
-    def decoded(threshold: float) -> Answer:
+    def decoded(threshold):
         settings = {
             "guardrails": ["ad<0.5:retrieve", "ad<0.5:write"],
             "threshold": threshold,
@@ -206,7 +196,7 @@ def test_a_judge_of_two_guardrails_routes_the_start_only_and_only_where_it_is_de
     assert decoded(0.2).rescore(threshold=0.3).exact
 
 
-def test_a_side_of_which_every_candidate_failed_raises_as_a_decode_does() -> None:
+def test_a_side_of_which_every_candidate_failed_raises_as_a_decode_does():
     tree = TREE | {"[No Retrieval]": Failed("no memory")}
     answer = run(tree, "d1", no_retrieval_branch=True).answer
     assert answer.rescore().text == "Found."
@@ -227,7 +217,7 @@ TWO = {
 PARTIAL = "segment 2 could not be written: no memory"
 
 
-def check_partial(answer: Answer, text: str, reason: str) -> None:
+def check_partial(answer, text, reason):
     """Every place that shows an answer says that it is partial, and why."""
     assert (answer.text, answer.partial) == (text, reason)
     assert (
@@ -246,11 +236,11 @@ def check_partial(answer: Answer, text: str, reason: str) -> None:
     assert reason in html(answer)
 
 
-def test_an_answer_that_a_failed_generation_cut_off_says_so() -> None:
+def test_an_answer_that_a_failed_generation_cut_off_says_so():
     check_partial(run(TWO, "d1", mode="always", history="text").answer, "One.", PARTIAL)
 
 
-def test_the_other_sides_failures_make_no_rescored_answer_partial() -> None:
+def test_the_other_sides_failures_make_no_rescored_answer_partial():
     tree = TWO | {
         "": "{~retrieve 1 0 0}x",
         "One.[No Retrieval]": "[No Retrieval]",
@@ -266,10 +256,10 @@ def test_the_other_sides_failures_make_no_rescored_answer_partial() -> None:
         assert (without.text, without.partial, without.exact) == ("One.", None, True)
 
 
-def searched(tree: Any, failing: str, **options: Any) -> Run:
+def searched(tree, failing, **options):
     """Decode with a retriever that finds d1 and d2, but fails for one query."""
 
-    def search(query: str) -> Sequence[Passage]:
+    def search(query):
         if query == failing:
             raise UserError("the index is gone")
         return passages("d1", "d2")
@@ -277,7 +267,7 @@ def searched(tree: Any, failing: str, **options: Any) -> Run:
     return run(tree, search=search, mode="always", history="text", **options)
 
 
-def test_a_later_search_that_fails_ends_the_answer_there_and_says_so() -> None:
+def test_a_later_search_that_fails_ends_the_answer_there_and_says_so():
     found = searched(
         {f"[Retrieval]<d{i}>": "[Relevant]One.{retrieve 1 0 0}" for i in (1, 2)},
         "Q One.",
@@ -292,7 +282,7 @@ def test_a_later_search_that_fails_ends_the_answer_there_and_says_so() -> None:
     )
 
 
-def test_a_later_search_that_fails_leaves_finished_hypotheses() -> None:
+def test_a_later_search_that_fails_leaves_finished_hypotheses():
     tree = {
         "[Retrieval]<d1>": ("{isrel .9 .1}Whole.</s>", 0.9),
         "[Retrieval]<d2>": ("{isrel .5 .5}Half.{retrieve 1 0 0}", 0.5),
@@ -313,7 +303,7 @@ def test_a_later_search_that_fails_leaves_finished_hypotheses() -> None:
 MORE = "{retrieve 1 0 0}"
 
 
-def test_equal_queries_are_searched_once() -> None:
+def test_equal_queries_are_searched_once():
     """Each hypothesis searches with its last segment; two whose last segments are the same ask the same."""
     tree = {f"{text}[Retrieval]<d2>": "[Irrelevant]No." + MORE for text in "AB"}
     tree |= {f"{text}[Retrieval]<d1>": "[Relevant]Same." + MORE for text in "AB"}
@@ -332,7 +322,7 @@ def test_equal_queries_are_searched_once() -> None:
     assert found.answer.usage.searches == 4
 
 
-def test_passages_are_cut_and_the_cut_is_noted() -> None:
+def test_passages_are_cut_and_the_cut_is_noted():
     """Of 502 characters 160 are tokenised and 5 kept; the other 342 count as 86 tokens."""
     tree = {"[Retrieval]<paragraph>T\nxxx</paragraph>": "[Relevant]A.</s>"}
     evidence = [Passage("d1", "x" * 500, "T")]
@@ -340,7 +330,7 @@ def test_passages_are_cut_and_the_cut_is_noted() -> None:
     assert found.answer.trace.nodes[0].dropped_tokens == 155 + 86
 
 
-def test_what_does_not_fit_the_context_is_cut_or_fails_alone() -> None:
+def test_what_does_not_fit_the_context_is_cut_or_fails_alone():
     small, huge = passages("d1")[0], Passage("d2", "x" * 200, "Title of d2")
     limits = EngineLimits(max_model_len=150, vocab_size=LIMITS.vocab_size)
     found = run(
@@ -354,7 +344,7 @@ def test_what_does_not_fit_the_context_is_cut_or_fails_alone() -> None:
     assert "does not fit a context of 150" in failed.finish
     with pytest.raises(
         DecodingError,
-        match=r"^the model could not read the question: prompt of \d+ tokens does not",
+        match=r"the model could not read the question: ",
     ):
         run({}, "d1", question="why " * 25_000, limits=limits)
     tree = {"[No Retrieval]": "12345{retrieve 0 1 0}"}
@@ -373,7 +363,7 @@ RELEVANCE = {"d1": 0.2, "d2": 0.9, "d3": 0.4, "d4": 0.95}
 SHORTLIST = {"mode": "always", "shortlist": 4, "passages": 2, "max_segments": 1}
 
 
-def relevances(**changes: Any) -> dict[str, Any]:
+def relevances(**changes):
     written = {
         f"[Retrieval]<{name}>": f"{{isrel {p} {1 - p:.2f}}}From {name}.</s>"
         for name, p in RELEVANCE.items()
@@ -381,9 +371,7 @@ def relevances(**changes: Any) -> dict[str, Any]:
     return written | changes
 
 
-def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows() -> (
-    None
-):
+def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows():
     found = run(relevances(), *RELEVANCE, **SHORTLIST)
     (decision,) = found.answer.trace.decisions
     assert decision.passages == passages("d4", "d2")
@@ -406,9 +394,7 @@ def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_
     assert asked[4:] == [asked[3], asked[1]]
 
 
-def test_one_that_cannot_be_judged_comes_last_and_multiple_choice_reads_the_best() -> (
-    None
-):
+def test_one_that_cannot_be_judged_comes_last_and_multiple_choice_reads_the_best():
     failing = relevances(**{"[Retrieval]<d4>": Failed("no memory")})
     assert run(failing, *RELEVANCE, **SHORTLIST).answer.trace.decisions[
         0
@@ -430,7 +416,7 @@ def test_one_that_cannot_be_judged_comes_last_and_multiple_choice_reads_the_best
 FULLY = "[Fully supported]"
 
 
-def test_a_shortlist_is_no_shorter_than_what_is_written_from() -> None:
+def test_a_shortlist_is_no_shorter_than_what_is_written_from():
     with pytest.raises(UserError, match="shortlist=4"):
         Decoding(shortlist=4)
     assert Decoding().searched == 5

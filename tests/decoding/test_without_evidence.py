@@ -1,14 +1,11 @@
 """Nothing found, nothing invented: abstentions and their reasons, refusals that cite nothing, cut segments."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from scripted_judges import Scripted, says
-from written import PROMPTING, Run, Searches, passages, run, scripted
+from written import PROMPTING, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
@@ -29,13 +26,13 @@ GOES_ON = CITING | {
 """A second segment is searched for."""
 
 
-def rag(tree: Any = CITING, found: Any = lambda query: (), **options: Any) -> SelfRAG:
+def rag(tree=CITING, found=lambda query: (), **options):
     return SelfRAG(
         PROMPTING, scripted({"Q": tree, "R": tree}), Searches(found), **options
     )
 
 
-def told(answer: Any) -> tuple[Any, ...]:
+def told(answer):
     return (
         answer.text,
         answer.abstained,
@@ -53,8 +50,8 @@ WRITTEN = ("Own words.", False, "nothing found", True, ())
 @pytest.mark.parametrize("evidence", [None, [], [replace(passages("d1")[0], text=" ")]])
 @pytest.mark.parametrize("question", ["Q", [{"role": "user", "content": "Q"}]])
 def test_defect_7_nothing_found_is_said_and_nothing_is_invented(
-    mode: str, evidence: Any, question: Any
-) -> None:
+    mode, evidence, question
+):
     """Audit A1: a search, or evidence of the caller, that holds nothing; conversations do not search in its place."""
     for setting, wanted in (({}, ABSTAINED), ({"without_evidence": "write"}, WRITTEN)):
         model = rag()
@@ -75,7 +72,7 @@ def test_defect_7_nothing_found_is_said_and_nothing_is_invented(
         assert [s.text for s in segments] == [s.text for s in answer.segments]
 
 
-def test_what_the_model_or_the_mode_writes_by_itself_stays() -> None:
+def test_what_the_model_or_the_mode_writes_by_itself_stays():
     for answer in (
         rag().generate("Q", mode="never"),
         rag().generate("Q", evidence=[], threshold=0.95),
@@ -83,15 +80,15 @@ def test_what_the_model_or_the_mode_writes_by_itself_stays() -> None:
         assert told(answer) == ("Own words.", False, None, False, ())
 
 
-def test_no_branch_beside_passages_stands_in_for_them() -> None:
+def test_no_branch_beside_passages_stands_in_for_them():
     assert told(rag().generate("Q", no_retrieval_branch=True)) == ABSTAINED
 
 
-def test_the_published_code_has_no_abstention() -> None:
+def test_the_published_code_has_no_abstention():
     assert told(run(CITING, evidence=(), policy=Decoding.official()).answer) == WRITTEN
 
 
-def test_one_question_of_a_batch_has_nothing() -> None:
+def test_one_question_of_a_batch_has_nothing():
     answers = rag(found=lambda query: passages("d1") if query == "R" else ()).generate(
         ["Q", "R"]
     )
@@ -102,7 +99,7 @@ def test_one_question_of_a_batch_has_nothing() -> None:
 
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
-def test_an_answer_ends_where_a_later_search_finds_nothing(setting: str) -> None:
+def test_an_answer_ends_where_a_later_search_finds_nothing(setting):
     """Unless the model may go on by itself."""
     tree = GOES_ON | {
         "[Retrieval]<d1>[Relevant]Found.[Fully supported][No Retrieval]": "More.</s>"
@@ -133,7 +130,7 @@ def test_an_answer_ends_where_a_later_search_finds_nothing(setting: str) -> None
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
 
 
-def test_multiple_choice_abstains_and_may_be_asked_to_choose() -> None:
+def test_multiple_choice_abstains_and_may_be_asked_to_choose():
     tree = {
         "": "{~retrieve .9 .1 0}x",
         "[No Retrieval]": "A",
@@ -153,7 +150,7 @@ def test_multiple_choice_abstains_and_may_be_asked_to_choose() -> None:
 @pytest.mark.parametrize(
     ("effect", "reason"), [("drop", "every passage left out"), ("abstain", "guardrail")]
 )
-def test_guardrails_that_leave_nothing(effect: str, reason: str) -> None:
+def test_guardrails_that_leave_nothing(effect, reason):
     gate = Scripted(
         "g",
         lambda state: says(0.1, 0.9, labels=ANSWERABLE),
@@ -182,9 +179,7 @@ def test_guardrails_that_leave_nothing(effect: str, reason: str) -> None:
     ],
 )
 @pytest.mark.parametrize("choices", [None, ["A", "B"]])
-def test_a_constraint_that_no_candidate_meets_gives_the_abstention(
-    rule: Any, choices: Any
-) -> None:
+def test_a_constraint_that_no_candidate_meets_gives_the_abstention(rule, choices):
     """Audit A2: an empty text with `abstained` False."""
     relevant = "[Retrieval]<d1>[Relevant]"
     tree = (
@@ -205,7 +200,7 @@ def test_a_constraint_that_no_candidate_meets_gives_the_abstention(
     assert answer.rescore(Weights(3, 0, 0)).text == "No answer."
 
 
-def test_a_trace_of_before_is_read_as_it_was_decoded() -> None:
+def test_a_trace_of_before_is_read_as_it_was_decoded():
     found = rag().generate("Q", without_evidence="write").trace
     old = found.as_dict()
     assert "without_evidence" not in old["decoding"]
@@ -219,7 +214,7 @@ def test_a_trace_of_before_is_read_as_it_was_decoded() -> None:
 # --- refusals cite nothing; texts are not glued; a cut is told ------------------------------------------------------
 
 
-def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage() -> None:
+def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage():
     """`I don't know. [1]`, audit 13."""
     tree = GOES_ON | {
         "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]The text does not say more.</s>"
@@ -262,9 +257,7 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage() -> None
         ("\u0e0a\u0e32[Utility:5]\u0e0a\u0e32", "\u0e0a\u0e32\u0e0a\u0e32"),
     ],
 )
-def test_texts_on_both_sides_of_a_control_token_are_not_glued(
-    written: str, text: str
-) -> None:
+def test_texts_on_both_sides_of_a_control_token_are_not_glued(written, text):
     """Audit A6: `system.I don't know.`; token ids and offsets stay true."""
     answer = run(CITING | {"[Retrieval]<d1>": f"[Relevant]{written}</s>"}, "d1").answer
     assert answer.text == text
@@ -277,7 +270,7 @@ def test_texts_on_both_sides_of_a_control_token_are_not_glued(
     )
 
 
-def cut(**options: Any) -> Run:
+def cut(**options):
     tree = CITING | {
         "[Retrieval]<d1>": "[Relevant]They can sleep for hours. [Fully supported][Utility:5]</s>"
     }
@@ -294,9 +287,7 @@ def cut(**options: Any) -> Run:
         ({"max_segments": 1}, "They can sleep for hours.", "stop"),
     ],
 )
-def test_defect_8_a_segment_that_was_cut_says_so(
-    options: Any, text: str, finish: str
-) -> None:
+def test_defect_8_a_segment_that_was_cut_says_so(options, text, finish):
     """Field audit S1: in Python, in the trace and in JSON."""
     answer = cut(**options).answer
     assert (answer.text, answer.finish, answer.abstained, answer.reason) == (
@@ -314,9 +305,7 @@ def test_defect_8_a_segment_that_was_cut_says_so(
 @pytest.mark.parametrize(
     ("tokens", "finish"), [(9, "length"), (10, "length"), (1000, "stop")]
 )
-def test_an_answer_that_had_no_token_left_to_go_on_was_cut(
-    tokens: int, finish: str
-) -> None:
+def test_an_answer_that_had_no_token_left_to_go_on_was_cut(tokens, finish):
     """Its last segment is whole: `stop` of the segment, `length` of the answer."""
     tree = GOES_ON | {
         "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]More.</s>"
@@ -325,7 +314,7 @@ def test_an_answer_that_had_no_token_left_to_go_on_was_cut(
     assert (answer.finish, answer.segments[0].finish) == (finish, "stop")
 
 
-def test_a_model_that_answers_in_english_only_says_so() -> None:
+def test_a_model_that_answers_in_english_only_says_so():
     """Audit A5."""
     questions = {"Qui a trouvé le radium ?": CITING, "Who found radium?": CITING}
     model = SelfRAG(

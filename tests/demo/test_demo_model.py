@@ -1,7 +1,5 @@
 """The default model and its intrinsics: whole, small, made only once, and those that were measured."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -42,7 +40,7 @@ FILES = {
 }
 
 
-def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
+def test_the_front_doors_take_what_is_shipped_and_nothing_else():
     names = list(PAPER)
     assert adapters_of(names, "demo") == {
         name: str(path) for name, path in shipped_adapters("demo").items()
@@ -53,7 +51,7 @@ def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
     assert set(adapter_paths()) == ADAPTED | LEARNED
 
 
-def test_adapters_are_whole_and_small_and_name_no_place_of_a_machine() -> None:
+def test_adapters_are_whole_and_small_and_name_no_place_of_a_machine():
     found = shipped_adapters("demo")
     for name, folder in found.items():
         assert {path.name for path in folder.iterdir()} == FILES
@@ -80,11 +78,11 @@ def test_adapters_are_whole_and_small_and_name_no_place_of_a_machine() -> None:
             ), path
 
 
-def weights(folder: Path) -> str:
+def weights(folder):
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-def trained_on(adapter: Path) -> set[str]:
+def trained_on(adapter):
     """Checksums of the weights that the stages of an adapter started from."""
     record = json.loads((adapter / "training.json").read_text())
     return {
@@ -95,7 +93,7 @@ def trained_on(adapter: Path) -> set[str]:
 
 
 @pytest.mark.demo
-def test_the_weights_made_here_are_those_that_were_measured_and_trained_for() -> None:
+def test_the_weights_made_here_are_those_that_were_measured_and_trained_for():
     assert [
         finding
         for finding in check_checkpoint("demo", model_path())
@@ -125,7 +123,7 @@ MAKE = "from selfrag.demo import model_path; print(model_path())"
 
 @pytest.mark.demo
 @pytest.mark.slow
-def test_another_processor_makes_the_same_weights(tmp_path: Path) -> None:
+def test_another_processor_makes_the_same_weights(tmp_path):
     """From the downloaded file, without the instructions that this machine may have."""
     fetch(BASE_MODEL)
     (tmp_path / "assets").mkdir()
@@ -154,7 +152,7 @@ def test_another_processor_makes_the_same_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.demo
-def test_the_index_finds_what_it_should() -> None:
+def test_the_index_finds_what_it_should():
     from retrieval import open_index
 
     (found,) = open_index(index_path(), encoder_path())(
@@ -164,7 +162,7 @@ def test_the_index_finds_what_it_should() -> None:
 
 
 @pytest.mark.demo
-def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> None:
+def test_the_library_of_the_demo_model_judges_with_what_was_measured_best():
     with Library.from_pretrained(
         "demo", engine="transformers", max_model_len=1024
     ) as library:

@@ -1,7 +1,5 @@
 """Examples in docstrings run and print what they say; public names and protocols of judges and engines have one."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from pathlib import Path
@@ -24,7 +22,7 @@ WITH_DEMO = {"selfrag", "selfrag.api", "selfrag.decoding.answer"}
 """Modules whose examples ask the demo model."""
 
 
-def modules() -> list[str]:
+def modules():
     """Return the modules that have an example."""
     files = [
         file
@@ -42,7 +40,7 @@ def modules() -> list[str]:
     )
 
 
-def check(module: str) -> None:
+def check(module):
     results = doctest.testmod(
         importlib.import_module(module), optionflags=doctest.ELLIPSIS
     )
@@ -53,18 +51,18 @@ def check(module: str) -> None:
 @pytest.mark.parametrize(
     "module", [name for name in modules() if name not in WITH_DEMO]
 )
-def test_examples_print_what_they_say(module: str) -> None:
+def test_examples_print_what_they_say(module):
     check(module)
 
 
 @pytest.mark.demo
 @pytest.mark.parametrize("module", sorted(WITH_DEMO))
-def test_examples_of_the_demo_model_print_what_they_say(module: str) -> None:
+def test_examples_of_the_demo_model_print_what_they_say(module):
     check(module)
 
 
 @pytest.mark.parametrize("name", selfrag.__all__)
-def test_public_names_have_an_example(name: str) -> None:
+def test_public_names_have_an_example(name):
     assert ">>> " in getattr(selfrag, name).__doc__
 
 
@@ -75,5 +73,5 @@ PROTOCOLS = [
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_protocols_have_an_example(protocol: type) -> None:
+def test_protocols_have_an_example(protocol):
     assert ">>> " in str(protocol.__doc__)

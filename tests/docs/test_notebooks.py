@@ -1,12 +1,8 @@
 """The notebooks are executed, and what they show is looked at: moved sliders, a trace, a comparison, a critic."""
 
-from __future__ import annotations
-
 import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,11 +22,11 @@ print(decoded.value)
 """
 
 
-def read(name: str) -> Any:
+def read(name):
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
 
-def executed(name: str, folder: Path, more: Sequence[Any] = ()) -> Any:
+def executed(name, folder, more=()):
     """The notebook after all of its cells, and some more, have run in a kernel of this environment."""
     book = read(name)
     book.cells += more
@@ -44,14 +40,14 @@ def executed(name: str, folder: Path, more: Sequence[Any] = ()) -> Any:
     return book
 
 
-def said(cell: Any) -> str:
+def said(cell):
     return "".join(out.get("text", "") for out in cell.outputs)
 
 
 @pytest.mark.parametrize(
     "path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem
 )
-def test_it_is_valid_without_outputs_and_paths_of_a_machine(path: Path) -> None:
+def test_it_is_valid_without_outputs_and_paths_of_a_machine(path):
     book = nbformat.read(path, as_version=4)
     nbformat.validate(book)
     assert not [
@@ -65,9 +61,7 @@ def test_it_is_valid_without_outputs_and_paths_of_a_machine(path: Path) -> None:
 
 
 @pytest.mark.demo
-def test_moving_a_slider_ranks_the_record_again_and_a_trace_is_read(
-    tmp_path: Path,
-) -> None:
+def test_moving_a_slider_ranks_the_record_again_and_a_trace_is_read(tmp_path):
     """Two notebooks in one kernel, which takes long to import everything."""
     moved, trace = nbformat.v4.new_code_cell(MOVED), read("read_a_trace")
     executed("steer", tmp_path, [moved, *trace.cells])
@@ -87,7 +81,7 @@ def test_moving_a_slider_ranks_the_record_again_and_a_trace_is_read(
 
 @pytest.mark.demo
 @pytest.mark.slow
-def test_systems_are_compared(tmp_path: Path) -> None:
+def test_systems_are_compared(tmp_path):
     book = executed(
         "compare_systems",
         tmp_path,
@@ -101,7 +95,7 @@ def test_systems_are_compared(tmp_path: Path) -> None:
 
 @pytest.mark.demo
 @pytest.mark.slow
-def test_a_toy_critic_learns(tmp_path: Path) -> None:
+def test_a_toy_critic_learns(tmp_path):
     right = re.search(
         r"(\d) of 8 right: .*\[", said(executed("toy_critic", tmp_path).cells[-2])
     )

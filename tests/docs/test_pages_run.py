@@ -1,7 +1,5 @@
 """Every example of the documentation is run: here, by the test named in `ELSEWHERE`, or it says why it is not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -43,11 +41,11 @@ RUN = [
 
 @pytest.mark.demo
 @pytest.mark.parametrize("name", RUN)
-def test_the_examples_of_a_page_run(name: str, tmp_path: Path, programs: Path) -> None:
+def test_the_examples_of_a_page_run(name, tmp_path, programs):
     refresh_examples.run_page(PAGES[name], name, tmp_path, programs)
 
 
-def test_pages_that_run_elsewhere_are_there_and_their_test_names_them() -> None:
+def test_pages_that_run_elsewhere_are_there_and_their_test_names_them():
     for name, test in ELSEWHERE.items():
         assert name in PAGES
         assert Path(name).stem in (ROOT / test).read_text(encoding="utf-8"), (
@@ -56,7 +54,7 @@ def test_pages_that_run_elsewhere_are_there_and_their_test_names_them() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_short_and_hides_no_example_from_the_tests(name: str) -> None:
+def test_a_page_is_short_and_hides_no_example_from_the_tests(name):
     assert len(PAGES[name].splitlines()) <= 260
     assert not re.search(
         r"^[ \t>]+```(?:python|console|bash|sh)\b", PAGES[name], flags=re.M
@@ -71,7 +69,7 @@ def test_a_page_is_short_and_hides_no_example_from_the_tests(name: str) -> None:
             )
 
 
-def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
+def test_outputs_are_put_into_the_page(tmp_path):
     page = (
         "```text title=\"a/notes.txt\"\nhello\n```\n\n```console\n$ cat a/*.txt\nold\n$ echo \\\n  'two  '\n```\n\n"
         "```python\nprint(open('a/notes.txt').read().upper())\n```\n\n```text\nold\n```\n\nSo.\n\n"
@@ -84,9 +82,7 @@ def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
     assert refresh_examples.run_page(shown, "page.md", tmp_path) == shown
 
 
-def test_a_page_with_a_broken_example_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_with_a_broken_example_is_not_written(tmp_path, monkeypatch):
     page, command = tmp_path / "page.md", "```console\n$ false\n```\n"
     for body, error in {
         "```python\n1 / 0\n```\n": ZeroDivisionError,

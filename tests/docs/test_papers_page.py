@@ -1,7 +1,5 @@
 """The page on the papers: its counts are those of its rows, and every file and test that it names is there."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,8 +10,8 @@ ROW = re.compile(r"^\| (.+?) \| (right|partly|missing) \| (.*?) \| (.*?) \|$", r
 FILE = re.compile(r"`([\w./-]+(?:\.(?:py|toml)|/))`")
 
 
-def test_the_page_counts_its_own_rows() -> None:
-    counts: Counter[str] = Counter()
+def test_the_page_counts_its_own_rows():
+    counts = Counter()
     for item, status, _, _ in ROW.findall(PAGE):
         number = re.search(r"\((\d+)\)$", item)
         counts[status] += int(number[1]) if number else 1
@@ -28,7 +26,7 @@ def test_the_page_counts_its_own_rows() -> None:
     ]
 
 
-def test_every_file_and_test_that_the_page_names_is_there() -> None:
+def test_every_file_and_test_that_the_page_names_is_there():
     files = {path.relative_to(ROOT).as_posix() for path in _sources()}
     names = set()
     for path in (ROOT / "tests").rglob("*.py"):
@@ -45,14 +43,14 @@ def test_every_file_and_test_that_the_page_names_is_there() -> None:
     assert not unknown
 
 
-def _sources() -> list[Path]:
+def _sources():
     places = ("selfrag", "critic", "retrieval", "scripts", "tests")
     return [
         path for place in places for path in (ROOT / place).rglob("*") if path.is_file()
     ]
 
 
-def _names(file: str, name: str) -> bool:
+def _names(file, name):
     """Return whether a file is the one, or is in the folder, that a name on the page stands for."""
     return (
         f"/{name}" in f"/{file}"

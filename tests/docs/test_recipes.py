@@ -1,12 +1,9 @@
 """The recipes of CONTRIBUTING.md, followed literally: as a package of somebody else that pip has installed."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +22,7 @@ ROW = {"question": "How hot is green tea brewed?", "answers": ["80 degrees"]}
 
 
 @pytest.fixture
-def folder(install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(install, tmp_path, monkeypatch):
     """A folder with the recipes' modules, installed."""
     points, modules = "", {}
     for name, text in FILES.items():
@@ -47,7 +44,7 @@ def folder(install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 @pytest.fixture
-def model(folder: Path) -> Path:
+def model(folder):
     return tiny.save_llama(folder / "llama")
 
 
@@ -55,7 +52,7 @@ OWN = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
 
 
 @pytest.mark.engine
-def test_a_retriever_a_metric_and_a_task(folder: Path, model: Path, command) -> None:
+def test_a_retriever_a_metric_and_a_task(folder, model, command):
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
     row = OWN | {"metrics": ["question_marks"]}
     (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
@@ -70,7 +67,7 @@ def test_a_retriever_a_metric_and_a_task(folder: Path, model: Path, command) -> 
 
 
 @pytest.mark.engine
-def test_an_intrinsic(folder: Path, command) -> None:
+def test_an_intrinsic(folder, command):
     path = tiny.save_llama(folder / "chat", reflection=False, context=2048)
     (path / "chat_template.jinja").write_text(
         "{% for turn in messages %}<|im_start|>{{ turn.content }}{% endfor %}"
@@ -80,7 +77,7 @@ def test_an_intrinsic(folder: Path, command) -> None:
 
 
 @pytest.mark.engine
-def test_an_engine(model: Path) -> None:
+def test_an_engine(model):
     engine = load_engine("counting", model)
     with SelfRAG.from_pretrained(model, engine=engine) as rag:
         rag.generate("Q", mode="never", max_segments=1)
@@ -100,7 +97,7 @@ STRICT = FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in
 
 
 @pytest.mark.engine
-def test_a_system_and_a_judge(folder: Path, model: Path, command) -> None:
+def test_a_system_and_a_judge(folder, model, command):
     (folder / "more.py").write_text(MORE)
     (points,) = folder.glob("*.dist-info/entry_points.txt")
     added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.judges]\nstrict = more:STRICT\n"

@@ -1,7 +1,5 @@
 """The costs that docs/guides/scale.md prints are those of its formulas, and its rates are those of the results."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,7 +8,7 @@ PAGE = (DOCS / "guides" / "scale.md").read_text(encoding="utf-8")
 COSTS = PAGE[PAGE.index("## What an index costs") :]
 
 
-def test_the_formulas_give_what_is_printed(capsys) -> None:
+def test_the_formulas_give_what_is_printed(capsys):
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", COSTS, flags=re.S)
     assert len(blocks) == 2
     for code, printed in blocks:
@@ -18,7 +16,7 @@ def test_the_formulas_give_what_is_printed(capsys) -> None:
         assert capsys.readouterr().out == printed
 
 
-def test_the_measured_rates_stand_in_the_results() -> None:
+def test_the_measured_rates_stand_in_the_results():
     places = {
         "gpu.md": ("0.43", "3.88", "6.40", "0.24", "1.18", "1,339", "34.5 GiB"),
         "retrieval.md": ("825 / 43", "3,385 / 162", "1.6 s", "78 bytes", "22 min"),

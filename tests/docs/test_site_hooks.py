@@ -1,9 +1,5 @@
 """What fails the documentation site, and what its copy buttons leave out."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from scripts.tools.site_hooks import on_page_content, on_post_build
@@ -21,9 +17,7 @@ from scripts.tools.site_hooks import on_page_content, on_post_build
         ('<source src="https://example.org/a.png">', "is at another host"),
     ],
 )
-def test_issue_50_a_broken_picture_fails_the_site(
-    tmp_path: Path, tag: str, said: str | None
-) -> None:
+def test_issue_50_a_broken_picture_fails_the_site(tmp_path, tag, said):
     (tmp_path / "page").mkdir()
     for name in ("there.svg", "a b.png"):
         (tmp_path / name).touch()
@@ -35,7 +29,7 @@ def test_issue_50_a_broken_picture_fails_the_site(
         on_post_build({"site_dir": str(tmp_path)})
 
 
-def test_a_table_head_that_begins_with_a_hash_is_output() -> None:
+def test_a_table_head_that_begins_with_a_hash_is_output():
     page = '<span class="gp">$ </span>selfrag ask\n<span class="gp"> #  </span>cites'
     assert (
         on_page_content(page)

@@ -1,11 +1,6 @@
 """Fixtures of the engine tests: one `vllm serve` for a whole session, and a LoRA adapter that it serves."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -17,23 +12,21 @@ SERVED_CONTEXT = 8192
 
 
 @pytest.fixture(scope="session")
-def lora_adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lora_adapter(tiny_llama, tmp_path_factory):
     """Directory of a LoRA adapter for `tiny_llama`."""
     return save_adapter(tiny_llama, tmp_path_factory.mktemp("lora") / "adapter")
 
 
 @pytest.fixture
-def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def counting(tiny_llama, monkeypatch):
     """Makes a transformers engine of `tiny_llama`, and a list of the adapter and the new tokens of each pass."""
     from selfrag.engines.transformers import TransformersConfig, TransformersEngine
     from selfrag.engines.transformers_model import LoadedModel
 
-    passes: list[tuple[str | None, int]] = []
+    passes = []
     inner = LoadedModel.last_logits
 
-    def counted(
-        self: Any, ids: Any, mask: Any, positions: Any, cache: Any, *rest: Any
-    ) -> Any:
+    def counted(self, ids, mask, positions, cache, *rest):
         passes.append((rest[0], int(mask[:, -ids.shape[1] :].sum())))
         return inner(self, ids, mask, positions, cache, *rest)
 
@@ -45,9 +38,7 @@ def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(scope="session")
-def served_llama(
-    lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServedVLLM]:
+def served_llama(lora_adapter, tmp_path_factory):
     """A running `vllm serve` of `tiny_llama` with the adapter `extra`."""
     pytest.importorskip("vllm", reason="vllm is not installed")
     folder = tmp_path_factory.mktemp("served")
@@ -92,7 +83,7 @@ def served_llama(
 
 
 @pytest.fixture
-def vllm_server(served_llama: ServedVLLM) -> ServedVLLM:
+def vllm_server(served_llama):
     """The server of this session, started again if a test has killed it."""
     served_llama.start_again_if_killed()
     return served_llama

@@ -1,7 +1,5 @@
 """A client in a thread of its own: errors, closing while it works, and owners that forget it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing
@@ -18,28 +16,28 @@ from selfrag.engines.server_config import ServerConfig
 CONFIG = ServerConfig("http://127.0.0.1:9")
 
 
-def client_thread() -> ClientThread[Client]:
+def client_thread():
     return ClientThread(partial(Client, CONFIG))
 
 
-async def identify(client: Client) -> int:
+async def identify(client):
     return id(client)
 
 
-def threads() -> int:
+def threads():
     return [thread.name for thread in threading.enumerate()].count("selfrag-http")
 
 
-def test_the_first_error_ends_the_other_works() -> None:
+def test_the_first_error_ends_the_other_works():
     ended = []
 
-    async def wait() -> None:
+    async def wait():
         try:
             await asyncio.sleep(60)
         finally:
             ended.append("cancelled")
 
-    async def fail() -> None:
+    async def fail():
         await asyncio.sleep(0)
         raise ValueError("no")
 
@@ -48,7 +46,7 @@ def test_the_first_error_ends_the_other_works() -> None:
     assert ended == ["cancelled"] * 2
 
 
-def test_all_calls_share_a_client_until_it_is_closed() -> None:
+def test_all_calls_share_a_client_until_it_is_closed():
     before = threads()
     client = client_thread()
     client.close()
@@ -67,11 +65,11 @@ def test_all_calls_share_a_client_until_it_is_closed() -> None:
     assert threads() == before
 
 
-def test_closing_ends_what_still_runs() -> None:
+def test_closing_ends_what_still_runs():
     client = client_thread()
     started = threading.Event()
 
-    async def wait(_: Client) -> None:
+    async def wait(_):
         started.set()
         await asyncio.sleep(60)
 
@@ -84,7 +82,7 @@ def test_closing_ends_what_still_runs() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_child_process_has_a_client_of_its_own() -> None:
+def test_a_child_process_has_a_client_of_its_own():
     client = client_thread()
     client.call(identify)
     child = multiprocessing.get_context("fork").Process(

@@ -1,17 +1,12 @@
 """`deterministic=True`: the same question gives the same bytes, alone, again and in any batch."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 
 QUESTIONS = [
@@ -29,26 +24,26 @@ ENGINES = [
 ]
 
 
-def search(queries: Sequence[str], k: int) -> list[list[Passage]]:
+def search(queries, k):
     return [
         [Passage(f"{at}", f"Passage {at} on {query}") for at in range(k)]
         for query in queries
     ]
 
 
-def in_bytes(answer: Answer) -> bytes:
+def in_bytes(answer):
     """Return all of an answer but what it cost."""
     trace = json.loads(answer.trace.to_json())
     return json.dumps([answer.text, answer.error, trace]).encode()
 
 
-def ask_in_batches(rag: SelfRAG, questions: list[str], size: int) -> Iterator[bytes]:
+def ask_in_batches(rag, questions, size):
     for start in range(0, len(questions), size):
         for answer in rag.generate(questions[start : start + size]):
             yield in_bytes(answer)
 
 
-def assert_equal_bytes(rag: SelfRAG, questions: list[str]) -> None:
+def assert_equal_bytes(rag, questions):
     alone = list(ask_in_batches(rag, questions, 1))
     assert list(ask_in_batches(rag, questions, 1)) == alone
     for size in (8, 32):
@@ -57,9 +52,7 @@ def assert_equal_bytes(rag: SelfRAG, questions: list[str]) -> None:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fifty_questions_twice_and_in_batches_of_1_8_and_32(
-    tiny_llama: Path, engine: str
-) -> None:
+def test_fifty_questions_twice_and_in_batches_of_1_8_and_32(tiny_llama, engine):
     options = {"kv_cache_gib": 0.1} if engine == "vllm" else {}
     with SelfRAG.from_pretrained(
         tiny_llama,
@@ -79,7 +72,7 @@ def test_fifty_questions_twice_and_in_batches_of_1_8_and_32(
 @pytest.mark.demo
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fifty_questions_of_the_demo(engine: str) -> None:
+def test_fifty_questions_of_the_demo(engine):
     with SelfRAG.from_pretrained(engine=engine, deterministic=True) as rag:
         rag.defaults = Decoding(passages=2, max_segments=1, segment_tokens=16)
         assert_equal_bytes(

@@ -66,7 +66,7 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(
     )  # a file names no address
     with pytest.raises(
         UserError,
-        match=f"--encoder-engine URL, or in the environment variable {ADDRESS}",
+        match=f"--encoder-engine URL.*{ADDRESS}",
     ):
         open_index(tmp_path / "index")
     monkeypatch.setenv(ADDRESS, server.url)

@@ -1,7 +1,5 @@
 """What the three real engines promise alike, and traps of vLLM that must not show in the one that runs here."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -10,7 +8,6 @@ import random
 import re
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -175,7 +172,7 @@ def test_what_is_aborted_never_comes_back_and_others_finish(engine):
     assert [engine.step() for _ in range(3)] == [[]] * 3
     late = engine.submit(wave[0])  # joins while others run
     engine.abort([tickets[1], tickets[9], 10**9])
-    results: dict[int, Any] = {}
+    results = {}
     for _ in range(60):
         results.update(engine.step())
     wanted = dict(zip([*tickets, late], [*alone, alone[0]], strict=True))
@@ -290,7 +287,7 @@ def test_the_beginning_comes_before_the_whole(engine):
     """Requests with `report`; over http a server tells everything at once."""
     request = Generate(prompt(70, 61), 12, watch_ids=(5, 400, 414))
     ticket, begun = first_news(engine, replace(request, report=True))
-    done: list[Any] = []
+    done = []
     while not done:
         done = [result for served, result in engine.step() if served == ticket]
     [whole] = done

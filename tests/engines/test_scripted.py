@@ -1,7 +1,5 @@
 """What a request may be in every engine, and the choice of an engine."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -35,9 +33,7 @@ from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
         *((Generate((bad,), 1), f"token id {bad} is outside") for bad in (100_000, -1)),
     ],
 )
-def test_a_request_that_cannot_be_served_comes_back_failed(
-    request_: Generate, reason: str
-) -> None:
+def test_a_request_that_cannot_be_served_comes_back_failed(request_, reason):
     bad, good = serve(
         ScriptedEngine(lambda _: ScriptedReply((5, 0)), eos_id=0),
         [request_, Generate((1,), 9)],
@@ -47,7 +43,7 @@ def test_a_request_that_cannot_be_served_comes_back_failed(
     assert isinstance(good, Generated)
 
 
-def test_a_constraint_is_a_value() -> None:
+def test_a_constraint_is_a_value():
     assert Constraint.json(SCHEMA) == Constraint.json(json.loads(json.dumps(SCHEMA)))
     assert len({*FORMS, *FORMS}) == 3
     assert Constraint.json(SCHEMA).value == SCHEMA
@@ -60,14 +56,14 @@ def test_a_constraint_is_a_value() -> None:
         Constraint.choice(())
 
 
-def test_without_vllm_transformers_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vllm_transformers_serves(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     name, reason = choose_engine()
     assert name == "transformers"
     assert "vllm is not installed; run: " in reason
 
 
-def test_a_vllm_that_does_not_import_is_named(tmp_path, process) -> None:
+def test_a_vllm_that_does_not_import_is_named(tmp_path, process):
     """In a process of its own: a package called vllm that breaks on import, as beside a wrong torch."""
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text(
@@ -103,16 +99,12 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path, process) -> None:
         ),
     ],
 )
-def test_engines_and_options_that_are_none(
-    name: str, options: dict[str, object], said: str
-) -> None:
+def test_engines_and_options_that_are_none(name, options, said):
     with pytest.raises(UserError, match=said):
         load_engine(name, "x", **options)
 
 
-def test_an_activated_adapter_takes_the_engine_that_knows_it(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_activated_adapter_takes_the_engine_that_knows_it(tmp_path, monkeypatch):
     taken = []
     loaded = "selfrag.engines.transformers.TransformersEngine.load"
     monkeypatch.setattr(loaded, lambda config: taken.append(dict(config.adapters)))

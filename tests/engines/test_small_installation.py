@@ -1,7 +1,5 @@
 """`pip install selfrag` alone, in an environment of its own: no torch, and a model that a server elsewhere runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

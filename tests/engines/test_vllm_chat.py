@@ -1,8 +1,5 @@
 """Chat models behind a real `vllm serve`: by token ids the answers of this process, by text answers all the same."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -12,7 +9,6 @@ from vllm_process import ServedVLLM
 
 from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG
-from selfrag.decoding.answer import Answer
 from selfrag.judges.endpoint import EndpointExecutor
 from selfrag.judges.engine import EngineExecutor
 from selfrag.loading import resolve_model
@@ -32,9 +28,7 @@ FAMILIES = ("qwen", "llama", pytest.param("demo-base", marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def folder(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def folder(request, tmp_path_factory):
     if request.param == "demo-base":
         return Path(resolve_model(request.param))
     return tiny.save_chat(
@@ -43,9 +37,7 @@ def folder(
 
 
 @pytest.fixture(scope="module")
-def served(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServedVLLM]:
+def served(folder, tmp_path_factory):
     pytest.importorskip("vllm", reason="vllm is not installed")
     log = tmp_path_factory.mktemp("served") / "log.txt"
     options = (
@@ -67,7 +59,7 @@ def served(
     server.kill()
 
 
-def check_equal(there: Answer, here: Answer) -> None:
+def check_equal(there, here):
     """Compare everything but the last digits of numbers."""
     assert there.text == here.text
     cited = [(segment.text, segment.citation) for segment in here.segments]
@@ -84,9 +76,7 @@ def check_equal(there: Answer, here: Answer) -> None:
                 assert judged.distribution == near
 
 
-def test_answers_over_http_are_those_of_this_process(
-    folder: Path, served: ServedVLLM
-) -> None:
+def test_answers_over_http_are_those_of_this_process(folder, served):
     evidence = [[SEINE, MOON]] * len(QUESTIONS)
     with SelfRAG.from_pretrained(folder, engine="transformers", dtype="float32") as rag:
         here = rag.generate(QUESTIONS, evidence=evidence, **SETTINGS)
@@ -99,7 +89,7 @@ def test_answers_over_http_are_those_of_this_process(
         check_equal(answer, twin)
 
 
-def test_a_server_whose_tokenizer_is_not_here_is_sent_text(served: ServedVLLM) -> None:
+def test_a_server_whose_tokenizer_is_not_here_is_sent_text(served):
     with SelfRAG.from_pretrained(f"tiny@{served.url}") as rag:
         assert isinstance(rag.prompting.executor, EndpointExecutor)
         answer = rag.generate(QUESTIONS[0], evidence=[SEINE, MOON], **SETTINGS)

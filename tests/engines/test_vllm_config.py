@@ -1,7 +1,5 @@
 """What vLLM is told and which adapters it can serve, without vLLM; a machine without a compiler."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A real `vllm serve` on the CPU: its limits, OpenAI's routes alone, interpretation and teachers, and its death."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading
@@ -11,7 +9,7 @@ from contextlib import closing
 import httpx
 import numpy as np
 import pytest
-from loopback import Answering, Loopback, loopback
+from loopback import Answering, loopback
 from pump import assert_same, generated, prompt, serve
 from typer.testing import CliRunner
 
@@ -103,7 +101,7 @@ def test_aborted_requests_free_the_server(engine):
 @pytest.fixture
 def gateway(vllm_server):
     """Starts a gateway that passes only OpenAI's routes on, without fields of some names; gives its address."""
-    started: list[Loopback] = []
+    started = []
 
     def start(*drop):
         class Gateway(Answering):

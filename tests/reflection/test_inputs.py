@@ -1,7 +1,5 @@
 """What a judge looks at: sites in the caller's own text."""
 
-from __future__ import annotations
-
 import pytest
 
 from retrieval.passage import Passage
@@ -14,7 +12,7 @@ STATE = JudgeInput(
 )
 
 
-def test_a_site_is_a_slice_of_a_message_or_a_passage() -> None:
+def test_a_site_is_a_slice_of_a_message_or_a_passage():
     question = STATE.in_message(SiteKind.QUERY, 0, 0, 4)
     evidence = STATE.in_passage(SiteKind.PASSAGE, 0)
     assert question.as_dict() == {"begin": 0, "end": 4, "text": "Who?"}
@@ -34,7 +32,7 @@ def test_a_site_is_a_slice_of_a_message_or_a_passage() -> None:
             Site(SiteKind.QUERY, 0, 4, "Who?", **fields)
 
 
-def test_what_is_judged_stands_after_its_context() -> None:
+def test_what_is_judged_stands_after_its_context():
     assert (STATE.query, STATE.response) == ("Who? I ask.", "Goethe. In 1808.")
     assert (STATE.before, STATE.text) == ("Goethe. ", "In 1808.")
     alone = STATE.without_context()

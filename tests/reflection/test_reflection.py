@@ -1,7 +1,5 @@
 """Labels, the vocabulary of a tokenizer, judgments with their group scores (appendix A.4), scalings and weights."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -53,7 +51,7 @@ LLAMA_2 = {token: 32000 + i for i, token in enumerate(PUBLISHED)}
 # --- vocabulary ----------------------------------------------------------------------------------------------------
 
 
-def test_appending_to_llama_2_gives_the_published_ids() -> None:
+def test_appending_to_llama_2_gives_the_published_ids():
     words = {f"▁w{i}": i for i in range(3, 32000)}
     tokenizer = LlamaTokenizerFast(
         vocab={"<unk>": 0, "<s>": 1, "</s>": 2, **words}, merges=[]
@@ -71,7 +69,7 @@ def test_appending_to_llama_2_gives_the_published_ids() -> None:
 @pytest.mark.parametrize(
     "make", [tiny.byte_level_tokenizer, tiny.sentencepiece_tokenizer]
 )
-def test_any_family_binds_and_brings_its_scalings(make, tmp_path) -> None:
+def test_any_family_binds_and_brings_its_scalings(make, tmp_path):
     """Defect 26: not only one tokenizer class."""
     tokenizer, size = make(), len(make(reflection=False))
     scalings = {Role.RELEVANCE: Scaling(1.25, (0.0, -0.5)), Role.SUPPORT: Scaling(0.8)}
@@ -83,7 +81,7 @@ def test_any_family_binds_and_brings_its_scalings(make, tmp_path) -> None:
     assert not vocabulary.uncalibrated().scalings
 
 
-def test_what_a_tokenizer_lacks_is_listed() -> None:
+def test_what_a_tokenizer_lacks_is_listed():
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.add_tokens(
         [
@@ -112,14 +110,12 @@ def test_what_a_tokenizer_lacks_is_listed() -> None:
         ),
     ],
 )
-def test_ids_are_complete_and_distinct(ids, eos, message) -> None:
+def test_ids_are_complete_and_distinct(ids, eos, message):
     with pytest.raises(VocabularyError, match=message):
         Vocabulary(ids, eos)
 
 
-def test_groups_have_the_published_ids_in_label_order_and_their_columns_of_watch() -> (
-    None
-):
+def test_groups_have_the_published_ids_in_label_order_and_their_columns_of_watch():
     vocabulary = Vocabulary(LLAMA_2, eos_id=2)
     assert vocabulary.group(RETRIEVE) == vocabulary.retrieve == (32001, 32000, 32002)
     assert vocabulary.group(ISREL) == (32004, 32003)
@@ -135,9 +131,7 @@ def test_groups_have_the_published_ids_in_label_order_and_their_columns_of_watch
         vocabulary.columns(LabelSet(Role.CERTAINTY, ()))
 
 
-def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_case() -> (
-    None
-):
+def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_case():
     assert dict(zip(ISREL.names, ISREL.values, strict=True)) == {
         "Relevant": 1,
         "Irrelevant": 0,
@@ -149,12 +143,12 @@ def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_cas
     assert (group("ISREL"), group(" retrieve ")) == (ISREL, RETRIEVE)
     with pytest.raises(
         UserError,
-        match="unknown issup label 'maybe'; known: 'Fully supported', 'Partially supp",
+        match="issup label 'maybe'; known: 'Fully supported'",
     ):
         ISSUP.index("maybe")
     with pytest.raises(
         UserError,
-        match="unknown reflection group 'isfun'; known: retrieve, isrel, issup, isuse",
+        match="'isfun'; known: retrieve, isrel, issup, isuse",
     ):
         group("isfun")
 
@@ -170,7 +164,7 @@ def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_cas
         ([-0.1], "1 log-probabilities for 2 labels"),
     ],
 )
-def test_what_is_no_log_probability_is_refused(logprobs, message) -> None:
+def test_what_is_no_log_probability_is_refused(logprobs, message):
     """Defects 8 and 9: an id that was not returned is an error, never -100 and never e^-100."""
     with pytest.raises(ValueError, match=message):
         Judgment.from_logprobs(ISREL, logprobs, site="here")
@@ -181,7 +175,7 @@ def test_what_is_no_log_probability_is_refused(logprobs, message) -> None:
     st.lists(st.floats(-700, -3), min_size=5, max_size=5),
     st.floats(-200, 0),
 )
-def test_only_ratios_matter(labels, logprobs, shift) -> None:
+def test_only_ratios_matter(labels, logprobs, shift):
     logprobs = logprobs[: len(labels)]
     judgment = Judgment.from_logprobs(labels, logprobs, site="here")
     assert sum(judgment.distribution) == pytest.approx(1)
@@ -194,7 +188,7 @@ def test_only_ratios_matter(labels, logprobs, shift) -> None:
     assert moved.distribution == pytest.approx(judgment.distribution, abs=1e-9)
 
 
-def test_what_a_judgment_says_of_itself() -> None:
+def test_what_a_judgment_says_of_itself():
     logs = list(map(math.log, (0.1, 0.25, 0.15)))
     judgment = Judgment.from_logprobs(
         ISSUP, logs, site="segment 1", source=JudgmentSource.ADAPTER, evidence="wm1"
@@ -243,7 +237,7 @@ def test_what_a_judgment_says_of_itself() -> None:
 )
 def test_a_temperature_of_two_takes_the_root_and_a_bias_multiplies_the_odds(
     scaling, given, found
-) -> None:
+):
     judged = scaling(Judgment(ISSUP, "here", given, 0.7))
     assert judged.distribution == pytest.approx(found, abs=1e-5)
     assert (judged.coverage, judged.site) == (0.7, "here")
@@ -261,7 +255,7 @@ def test_a_temperature_of_two_takes_the_root_and_a_bias_multiplies_the_odds(
         {"certainty": {"temperature": 1.0, "biases": {}}},
     ],
 )
-def test_a_bad_record_is_one_line(record) -> None:
+def test_a_bad_record_is_one_line(record):
     with pytest.raises(UserError, match=r"^[^\n]*$"):
         read_scalings(record)
     tokenizer = tiny.byte_level_tokenizer()
@@ -284,19 +278,17 @@ numbers = st.one_of(st.floats(-1e6, 1e6), st.integers(-(10**6), 10**6))
         st.dictionaries(st.sampled_from(["nli", "a.b-c_1"]), numbers),
     )
 )
-def test_the_canonical_string_of_weights_parses_back(weights) -> None:
+def test_the_canonical_string_of_weights_parses_back(weights):
     again = Weights.parse(str(weights))
     assert again == weights
     assert str(again) == str(weights)
 
 
-def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
+def test_weights_left_out_keep_their_default_and_nonsense_is_named():
     assert (
         str(Weights(1e6, -2.0, 1e-9)) == "isrel=1000000,issup=-2,isuse=1e-09"
     )  # the shortest that parse back
-    with pytest.raises(
-        UserError, match=r"weight issup=1\.1e\+06: give a number from -1e\+06 to 1e\+06"
-    ):
+    with pytest.raises(UserError, match=r"weight issup=1\.1e\+06"):
         Weights(issup=1.1e6)
     assert (
         str(Weights(judges={"nli": 0.5, "citations": 2}))
@@ -333,7 +325,7 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
         *(({"judges": joined}, "give names of judges") for joined in (3, "nli")),
     ],
 )
-def test_what_is_no_weight_is_refused(given, message) -> None:
+def test_what_is_no_weight_is_refused(given, message):
     with pytest.raises(UserError, match=message):
         Weights(**given)
 
@@ -346,7 +338,7 @@ def test_what_is_no_weight_is_refused(given, message) -> None:
         if isinstance(value, LabelSet)
     ],
 )
-def test_scores_of_intrinsic_labels_lie_between_0_and_1(name) -> None:
+def test_scores_of_intrinsic_labels_lie_between_0_and_1(name):
     scores = [label.value for label in getattr(intrinsic_labels, name).labels]
     assert min(scores) >= 0
     assert 0.9 < max(scores) <= 1

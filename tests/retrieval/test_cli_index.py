@@ -83,9 +83,7 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(
     assert not {"\x1b", "\x07"} & set(err)
 
 
-def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(
-    files, tiny_bert
-) -> None:
+def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_bert):
     for file in files:
         os.utime(file, (1, 1))
     build = ["build", *files, "-o", "index", "--encoder", tiny_bert]
@@ -97,7 +95,7 @@ def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(
 
 def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(
     files, tiny_bert
-) -> None:
+):
     """The tiny encoder reads few tokens: of these files only the first passage is short enough."""
     done = run("build", *files, "-o", "index", "--encoder", tiny_bert)
     assert done.stderr.splitlines()[-1] == (
@@ -109,7 +107,7 @@ def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(
     assert synced["read"]["long_passages"] == {"count": 0, "max_tokens": 64}
 
 
-def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert) -> None:
+def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert):
     """`add` and `sync` take the bound of the index, or the one that is named."""
     for name in ("long", "more"):
         Path(f"{name}.jsonl").write_text(

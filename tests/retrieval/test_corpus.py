@@ -1,7 +1,5 @@
 """Passages on disk, their further columns, and conditions on these."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -118,9 +116,7 @@ def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
     )
     rows = [Row(Passage(str(n), "text"), Place("a.jsonl", n + 1)) for n in range(5)]
     assert len(build_corpus(rows, tmp_path / "c")) == 5
-    with pytest.raises(
-        UserError, match=r"a\.jsonl:3: id '2' is already used at a\.jsonl:3"
-    ):
+    with pytest.raises(UserError, match=r"a\.jsonl:3: id '2' .* a\.jsonl:3"):
         build_corpus([*rows, rows[2]], tmp_path / "c")
 
 

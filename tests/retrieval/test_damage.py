@@ -1,7 +1,5 @@
 """An index is what its files hold: one that was edited, swapped or damaged is refused, whatever was changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,9 +1,5 @@
 """Text, Markdown and HTML files become passages with headings and pages; damaged ones one line."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from retrieval import UserError
@@ -17,9 +13,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_cannot_be_read_is_one_line_that_names_the_file(
-    tmp_path: Path, name: str
-) -> None:
+def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path, name):
     content, said = DAMAGED[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=said) as error:
@@ -57,7 +51,7 @@ Last.
 """
 
 
-def test_markdown_headings_are_titles(tmp_path: Path) -> None:
+def test_markdown_headings_are_titles(tmp_path):
     file = tmp_path / "doc.md"
     file.write_text(MARKDOWN)
     rows = [row.passage for row in read_files([file])]
@@ -72,7 +66,7 @@ def test_markdown_headings_are_titles(tmp_path: Path) -> None:
     assert [row.id for row in rows] == [f"doc-{n}" for n in range(1, 7)]
 
 
-def test_a_long_heading_is_not_repeated_with_every_passage(tmp_path: Path) -> None:
+def test_a_long_heading_is_not_repeated_with_every_passage(tmp_path):
     (tmp_path / "a.md").write_text(
         "# " + "heading " * 20_000 + "\n\n" + "A short sentence. " * 5000
     )
@@ -81,7 +75,7 @@ def test_a_long_heading_is_not_repeated_with_every_passage(tmp_path: Path) -> No
     assert sum(row.text.count("heading") for row in rows) >= 20_000
 
 
-def test_passages_of_a_text_know_their_lines(tmp_path: Path) -> None:
+def test_passages_of_a_text_know_their_lines(tmp_path):
     file = tmp_path / "guide.txt"
     file.write_text("One two three. Four five six.\nSeven eight nine.")
     rows = list(read_files([file], Splitting(3, 0)))

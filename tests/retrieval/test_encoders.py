@@ -1,7 +1,5 @@
 """Text encoders: their vectors, what a directory states of them, and what cannot be one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib.util import find_spec
@@ -154,10 +152,10 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
     bare = copied(tiny_bert, tmp_path / "bare", without=names)
     with pytest.raises(
         UserError,
-        match="reads different texts as the same tokens: its tokenizer files are missing",
+        match="tokenizer files are missing",
     ):
         load_encoder(bare)
-    with pytest.raises(UserError, match="its tokenizer files are missing"):
+    with pytest.raises(UserError, match="tokenizer files are missing"):
         index_passages(
             [Passage("a", "one"), Passage("b", "two")], tmp_path / "index", encoder=bare
         )
@@ -326,9 +324,7 @@ def test_an_encoder_of_the_users_own_is_checked(encoder):
         def encode(self, texts):
             return self.value
 
-    with pytest.raises(
-        UserError, match=r"'bad' returned shape \(1, 2\) for 1 texts of dim 3"
-    ):
+    with pytest.raises(UserError, match=r"'bad' returned shape \(1, 2\)"):
         checked_encode(Bad([[1, 2]]), ["x"])
     with pytest.raises(UserError, match="not finite"):
         checked_encode(Bad([[1, 2, float("nan")]]), ["x"])

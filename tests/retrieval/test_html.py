@@ -1,31 +1,27 @@
 """HTML pages are read as people see them; hidden text and furniture are left out, and hostile pages cost no more."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from retrieval import UserError
-from retrieval.documents import Document
 from retrieval.documents.html import read_html
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
 
 
-def read(tmp_path: Path, page: str | bytes) -> Document:
+def read(tmp_path, page):
     file = tmp_path / "page.html"
     file.write_bytes(page.encode() if isinstance(page, str) else page)
     return read_html(file, "page")
 
 
-def blocks(document: Document) -> list[str]:
+def blocks(document):
     return [block for block in document.text.split("\n\n") if block]
 
 
-def test_headings_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
+def test_headings_are_titles_and_scripts_no_text(tmp_path):
     file = tmp_path / "page.html"
     file.write_text(
         "<!doctype html><html><head><title>Drinks &amp; more</title><script>alert('x')</script></head><body>"
@@ -42,7 +38,7 @@ def test_headings_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
     ]
 
 
-def test_d6_a_page_inside_a_form_is_read_without_its_controls(tmp_path: Path) -> None:
+def test_d6_a_page_inside_a_form_is_read_without_its_controls(tmp_path):
     page = (
         '<body><form id="aspnetForm"><h1>Permits</h1><input value="state"><p>A permit costs 45 crowns.'
         "<select><option>Oslo</select><textarea>note</textarea><button>Send</button></form>"
@@ -83,7 +79,7 @@ LEFT_OUT = """
 
 
 @pytest.mark.parametrize("piece", LEFT_OUT.split("\n")[1:-1])
-def test_d7_hidden_text_and_furniture_are_not_read(tmp_path: Path, piece: str) -> None:
+def test_d7_hidden_text_and_furniture_are_not_read(tmp_path, piece):
     assert blocks(read(tmp_path, piece + SEEN)) == ["Seen."]
 
 
@@ -111,7 +107,7 @@ READ = """
 
 
 @pytest.mark.parametrize("piece", READ.split("\n")[1:-1])
-def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path: Path, piece: str) -> None:
+def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path, piece):
     assert sorted(blocks(read(tmp_path, piece + SEEN))) == ["Seen.", "X"]
 
 
@@ -124,9 +120,7 @@ def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path: Path, piece: str) ->
         "<header>Name<p>The whole article.</p>",
     ],
 )
-def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(
-    tmp_path: Path, page: str
-) -> None:
+def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
     assert "The whole article." in blocks(read(tmp_path, page))
 
 
@@ -153,7 +147,7 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(
         ),  # defect 13
     ],
 )
-def test_the_text_of_a_paragraph(tmp_path: Path, page: str, text: str) -> None:
+def test_the_text_of_a_paragraph(tmp_path, page, text):
     assert read(tmp_path, page).text.strip() == text
 
 
@@ -187,11 +181,11 @@ def test_the_text_of_a_paragraph(tmp_path: Path, page: str, text: str) -> None:
         ),
     ],
 )
-def test_tables_keep_their_columns(tmp_path: Path, table: str, text: str) -> None:
+def test_tables_keep_their_columns(tmp_path, table, text):
     assert read(tmp_path, f"<table>{table}</table>").text.strip() == text
 
 
-def test_a_long_table_is_cut_between_rows_below_its_header(tmp_path: Path) -> None:
+def test_a_long_table_is_cut_between_rows_below_its_header(tmp_path):
     file = tmp_path / "a.html"
     rows = "".join(f"<tr><td>B{n}<td>{n} m<td>{n}00 crowns" for n in range(60))
     file.write_text(f"<table><tr><th>Berth<th>Depth<th>Fee{rows}</table>")
@@ -230,9 +224,7 @@ HTTP_EQUIV = '<meta http-equiv="Content-Type" content="text/html; charset={}"><p
         ("utf-8", META.format("no-such"), "Café"),
     ],
 )
-def test_a_page_is_read_in_its_encoding(
-    tmp_path: Path, codec: str, head: str, text: str
-) -> None:
+def test_a_page_is_read_in_its_encoding(tmp_path, codec, head, text):
     assert read(tmp_path, (head + text).encode(codec)).text.strip() == text
 
 
@@ -240,16 +232,14 @@ def test_a_page_is_read_in_its_encoding(
     "label",
     ["undefined", "hex", "idna", "punycode", "utf-7", "zlib", "", "no-such", "utf-8"],
 )
-def test_a_page_in_no_known_encoding_is_refused_in_one_line(
-    tmp_path: Path, label: str
-) -> None:
+def test_a_page_in_no_known_encoding_is_refused_in_one_line(tmp_path, label):
     """Issue 45, section 3: `charset=undefined` was a traceback."""
     with pytest.raises(UserError, match="neither UTF-8 nor") as error:
         read(tmp_path, f'<meta charset="{label}"><p>Caf'.encode() + b"\xe9")
     assert "\n" not in str(error.value)
 
 
-def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path: Path) -> None:
+def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path):
     damaged = read(tmp_path, META.format("utf-8").encode() + b"tea " * 1000 + b"\xe9")
     assert [skipped.what for skipped in damaged.skipped] == ["1 characters"]
     hidden = read(tmp_path, "<p>Short.<p hidden>" + "much longer " * 10)
@@ -259,12 +249,12 @@ def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("page", ["<script>write()</script>", "<p>", "<p hidden>x"])
-def test_a_page_without_text_is_refused_in_one_line(tmp_path: Path, page: str) -> None:
+def test_a_page_without_text_is_refused_in_one_line(tmp_path, page):
     with pytest.raises(UserError, match="no text in the page"):
         read(tmp_path, page)
 
 
-def test_closed_elements_far_below_others_are_read(tmp_path: Path) -> None:
+def test_closed_elements_far_below_others_are_read(tmp_path):
     assert blocks(
         read(tmp_path, "<div>" * 1500 + "deep" + "</div>" * 1500 + "after")
     ) == ["deep", "after"]
@@ -284,7 +274,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def seconds(tmp_path: Path, page: str) -> float:
+def seconds(tmp_path, page):
     started = time.process_time()
     with suppress(UserError):
         read(tmp_path, page)
@@ -293,8 +283,8 @@ def seconds(tmp_path: Path, page: str) -> float:
 
 @pytest.mark.parametrize("kind", [*HOSTILE, "attributes", "end tags", "rowspan"])
 def test_a_hostile_page_takes_at_most_ten_times_the_time_of_an_honest_one(
-    tmp_path: Path, kind: str
-) -> None:
+    tmp_path, kind
+):
     """Issue 45, section 3: nested HTML took quadratic time."""
     size = 300_000
     if kind == "attributes":

@@ -1,7 +1,5 @@
 """An index is built, built again after an interruption, and changed: added to, removed from, made one segment."""
 
-from __future__ import annotations
-
 import errno
 import json
 import pickle
@@ -88,7 +86,7 @@ def test_an_interrupted_build_continues_to_the_same_index(
     assert "index" not in names(tmp_path)
     with pytest.raises(
         UserError,
-        match=r"is not finished: its build was interrupted .*run the same build again",
+        match=r"is not finished",
     ):
         open_index(tmp_path / "index", make_encoder())
     again = make_encoder()
@@ -154,7 +152,7 @@ def test_another_encoder_is_refused(tmp_path, index, encoder, make_encoder):
         open_index(index)
     with pytest.raises(
         UserError,
-        match=r"no index at .*nowhere; build it first, for example: selfrag index build",
+        match=r"no index at .*nowhere",
     ):
         open_index(tmp_path / "nowhere", encoder)
 
@@ -224,7 +222,7 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
     assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
     with pytest.raises(
         UserError,
-        match="id 'bee' is in the index already; give this passage another id",
+        match="id 'bee' is in the index",
     ):
         add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
     remove_passages(index, ["bee"])
@@ -235,9 +233,7 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
 def test_a_removed_passage_is_never_found(index, encoder, animals):
     assert remove_passages(index, ["bee", "ant"]) == 2
     assert set(hits(index, encoder)) == {"cat", "dog", "owl"}
-    with pytest.raises(
-        UserError, match=r"no passage 'bee' in index .*; nothing was removed"
-    ):
+    with pytest.raises(UserError, match=r"no passage 'bee'"):
         remove_passages(index, ["cat", "bee"])
     assert remove_passages(index, ["owl"]) == 1
     assert set(hits(index, encoder)) == {"cat", "dog"}

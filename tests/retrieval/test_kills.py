@@ -1,7 +1,5 @@
 """What only a real process can show: kills, locks, a full disk, and the directory that is whole after each."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -225,7 +223,7 @@ def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
-def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
+def test_files_have_the_mode_of_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
         write_jsonl(tmp_path / "rows.jsonl", [{"id": "a"}])
@@ -268,8 +266,8 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("ending", ["left", "killed"])
 def test_a_forked_child_that_lives_on_neither_holds_nor_frees_the_lock(
-    tmp_path: Path, ending: str
-) -> None:
+    tmp_path, ending
+):
     # A process of its own: a fork of this one may die of the libraries of other tests.
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "index")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -3,14 +3,10 @@
 Each file is read in a process of its own, whose memory and that of its child count together.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -41,7 +37,7 @@ print(sum(resource.getrusage(kind).ru_utime for kind in who))
 """
 
 
-def outcome(file: Path, work: str) -> tuple[str, int, float]:
+def outcome(file, work):
     """What is said of a file, the memory in MiB, and the seconds of computing that its reading took."""
     program = [sys.executable, "-c", READ, str(file), work]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300)
@@ -49,7 +45,7 @@ def outcome(file: Path, work: str) -> tuple[str, int, float]:
     return said, int(memory), float(seconds)
 
 
-def write_groups(file: Path, tables: Iterator[pa.Table], **options: object) -> None:
+def write_groups(file, tables, **options):
     """Write each table as a group of rows, so that the test itself takes little memory."""
     writer = None
     for table in tables:
@@ -61,14 +57,14 @@ def write_groups(file: Path, tables: Iterator[pa.Table], **options: object) -> N
     writer.close()
 
 
-def long_rows(size: int, groups: int, rows: int = 4) -> Iterator[pa.Table]:
+def long_rows(size, groups, rows=4):
     """Rows of which each has another text of a size."""
     for group in range(groups):
         texts = [f"{group} {row} {'x' * size}" for row in range(rows)]
         yield pa.table({"id": [f"{group}-{row}" for row in range(rows)], "text": texts})
 
 
-def varint(number: int, length: int = 0) -> bytes:
+def varint(number, length=0):
     """A number as Thrift's compact protocol writes it, in at least `length` bytes."""
     number <<= 1
     digits = []
@@ -79,7 +75,7 @@ def varint(number: int, length: int = 0) -> bytes:
     return bytes([digit | 128 for digit in digits[:-1]] + digits[-1:])
 
 
-def lying_footer(file: Path) -> None:
+def lying_footer(file):
     """32 rows of 16 MiB, of which the footer says that they take 100 bytes."""
     write_groups(file, long_rows(16 * MEBIBYTE, 16, 2), use_dictionary=False)
     metadata = parquet.read_metadata(file)
@@ -98,7 +94,7 @@ def lying_footer(file: Path) -> None:
     )
 
 
-def one_long_value(file: Path) -> None:
+def one_long_value(file):
     """A file of over 80 kB in which 200 rows have the same text of 17 MiB, a single entry of a dictionary."""
     noise = random.Random(0).randbytes(100_000).hex()
     text = pa.DictionaryArray.from_arrays(
@@ -111,7 +107,7 @@ def one_long_value(file: Path) -> None:
     )
 
 
-def growing_values(file: Path) -> None:
+def growing_values(file):
     """Texts of which each repeats the one before: a few bytes a row."""
     options = {
         "use_dictionary": False,
@@ -129,7 +125,7 @@ def growing_values(file: Path) -> None:
     write_groups(file, tables, store_schema=False, **options)
 
 
-def many_columns(file: Path) -> None:
+def many_columns(file):
     """900 columns of text, each with a dictionary."""
     texts = {f"c{number}": ["x" * 16_000, "y" * 16_000] * 50 for number in range(900)}
     parquet.write_table(
@@ -137,7 +133,7 @@ def many_columns(file: Path) -> None:
     )
 
 
-def repeated_value(file: Path, encoding: str) -> None:
+def repeated_value(file, encoding):
     """Rows that all have the same text of 1 MB: with a dictionary, 3 KB would give 4 GB."""
     count = 4000 if encoding == "dictionary" else 40
     text = pa.DictionaryArray.from_arrays(
@@ -152,7 +148,7 @@ def repeated_value(file: Path, encoding: str) -> None:
     parquet.write_table(table, file, **options)
 
 
-ROWS: dict[str, Callable[[Path], None]] = {
+ROWS = {
     "d20 dictionary": partial(repeated_value, encoding="dictionary"),
     "d20 delta": partial(repeated_value, encoding="DELTA_BYTE_ARRAY"),
     "d20 plain": partial(repeated_value, encoding="PLAIN"),
@@ -164,13 +160,13 @@ ROWS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture(scope="module")
-def usual(honest: Path) -> int:
+def usual(honest):
     """The memory that an honest file takes."""
     return outcome(honest, "rows")[1]
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def honest(tmp_path_factory):
     file = tmp_path_factory.mktemp("honest") / "honest.parquet"
     noise = random.Random(1)
     rows = [
@@ -185,8 +181,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @pytest.mark.parametrize("name", ROWS)
 def test_issue_45_hostile_parquet_rows_take_little_memory_and_time(
-    name: str, tmp_path: Path, usual: int
-) -> None:
+    name, tmp_path, usual
+):
     file = tmp_path / "hostile.parquet"
     ROWS[name](file)
     said, memory, seconds = outcome(file, "rows")
@@ -195,7 +191,7 @@ def test_issue_45_hostile_parquet_rows_take_little_memory_and_time(
     assert seconds < 30
 
 
-def repeated_lists(file: Path) -> None:
+def repeated_lists(file):
     """1,024 vectors of half a million equal numbers: 2 GB in a block."""
     lists = pa.FixedSizeListArray.from_arrays(
         pa.array([0.5], pa.float32()).take(pa.array([0] * (16 << 19))), 1 << 19
@@ -207,9 +203,7 @@ def repeated_lists(file: Path) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="memory of processes is limited as Linux states it"
 )
-def test_issue_45_hostile_parquet_vectors_take_little_memory(
-    tmp_path: Path, usual: int
-) -> None:
+def test_issue_45_hostile_parquet_vectors_take_little_memory(tmp_path, usual):
     file = tmp_path / "hostile.parquet"
     repeated_lists(file)
     said, memory, seconds = outcome(file, "vectors")
@@ -218,11 +212,11 @@ def test_issue_45_hostile_parquet_vectors_take_little_memory(
     assert seconds < 30
 
 
-def test_damaged_parquet_files_are_one_line(tmp_path: Path, honest: Path) -> None:
+def test_damaged_parquet_files_are_one_line(tmp_path, honest):
     """Every outcome is a line, or rows: a byte of the text may change without a trace."""
     content, file = honest.read_bytes(), tmp_path / "damaged.parquet"
     rng = random.Random(2)
-    lines: list[str] = []
+    lines = []
     for number in range(40):
         place = (
             rng.randrange(len(content))
@@ -242,9 +236,7 @@ def test_damaged_parquet_files_are_one_line(tmp_path: Path, honest: Path) -> Non
     assert all(line.startswith(str(file)) and "\n" not in line for line in lines)
 
 
-def test_vectors_are_read_from_a_row_on_and_unequal_ones_refused(
-    tmp_path: Path,
-) -> None:
+def test_vectors_are_read_from_a_row_on_and_unequal_ones_refused(tmp_path):
     file = tmp_path / "v.parquet"
     values = [[float(number), 0.5] for number in range(2_500)]
     parquet.write_table(

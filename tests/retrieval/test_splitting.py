@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF001 - full stops of many scripts
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -73,16 +71,12 @@ FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
         ("東" * 25, 10, 0, f"{'東' * 10}|{'東' * 10}|{'東' * 5}"),
     ],
 )
-def test_sentences_are_packed_within_the_budget(
-    text: str, words: int, overlap: int, passages: str
-) -> None:
+def test_sentences_are_packed_within_the_budget(text, words, overlap, passages):
     parts = split(text, Splitting(words, overlap), RULES)
     assert [part.text_in(text) for part in parts] == passages.split("|")
 
 
-def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> (
-    None
-):
+def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character():
     assert count_words("東京都 hello") == 4
     assert count_words("ประเทศไทย ของเรา") == 5
     parts = split("x" * 250_000, Splitting(100, 0), RULES)
@@ -95,13 +89,7 @@ def test_an_unknown_spacy_model_is_named_with_the_command():
         sentence_finder("no_such_model")
 
 
-def with_table(
-    rows: list[list[str]],
-    *,
-    header: bool = True,
-    before: str = "Fees in crowns.",
-    after: str = "",
-) -> list:
+def with_table(rows, *, header=True, before="Fees in crowns.", after=""):
     """Each passage of a document around a table, 12 words long, and the row that it is a part of."""
     builder = DocumentBuilder("doc")
     builder.add_paragraph(before)
@@ -161,8 +149,8 @@ LONG = "one two three four five. six seven eight nine ten. eleven."
     ],
 )
 def test_d5_tables_are_cut_between_rows_and_repeat_their_header(
-    rows: list, options: dict, passages: list
-) -> None:
+    rows, options, passages
+):
     assert with_table(rows, **options) == passages
 
 
@@ -175,7 +163,7 @@ def test_d5_tables_are_cut_between_rows_and_repeat_their_header(
     ),
     st.booleans(),
 )
-def test_every_cell_of_a_table_is_kept(rows: list[list[str]], header: bool) -> None:
+def test_every_cell_of_a_table_is_kept(rows, header):
     words = " ".join(
         " ".join(text.split()) for text, _ in with_table(rows, header=header)
     ).split()
@@ -193,20 +181,12 @@ def test_every_cell_of_a_table_is_kept(rows: list[list[str]], header: bool) -> N
         ("", "दिल्ली राजधानी है।|वह यहाँ है॥|हाँ"),
         (" ", "दिल्ली राजधानी है।|“वह” यहाँ है॥"),
         ("", "هل هذا صحيح؟|یہ ہے۔|لا"),
-        (
-            "",
-            "Հայաստան երկիր է։|ኢትዮጵያ አገር ናት።|မြန်မာနိုင်ငံ။|ភ្នំពេញ។|བཀྲ་ཤིས། །|ཁྱེད་རང་",
-        ),
-        (
-            " ",
-            "ประเทศไทยมีเมืองหลวงชื่อกรุงเทพ|มหานครมีประชากรมาก ๆ และใหญ่กว่าที่อื่น|ປະເທດລາວ",
-        ),
+        ("", "Հայաստան երկիր է։|ኢትዮጵያ አገር ናት።|မြန်မာနိုင်ငံ။|ភ្នំពេញ។|བཀྲ་ཤིས། །|ཁྱེད་རང་"),
+        (" ", "ประเทศไทยมีเมืองหลวงชื่อกรุงเทพ|มหานครมีประชากรมาก ๆ และใหญ่กว่าที่อื่น|ປະເທດລາວ"),
         (" ", "საქართველო ქვეყანაა.|თბილისი დედაქალაქია."),
     ],
 )
-def test_sentences_end_at_the_full_stops_of_their_script(
-    joint: str, parts: str
-) -> None:
+def test_sentences_end_at_the_full_stops_of_their_script(joint, parts):
     """Full stops of scripts without spaces need none behind them, and closing quotes belong to their sentence."""
     text = parts.replace("|", joint)
     spans = sentences(text, RULES)
@@ -214,7 +194,7 @@ def test_sentences_end_at_the_full_stops_of_their_script(
 
 
 @given(st.text(st.sampled_from(list("aB. \n\t!?\"'(),-1")), max_size=80))
-def test_sentences_are_those_of_spacy_for_words_with_few_signs(text: str) -> None:
+def test_sentences_are_those_of_spacy_for_words_with_few_signs(text):
     import spacy
 
     nlp = spacy.blank("en")
@@ -229,7 +209,7 @@ UNITS = """( . ." !) a.b e.g. 。 .)" :-) http://a.b/?c= ། """
 
 
 @pytest.mark.parametrize("unit", [*UNITS.split(), "x ", '.) "', "x et al. "])
-def test_sentences_are_found_in_linear_time(unit: str) -> None:
+def test_sentences_are_found_in_linear_time(unit):
     """Issue 45, section 3: 50 KB of such runs took minutes with spaCy alone."""
     text = unit * (50_000 // len(unit))
     start = time.process_time()

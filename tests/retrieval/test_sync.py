@@ -1,7 +1,5 @@
 """An index that follows a folder: what is new, changed, gone, moved, unreadable or hostile, and kills on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -190,9 +188,7 @@ def test_the_passages_of_a_file_are_removed_by_its_path(
     monkeypatch.chdir(docs)
     assert remove_files(synced, ["c.jsonl", "b/a.md"]) == 3
     assert held(synced) == {"a-1": "Bees make honey."}
-    with pytest.raises(
-        UserError, match=r"no passages of 'b/a.md' in index .*; nothing was removed"
-    ):
+    with pytest.raises(UserError, match=r"no passages of 'b/a.md'"):
         remove_files(synced, ["a.md", "b/a.md"])
     assert held(synced) == {"a-1": "Bees make honey."}
     assert sync_index(synced, [docs], encoder=encoder).passages == 4

@@ -1,7 +1,5 @@
 """Exact and approximate search of vectors: equal to faiss to the bit; recall, filters, storage, changes of kind."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """Search by words in every language, from read-only places, and from files that were tampered with."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

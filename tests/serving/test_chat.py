@@ -1,16 +1,13 @@
 """Chat and responses with clients of others: text, citations, the `selfrag` object, streams."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import Any
 
 import openai
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from served import Running, Serve, events, random_rag
+from served import events, random_rag
 from written import PROMPTING, passages, scripted
 
 from retrieval.passage import Passage
@@ -27,11 +24,11 @@ os.environ.setdefault(
 QUESTIONS = [f"question {number}" for number in range(6)]
 
 
-def client(running: Running) -> openai.OpenAI:
+def client(running):
     return openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
 
 
-def chat(running: Running, question: str, **selfrag: Any) -> Any:
+def chat(running, question, **selfrag):
     return client(running).chat.completions.create(
         model="selfrag",
         messages=[{"role": "user", "content": question}],
@@ -39,7 +36,7 @@ def chat(running: Running, question: str, **selfrag: Any) -> Any:
     )
 
 
-def test_the_text_is_that_of_generate_with_marks_and_offsets(serve: Serve) -> None:
+def test_the_text_is_that_of_generate_with_marks_and_offsets(serve):
     running, cited = serve(), 0
     for question in QUESTIONS:
         answer = random_rag().generate(question)
@@ -57,13 +54,13 @@ def test_the_text_is_that_of_generate_with_marks_and_offsets(serve: Serve) -> No
 @pytest.mark.parametrize(
     ("style", "mark"), [("markdown", " [[1]](selfrag://"), ("none", None)]
 )
-def test_other_marks(serve: Serve, style: str, mark: str | None) -> None:
+def test_other_marks(serve, style, mark):
     message = chat(serve(), QUESTIONS[0], citation_style=style).choices[0].message
     assert message.annotations
     assert mark in message.content if mark else "[" not in message.content
 
 
-def test_a_stream_sends_the_same_text_and_each_annotation_once(serve: Serve) -> None:
+def test_a_stream_sends_the_same_text_and_each_annotation_once(serve):
     running = serve()
     for question in QUESTIONS:
         whole = running.chat(question).json()
@@ -83,7 +80,7 @@ def test_a_stream_sends_the_same_text_and_each_annotation_once(serve: Serve) -> 
         assert last["search_results"] == whole["search_results"]
 
 
-def test_the_responses_route_whole_and_streamed(serve: Serve) -> None:
+def test_the_responses_route_whole_and_streamed(serve):
     running = serve()
     for question in QUESTIONS:
         expected = chat(running, question).choices[0].message
@@ -117,7 +114,7 @@ BEGINNING = (
 )
 
 
-def test_every_setting_of_a_request_reaches_the_decoder(serve: Serve) -> None:
+def test_every_setting_of_a_request_reaches_the_decoder(serve):
     running = serve()
     fields = {
         "mode": "always",
@@ -137,7 +134,7 @@ def test_every_setting_of_a_request_reaches_the_decoder(serve: Serve) -> None:
     assert used.items() >= fields.items()
 
 
-def test_earlier_answers_go_in_without_their_marks(serve: Serve) -> None:
+def test_earlier_answers_go_in_without_their_marks(serve):
     running = serve()
     marked = "One [1] and two. [[2]](https://example.org/a%29b) [10] [x] a[1]"
     turns = [
@@ -153,12 +150,10 @@ def test_earlier_answers_go_in_without_their_marks(serve: Serve) -> None:
     assert "And then?" in prompts
 
 
-def test_open_webui_gets_its_sources_before_the_text_that_cites_them(
-    serve: Serve,
-) -> None:
+def test_open_webui_gets_its_sources_before_the_text_that_cites_them(serve):
     running, sources = serve(events=True), 0
     for question in QUESTIONS:
-        known: list[str] = []
+        known = []
         chunks = events(running.chat(question, stream=True))
         for chunk in chunks:
             assert chunk["choices"], "a chunk without choices breaks `chunk.choices[0]`"
@@ -191,9 +186,7 @@ HOSTILE = st.text() | st.sampled_from(
 
 @example("id", "title", "javascript://e.org/%0aalert(1)")
 @given(HOSTILE, HOSTILE, HOSTILE)
-def test_links_of_passages_are_addresses_or_inert(
-    name: str, title: str, url: str
-) -> None:
+def test_links_of_passages_are_addresses_or_inert(name, title, url):
     passage = Passage(
         name, "Text", title, metadata={"url": url, "file": f"/{url}", "page": len(url)}
     )
@@ -206,7 +199,7 @@ def test_links_of_passages_are_addresses_or_inert(
     assert not UNSEEN.search(passage_name(passage, TITLE))
 
 
-def test_chat_openai_of_langchain(serve: Serve) -> None:
+def test_chat_openai_of_langchain(serve):
     langchain = pytest.importorskip(
         "langchain_openai", reason="langchain-openai is not installed"
     )
@@ -220,7 +213,7 @@ def test_chat_openai_of_langchain(serve: Serve) -> None:
     assert "".join(chunk.text for chunk in model.stream(QUESTIONS[0])) == expected
 
 
-def test_litellm(serve: Serve) -> None:
+def test_litellm(serve):
     litellm = pytest.importorskip("litellm", reason="litellm is not installed")
     turns = [{"role": "user", "content": QUESTIONS[0]}]
     asked = {
@@ -268,9 +261,7 @@ EARLIER = [
 
 
 @pytest.mark.parametrize(("turn", "text"), EARLIER)
-def test_turns_of_other_models_and_tools_are_taken(
-    serve: Serve, turn: str, text: str | None
-) -> None:
+def test_turns_of_other_models_and_tools_are_taken(serve, turn, text):
     """Field audit S2 and S3. The output of a tool is a turn, a call of one says nothing; `ask` reads both alike."""
     sent = json.loads(turn)
     kept = {"role": sent["role"].replace("function", "tool"), "content": text}
@@ -283,7 +274,7 @@ def test_turns_of_other_models_and_tools_are_taken(
     assert reply.json()["choices"][0]["message"]["content"] == answer.cited_text()
 
 
-def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve: Serve) -> None:
+def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve):
     """Field audit S3 and S5."""
     question = [{"type": "input_text", "text": "question 1"}]
     items = [
@@ -305,9 +296,7 @@ def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve: Serve) -> N
         ("responses", "ResponsesRequest", {"input": "question 1"}),
     ],
 )
-def test_null_is_a_field_that_was_left_out(
-    serve: Serve, route: str, schema: str, question: dict[str, Any]
-) -> None:
+def test_null_is_a_field_that_was_left_out(serve, route, schema, question):
     """Field audit S2 and S7: an assistant's `content: null` and `"stream": null` were refused."""
     http = serve().client
     schemas = http.get("/openapi.json").json()["components"]["schemas"]
@@ -323,7 +312,7 @@ CUT = {
 }
 
 
-def scripted_rag(tree: Any, *found: str) -> SelfRAG:
+def scripted_rag(tree, *found):
     return SelfRAG(
         PROMPTING,
         scripted({"Q": tree}),
@@ -339,9 +328,7 @@ def scripted_rag(tree: Any, *found: str) -> SelfRAG:
         (1, "", "length"),
     ],
 )
-def test_defect_8_a_cut_answer_has_the_finish_reason_length(
-    serve: Serve, most: int | None, text: str, reason: str
-) -> None:
+def test_defect_8_a_cut_answer_has_the_finish_reason_length(serve, most, text, reason):
     """Field audit S1."""
     running = serve(scripted_rag(CUT, "d1"))
     ask = {
@@ -375,9 +362,7 @@ def test_defect_8_a_cut_answer_has_the_finish_reason_length(
     ("setting", "text", "abstained"),
     [("abstain", "I don't know the answer", True), ("write", "Own words.", False)],
 )
-def test_defect_7_nothing_found_is_told_to_clients(
-    serve: Serve, setting: str, text: str, abstained: bool
-) -> None:
+def test_defect_7_nothing_found_is_told_to_clients(serve, setting, text, abstained):
     """Field audit A1, over HTTP."""
     tree = CUT | {"[No Retrieval]": "Own words.</s>"}
     running = serve(scripted_rag(tree))
@@ -393,7 +378,7 @@ def test_defect_7_nothing_found_is_told_to_clients(
     assert again.items() >= {"content": text, "exact": True, **told}.items()
 
 
-def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve: Serve) -> None:
+def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve):
     """At 2d68d6f3 more than 200 messages were refused, and there was no such setting."""
     exchanges = [
         {"role": role, "content": f"{number} {'word ' * 10}"}
@@ -439,9 +424,7 @@ def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve: Serve) -> None:
         ({"file": 5, "page": True}, "selfrag://guide-1"),
     ],
 )
-def test_issue_50_citations_lead_to_the_file(
-    serve: Serve, metadata: dict[str, Any], url: str
-) -> None:
+def test_issue_50_citations_lead_to_the_file(serve, metadata, url):
     rag = random_rag(3)
     rag.retriever = lambda queries, k: (
         [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)

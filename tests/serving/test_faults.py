@@ -1,7 +1,5 @@
 """Wrong requests, keys, limits, clients that leave, engines that die, and the end of the server."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -9,20 +7,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from random_model import random_model
-from served import Serve, events, random_rag, refusal, soon
+from served import events, random_rag, refusal, soon
 from written import EOS, LIMITS
 
 from selfrag.common.errors import EngineError
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.reflection.requests import Failed, Generate, Generated
 from selfrag.serving.settings import Capacity
 
 USER = {"role": "user", "content": "Q"}
@@ -32,23 +27,23 @@ JSON = {"Content-Type": "application/json"}
 class Gated(ScriptedEngine):
     """Finishes requests only while `open` is set, and dies where `dead` is."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(random_model(0), EOS, limits=LIMITS)
         self.open, self.dead = threading.Event(), False
 
     @property
-    def held(self) -> int:
+    def held(self):
         return len(self._waiting)
 
-    def submit(self, request: Generate) -> int:
+    def submit(self, request):
         self._live()
         return super().submit(request)
 
-    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+    def step(self):
         self._live()
         return super().step() if self.open.wait(0.005) else []
 
-    def _live(self) -> None:
+    def _live(self):
         if self.dead:
             raise EngineError("the engine process has died")
 
@@ -79,9 +74,7 @@ class Gated(ScriptedEngine):
         ('"selfrag": {"flow": "qr"}', "rewrite"),
     ],
 )
-def test_a_wrong_field_is_told_in_one_line(
-    serve: Serve, fields: str, said: str
-) -> None:
+def test_a_wrong_field_is_told_in_one_line(serve, fields, said):
     running = serve()
     reply = running.chat(**json.loads(f"{{{fields}}}"))
     assert reply.status_code == 400, reply.text
@@ -94,8 +87,8 @@ def test_a_wrong_field_is_told_in_one_line(
 
 @pytest.mark.parametrize(("question", "count"), [("word " * 1_000, 5), ("A?", 1_001)])
 def test_a_conversation_longer_than_the_context_has_the_code_of_openai(
-    serve: Serve, question: str, count: int
-) -> None:
+    serve, question, count
+):
     """Field audit S6."""
     exchange = [
         {"role": "user", "content": question},
@@ -105,7 +98,7 @@ def test_a_conversation_longer_than_the_context_has_the_code_of_openai(
     assert refusal(reply) == (400, "context_length_exceeded")
 
 
-def test_a_model_is_found_by_its_name(serve: Serve) -> None:
+def test_a_model_is_found_by_its_name(serve):
     """Field audit S7: GET /v1/models/NAME was 404."""
     running = serve()
     model = running.client.get("/v1/models/selfrag").json()
@@ -114,7 +107,7 @@ def test_a_model_is_found_by_its_name(serve: Serve) -> None:
     assert refusal(missing) == (404, "model_not_found")
 
 
-def test_a_body_that_is_no_json(serve: Serve) -> None:
+def test_a_body_that_is_no_json(serve):
     post = serve().client.post
     number = b'{"model": ' + b"9" * 10_000 + b"}"
     for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000, number, b"null"):
@@ -130,7 +123,7 @@ def test_a_body_that_is_no_json(serve: Serve) -> None:
             assert reply.json()["error"]["message"]
 
 
-def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
+def test_other_models_and_paths_are_unknown(serve):
     running = serve(name="mine")
     reply = running.chat(model="gpt")
     assert refusal(reply) == (404, "model_not_found")
@@ -142,7 +135,7 @@ def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
     assert [model["id"] for model in get("/v1/models").json()["data"]] == ["mine"]
 
 
-def test_keys(serve: Serve) -> None:
+def test_keys(serve):
     get = serve(keys=("first-key", "second-key")).client.get
     for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/answers/x"):
         for key in ("", "Bearer wrong", "second-key", "Basic second-key"):
@@ -156,16 +149,16 @@ def test_keys(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_large_body_is_refused_before_it_is_read(serve: Serve, chunked: bool) -> None:
+def test_a_large_body_is_refused_before_it_is_read(serve, chunked):
     running = serve(capacity=Capacity(body=1_000))
     content = b'{"model": "' + b"x" * 1_000 + b'"}'
-    sent: Any = iter([content[:600], content[600:]]) if chunked else content
+    sent = iter([content[:600], content[600:]]) if chunked else content
     reply = running.client.post("/v1/chat/completions", content=sent, headers=JSON)
     assert reply.status_code == 413
     assert "1,000 bytes" in reply.json()["error"]["message"]
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
+def test_a_full_queue_refuses_and_says_when_to_come_back(serve):
     engine = Gated()
     running = serve(random_rag(engine=engine), capacity=Capacity(live=2, queue=1))
     with ThreadPoolExecutor(3) as pool:
@@ -185,8 +178,8 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
     ("path", "stream"), [("/v1/chat/completions", False), ("/v1/responses", True)]
 )
 def test_a_client_that_leaves_cancels_its_work_within_half_a_second(
-    serve: Serve, path: str, stream: bool
-) -> None:
+    serve, path, stream
+):
     engine = Gated()
     running = serve(random_rag(engine=engine))
     body = {"model": "selfrag", "stream": stream, "messages": [USER], "input": "Q"}
@@ -204,11 +197,11 @@ def test_a_client_that_leaves_cancels_its_work_within_half_a_second(
     assert running.chat().status_code == 200
 
 
-def test_a_dead_engine_is_told_and_loaded_again(serve: Serve) -> None:
+def test_a_dead_engine_is_told_and_loaded_again(serve):
     engine, tries = Gated(), [0]
     engine.open.set()
 
-    def reload() -> Any:
+    def reload():
         tries[0] += 1
         if tries[0] == 1:
             raise EngineError("no memory yet")
@@ -229,7 +222,7 @@ def test_a_dead_engine_is_told_and_loaded_again(serve: Serve) -> None:
     assert running.chat().status_code == 200
 
 
-def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
+def test_a_dead_engine_ends_a_stream_with_an_error(serve):
     engine = Gated()
     running = serve(random_rag(engine=engine))
     with ThreadPoolExecutor(1) as pool:
@@ -244,7 +237,7 @@ def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
     assert running.client.get("/health").json() == {"status": "stopped"}
 
 
-def test_no_question_and_no_key_is_in_the_metrics(serve: Serve) -> None:
+def test_no_question_and_no_key_is_in_the_metrics(serve):
     running = serve()
     running.chat("A very private question")
     text = running.client.get("/metrics").text
@@ -273,7 +266,7 @@ sys.exit(main(["serve", "--port", "0"]))
 """
 
 
-def test_a_terminated_server_finishes_what_runs() -> None:
+def test_a_terminated_server_finishes_what_runs():
     here = Path(__file__).parent
     code = SERVER.format(paths=[str(here), str(here.parent / "decoding")])
     process = subprocess.Popen(

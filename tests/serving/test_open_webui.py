@@ -3,21 +3,17 @@
 OPEN_WEBUI=/path/to/bin/open-webui python -m pytest -m slow tests/serving/test_open_webui.py
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from served import Serve, random_rag, soon
+from served import random_rag, soon
 
 sys.path.append(str(Path(__file__).parents[1] / "render"))
 
@@ -39,14 +35,14 @@ SETTINGS |= {
 SETTINGS |= {"ENABLE_EVALUATION_ARENA_MODELS": "False"}
 
 
-def healthy(url: str) -> bool:
+def healthy(url):
     with suppress(httpx.HTTPError):
         return httpx.get(f"{url}/health", timeout=2).is_success
     return False
 
 
 @contextmanager
-def web_ui(server: str, folder: Path) -> Iterator[str]:
+def web_ui(server, folder):
     """Open WebUI before a server, at this address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -68,9 +64,7 @@ def web_ui(server: str, folder: Path) -> Iterator[str]:
 
 @pytest.mark.skipif(PROGRAM is None, reason="OPEN_WEBUI names no program to test with")
 @pytest.mark.parametrize("events", [False, True])
-def test_it_shows_the_answer_and_its_sources(
-    serve: Serve, browser: Any, tmp_path: Path, events: bool
-) -> None:
+def test_it_shows_the_answer_and_its_sources(serve, browser, tmp_path, events):
     question = next(
         one
         for one in map(str, range(100))

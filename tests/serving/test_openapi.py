@@ -1,14 +1,11 @@
 """Requests made from the OpenAPI document, right and wrong: none makes the server fail or hang."""
 
-from __future__ import annotations
-
 import os
 import time
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from served import Serve, random_rag
+from served import random_rag
 
 from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
@@ -38,7 +35,7 @@ GET = [
 ]
 
 
-def test_every_route_is_documented() -> None:
+def test_every_route_is_documented():
     assert set(OPERATIONS) == {*POST, *GET}
 
 
@@ -49,9 +46,7 @@ def test_every_route_is_documented() -> None:
         *((name, "NEGATIVE") for name in POST),
     ],
 )
-def test_no_request_makes_the_server_fail(
-    serve: Serve, operation: str, mode: str
-) -> None:
+def test_no_request_makes_the_server_fail(serve, operation, mode):
     running = serve()
     cases = OPERATIONS[operation].as_strategy(
         generation_mode=schemathesis.GenerationMode[mode]
@@ -64,7 +59,7 @@ def test_no_request_makes_the_server_fail(
         derandomize=True,
     )
     @given(cases)
-    def sent(case: Any) -> None:
+    def sent(case):
         started = time.monotonic()
         if isinstance(case.body, dict) and "model" in case.body and mode == "POSITIVE":
             case.body["model"] = "selfrag"  # another name ends every case early

@@ -1,20 +1,17 @@
 """The page in Chromium: it ranks as Python does, asks, compares, opens traces, and shows hostile texts as texts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import policies, random_model, random_search, seeds, weights
-from served import Serve, random_rag, running
+from served import random_rag, running
 from written import run
 
 sys.path.append(str(Path(__file__).parents[1] / "render"))
@@ -24,21 +21,19 @@ from browsing import opened
 from hostile import HOSTILE
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, decoding_dict
-from selfrag.reflection.weights import Weights
 from selfrag.serving.service import Service
 from selfrag.viewer.traces import traces_page
 
 
-def decoded(seed: int, policy: Decoding) -> Answer:
+def decoded(seed, policy):
     return run(random_model(seed), search=random_search(seed), policy=policy).answer
 
 
 @pytest.fixture(scope="module")
-def viewer(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def viewer(browser, tmp_path_factory):
     file = tmp_path_factory.mktemp("viewer") / "trace.html"
     file.write_text(traces_page({"": decoded(0, Decoding()).trace}), encoding="utf-8")
     page, seen = opened(browser, file)
@@ -53,7 +48,7 @@ REPLAY = """([trace, settings]) => {
 }"""
 
 
-def close_call(trace: Trace) -> bool:
+def close_call(trace):
     """Whether two paths are so close that the order of additions could decide between them."""
     scores = sorted(node.path_score for node in trace.nodes)
     return any(0 < b - a < 1e-9 for a, b in pairwise(scores))
@@ -78,17 +73,11 @@ def close_call(trace: Trace) -> bool:
     ),
 )
 def test_the_page_ranks_as_python_does_and_what_it_calls_exact_is_what_a_fresh_decode_gives(
-    viewer: Any,
-    seed: int,
-    policy: Decoding,
-    other: Weights,
-    threshold: float | None,
-    beam: int,
-    require: Any,
-) -> None:
+    viewer, seed, policy, other, threshold, beam, require
+):
     trace = decoded(seed, policy).trace
 
-    def replayed(wanted: Decoding) -> Any:
+    def replayed(wanted):
         return viewer.evaluate(
             REPLAY, [json.dumps(trace.as_dict()), json.dumps(decoding_dict(wanted))]
         )
@@ -111,21 +100,19 @@ def test_the_page_ranks_as_python_does_and_what_it_calls_exact_is_what_a_fresh_d
         assert found["text"] == fresh.text or close_call(fresh.trace)
 
 
-def errors_of(page: Any) -> list[str]:
+def errors_of(page):
     """Return a list to which the errors of a page are added."""
-    errors: list[str] = []
+    errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     return errors
 
 
-def ask(page: Any, question: str) -> None:
+def ask(page, question):
     page.fill("#question", question)
     page.get_by_role("button", name="Ask").click()
 
 
-def test_sliders_rank_again_without_the_model_in_100_milliseconds(
-    serve: Serve, browser: Any
-) -> None:
+def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve, browser):
     running = serve(random_rag(3))
     page = browser.new_context().new_page()
     errors = errors_of(page)
@@ -154,11 +141,11 @@ def test_sliders_rank_again_without_the_model_in_100_milliseconds(
     assert [line for line in errors if not line.startswith(("log", "info"))] == []
 
 
-def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
+def test_comparing_copying_and_links(serve, browser):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
 
-    def copied(what: str) -> str:
+    def copied(what):
         page.get_by_role("button", name=f"Copy {what}").click()
         return str(page.evaluate("navigator.clipboard.readText()"))
 
@@ -173,7 +160,7 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
     assert page.inner_text("#pinned-settings") == 'A "quoted" question (as decoded)'
     program = copied("Python")
     assert 'SelfRAG.from_pretrained("demo", retriever="my index")' in program
-    call: dict[str, Any] = {}
+    call = {}
     exec(
         program.splitlines()[-1].replace("rag.generate", "dict_of"),
         {"dict_of": lambda q, **o: call.update(o, q=q)},
@@ -195,10 +182,10 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name != "empty"])
-def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path, name: str) -> None:
+def test_hostile_texts_stay_texts(browser, tmp_path, name):
     text = HOSTILE[name]
 
-    def evil(passage: Passage | None) -> Passage | None:
+    def evil(passage):
         return passage and Passage(
             text, text, text, metadata={"url": f"javascript:{text}"}
         )
@@ -225,7 +212,7 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path, name: str) -> No
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
 
 
-def test_a_key_is_asked_for_and_sent(serve: Serve, browser: Any) -> None:
+def test_a_key_is_asked_for_and_sent(serve, browser):
     page = browser.new_context().new_page()
     page.goto(serve(keys=("secret",)).url)
     ask(page, "Q")
@@ -244,9 +231,7 @@ def test_a_key_is_asked_for_and_sent(serve: Serve, browser: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_issue_50_a_conversation_by_keyboard(
-    serve: Serve, browser: Any, width: int, scheme: str
-) -> None:
+def test_issue_50_a_conversation_by_keyboard(serve, browser, width, scheme):
     """At 2d68d6f3: Enter began a line, a reload lost the answer, one turn only, 48 pixels too wide on a phone."""
     rag = random_rag(3)
     metadata = {
@@ -318,9 +303,7 @@ def test_issue_50_a_conversation_by_keyboard(
     assert errors == []
 
 
-def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(
-    serve: Serve, browser: Any
-) -> None:
+def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(serve, browser):
     page = browser.new_context().new_page()
     with running(Service(random_rag(3))) as server:
         page.goto(
@@ -344,7 +327,7 @@ def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(
         '{"answers": ["../../x", null], "weights": 5}',
     ],
 )
-def test_hostile_links_do_nothing(serve: Serve, browser: Any, state: str) -> None:
+def test_hostile_links_do_nothing(serve, browser, state):
     page = browser.new_context().new_page()
     errors = errors_of(page)
     page.goto(f"{serve(random_rag(3)).url}/#{state}")

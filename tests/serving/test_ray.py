@@ -1,7 +1,5 @@
 """Two replicas on a local Ray cluster, by the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -15,10 +13,10 @@ import tiny
 
 pytest.importorskip("ray.serve", reason="ray[serve] is not installed")
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
-def test_replicas_share_the_work_and_a_file_of_answers(tmp_path: Path) -> None:
+def test_replicas_share_the_work_and_a_file_of_answers(tmp_path):
     tiny.save_llama(tmp_path / "model")
     command = f"{sys.executable} -m selfrag serve --ray local --replicas 2 --port 0 --model {tmp_path}/model"
     command += f" --engine transformers --mode never --segments 1 --keep {tmp_path}/answers.sqlite"
@@ -38,7 +36,7 @@ def test_replicas_share_the_work_and_a_file_of_answers(tmp_path: Path) -> None:
         )
         with httpx.Client(base_url=line.split()[-1], timeout=60) as client:
 
-            def ask(number: int, **fields: object) -> httpx.Response:
+            def ask(number, **fields):
                 turns = [{"role": "user", "content": f"question {number}"}]
                 return client.post(
                     "/v1/chat/completions",

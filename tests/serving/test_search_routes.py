@@ -1,19 +1,16 @@
 """`/retrieve` and `/search`, and the client of both."""
 
-from __future__ import annotations
-
 from random_model import random_search
-from served import Serve
 
 FIND = random_search(0)
 QUERIES = [f"query {number}" for number in range(8)]
 
 
-def contents(query: str, k: int) -> list[str]:
+def contents(query, k):
     return [f'"{p.title}"\n{p.text}' for p in FIND(query)[:k]]
 
 
-def test_search_r1_and_massive_serve_get_their_shapes(serve: Serve) -> None:
+def test_search_r1_and_massive_serve_get_their_shapes(serve):
     post = serve().client.post
     found = post(
         "/retrieve", json={"queries": QUERIES, "topk": 2, "return_scores": True}

@@ -1,21 +1,17 @@
 """A server that strangers may reach: other sites, bounded memory, slow and silent clients, strict JSON, long inputs."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
 import re
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 import httpx
 import pytest
-from served import Running, Serve, events, random_rag, refusal, running, soon
+from served import events, random_rag, refusal, running, soon
 from test_faults import JSON, Gated
 from test_trace_reading import mutate
 
@@ -30,7 +26,7 @@ from selfrag.serving.settings import Capacity
 KEY = "0123456789abcdef0123"
 
 
-def connect(running: Running) -> socket.socket:
+def connect(running):
     return socket.create_connection(("127.0.0.1", httpx.URL(running.url).port or 0))
 
 
@@ -48,14 +44,12 @@ OTHER_NAMES = "evil.example localhost.evil.example 10.0.0.5 127.1x"
         (Access(any_address=True), "evil.example", False),
     ],
 )
-def test_names_under_which_a_server_without_keys_answers(
-    access: Access, host: str, allowed: bool
-) -> None:
+def test_names_under_which_a_server_without_keys_answers(access, host, allowed):
     assert access.allows_host(host) is allowed
 
 
 @pytest.fixture(scope="module")
-def open_server() -> Iterator[Running]:
+def open_server():
     """A server without keys, for tests that leave it as it is."""
     with running(Service(random_rag())) as server:
         yield server
@@ -76,15 +70,15 @@ def open_server() -> Iterator[Running]:
     ],
 )
 def test_issue_45_another_site_reads_nothing_from_a_server_without_keys(
-    open_server: Running, path: str, headers: dict[str, str]
-) -> None:
+    open_server, path, headers
+):
     status, code = refusal(open_server.client.get(path, headers=headers))
     assert (status, code[-11:]) == (403, "not_allowed")
 
 
 def test_pages_of_this_machine_and_servers_with_keys_are_asked_under_any_name(
-    open_server: Running, serve: Serve
-) -> None:
+    open_server, serve
+):
     headers = {"Origin": "http://localhost:3000"}
     assert open_server.client.get("/v1/models", headers=headers).status_code == 200
     keyed = serve(keys=(KEY,)).client
@@ -96,8 +90,8 @@ def test_pages_of_this_machine_and_servers_with_keys_are_asked_under_any_name(
     assert keyed.get("/v1/models", headers=headers).status_code == 200
 
 
-def test_issue_45_kept_answers_are_bounded_by_bytes_and_the_oldest_go() -> None:
-    def answer(name: str) -> Answer:
+def test_issue_45_kept_answers_are_bounded_by_bytes_and_the_oldest_go():
+    def answer(name):
         noise = random.Random(name).randbytes(30_000).hex()
         return Answer(name, noise, (), Usage(), Trace(name, Decoding(), (), (), None))
 
@@ -111,7 +105,16 @@ def test_issue_45_kept_answers_are_bounded_by_bytes_and_the_oldest_go() -> None:
     assert store.find(AnswerStore(most=2).keep(answer("other"))) is None
 
 
-def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve: Serve) -> None:
+def test_servers_that_keep_answers_in_one_file_find_each_others(tmp_path):
+    first, second = (AnswerStore(tmp_path / "answers.sqlite") for _ in range(2))
+    answer = Answer("Q", "A.", (), Usage(), Trace("Q", Decoding(), (), (), None))
+    names = [first.keep(answer), second.keep(answer)]
+    for store in (first, second):
+        assert [store.find(name)["answer"]["text"] for name in names] == ["A.", "A."]
+        store.close()
+
+
+def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve):
     running = serve()
     running.chat()
     time.sleep(1.2)
@@ -135,9 +138,7 @@ def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve: Serve) -> Non
     ],
 )
 @pytest.mark.parametrize("stream", ["true", "false"])
-def test_issue_45_json_is_strict_both_ways(
-    open_server: Running, fields: str, stream: str
-) -> None:
+def test_issue_45_json_is_strict_both_ways(open_server, fields, stream):
     question = '"messages": [{"role": "user", "content": "Q"}]'
     body = f'{{"model": "selfrag", {question}, "stream": {stream}, {fields}}}'
     reply = open_server.client.post("/v1/chat/completions", content=body, headers=JSON)
@@ -145,7 +146,7 @@ def test_issue_45_json_is_strict_both_ways(
     assert "\n" not in reply.json()["error"]["message"]
 
 
-def test_metadata_of_a_retriever_never_makes_invalid_json(serve: Serve) -> None:
+def test_metadata_of_a_retriever_never_makes_invalid_json(serve):
     from retrieval.passage import Passage
 
     odd = Passage(
@@ -162,8 +163,8 @@ def test_metadata_of_a_retriever_never_makes_invalid_json(serve: Serve) -> None:
 
 
 def test_issue_45_a_long_conversation_is_refused_before_the_loop_tokenises_it(
-    open_server: Running,
-) -> None:
+    open_server,
+):
     for words, said in ((700_000, "at most 1,000,000"), (100_000, "longer than the")):
         system = {"role": "system", "content": "word " * words}
         started = time.monotonic()
@@ -176,9 +177,7 @@ def test_issue_45_a_long_conversation_is_refused_before_the_loop_tokenises_it(
 @pytest.mark.parametrize(
     "sent", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
 )
-def test_issue_45_a_connection_that_sends_no_request_is_closed(
-    serve: Serve, sent: bytes
-) -> None:
+def test_issue_45_a_connection_that_sends_no_request_is_closed(serve, sent):
     running = serve(limits=ConnectionLimits(head_seconds=0.5))
     with connect(running) as client:
         client.sendall(sent)
@@ -186,7 +185,7 @@ def test_issue_45_a_connection_that_sends_no_request_is_closed(
         assert client.recv(100) == b""
 
 
-def test_a_head_byte_by_byte_does_not_hold_a_connection(serve: Serve) -> None:
+def test_a_head_byte_by_byte_does_not_hold_a_connection(serve):
     running = serve(limits=ConnectionLimits(head_seconds=1.0))
     started = time.monotonic()
     with connect(running) as client:
@@ -198,7 +197,7 @@ def test_a_head_byte_by_byte_does_not_hold_a_connection(serve: Serve) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_a_head_without_end_is_cut(serve: Serve) -> None:
+def test_a_head_without_end_is_cut(serve):
     sent = 0
     with connect(serve()) as client, suppress(OSError):
         client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
@@ -234,7 +233,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_issue_45_bytes_without_end_are_cut(serve: Serve, name: str) -> None:
+def test_issue_45_bytes_without_end_are_cut(serve, name):
     """Of heads, trailers and extensions 64 KiB are taken, of a body 4 MiB; sockets hold some megabytes more."""
     running = serve(random_rag(engine=Gated()))
     begin, part = ENDLESS[name]
@@ -248,9 +247,7 @@ def test_issue_45_bytes_without_end_are_cut(serve: Serve, name: str) -> None:
     assert running.client.get("/health").status_code == 200
 
 
-def test_a_body_that_does_not_come_is_refused(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_does_not_come_is_refused(serve, monkeypatch):
     from selfrag.serving import app
     from selfrag.serving.guard import RequestLimits
 
@@ -263,7 +260,7 @@ def test_a_body_that_does_not_come_is_refused(
         assert client.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_issue_45_one_address_cannot_take_all_connections(serve: Serve) -> None:
+def test_issue_45_one_address_cannot_take_all_connections(serve):
     running = serve(limits=ConnectionLimits(per_address=5))
     held = [connect(running) for _ in range(5)]
     time.sleep(0.2)
@@ -275,7 +272,7 @@ def test_issue_45_one_address_cannot_take_all_connections(serve: Serve) -> None:
     soon(lambda: running.client.get("/health").status_code == 200)
 
 
-def test_issue_45_searches_have_a_place_in_the_queue(serve: Serve) -> None:
+def test_issue_45_searches_have_a_place_in_the_queue(serve):
     engine = Gated()
     running = serve(random_rag(engine=engine), capacity=Capacity(live=1, queue=0))
     with ThreadPoolExecutor(1) as pool:
@@ -293,10 +290,10 @@ def test_issue_45_searches_have_a_place_in_the_queue(serve: Serve) -> None:
     assert running.service.open == 0
 
 
-def test_issue_45_a_hostile_trace_is_no_error_of_the_server(serve: Serve) -> None:
+def test_issue_45_a_hostile_trace_is_no_error_of_the_server(serve):
     running = serve()
     name = running.chat(selfrag={"max_segments": 2}).json()["selfrag"]["id"]
-    trace: dict[str, Any] = running.client.get(f"/v1/answers/{name}").json()["trace"]
+    trace = running.client.get(f"/v1/answers/{name}").json()["trace"]
     loop = copy.deepcopy(trace)
     loop["nodes"][0]["parent"] = 0
     rng = random.Random(45)
