@@ -129,7 +129,7 @@ class TraceRecord(TypedDict):
     costs: NotRequired[dict[str, Annotated[int, Field(ge=0, le=3)]]]
     narrow: NotRequired[bool]
     decisions: Annotated[list[DecisionRecord], Field(max_length=MAX_NODES + 1)]
-    nodes: Annotated[list[NodeRecord], Field(max_length=MAX_NODES)]
+    nodes: list[NodeRecord]  # `read_record` counts them
 
 
 def read_record(data: object) -> TraceRecord:
@@ -138,6 +138,10 @@ def read_record(data: object) -> TraceRecord:
     Raises:
         UserError: what is wrong first, in one line.
     """
+    nodes = data.get("nodes") if isinstance(data, dict) else None
+    if isinstance(nodes, list) and len(nodes) > MAX_NODES:
+        # Counted first: to check the fields of so many nodes takes half a minute.
+        raise UserError(f"'nodes' must have at most {MAX_NODES} items")
     record = validate(TraceRecord, data, mended=True)
     if record["best"] is not None and record["best"] >= len(record["nodes"]):
         raise UserError(f"best: there is no node {record['best']}")
