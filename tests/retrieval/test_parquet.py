@@ -39,7 +39,9 @@ print(sum(resource.getrusage(kind).ru_utime for kind in who))
 
 def outcome(file, work):
     """What is said of a file, the memory in MiB, and the seconds of computing that its reading took."""
-    program = [sys.executable, "-c", READ, str(file), work]
+    # By a shell: Linux counts the memory of who forks to the process that it makes.
+    shell = ["sh", "-c", '"$@"; exit $?', "sh"]
+    program = [*shell, sys.executable, "-c", READ, str(file), work]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300)
     said, memory, seconds = done.stdout.splitlines()
     return said, int(memory), float(seconds)
@@ -217,22 +219,16 @@ def test_damaged_parquet_files_are_one_line(tmp_path, honest):
     content, file = honest.read_bytes(), tmp_path / "damaged.parquet"
     rng = random.Random(2)
     lines = []
-    for number in range(40):
-        place = (
-            rng.randrange(len(content))
-            if number % 2
-            else len(content) - 1 - rng.randrange(600)
-        )
-        file.write_bytes(
-            content[:place]
-            + bytes([content[place] ^ rng.randrange(1, 256)])
-            + content[place + 1 :]
-        )
+    ends = [len(content), 600] * 8  # anywhere, and in the footer
+    for end in ends:
+        damaged = bytearray(content)
+        damaged[-1 - rng.randrange(end)] ^= rng.randrange(1, 256)
+        file.write_bytes(damaged)
         try:
             assert sum(1 for _ in read_parquet(file)) <= 400
         except UserError as error:
             lines.append(str(error))
-    assert len(lines) > 5
+    assert len(lines) > 3
     assert all(line.startswith(str(file)) and "\n" not in line for line in lines)
 
 

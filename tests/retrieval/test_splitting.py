@@ -193,15 +193,21 @@ def test_sentences_end_at_the_full_stops_of_their_script(joint, parts):
     assert [text[start:end] for start, end in spans] == parts.split("|")
 
 
-@given(st.text(st.sampled_from(list("aB. \n\t!?\"'(),-1")), max_size=80))
-def test_sentences_are_those_of_spacy_for_words_with_few_signs(text):
+@pytest.fixture(scope="module")
+def spacy_rules():
     import spacy
 
-    nlp = spacy.blank("en")
-    nlp.add_pipe("sentencizer")
+    rules = spacy.blank("en")
+    rules.add_pipe("sentencizer")
+    return rules
+
+
+@given(text=st.text(st.sampled_from(list("aB. \n\t!?\"'(),-1")), max_size=80))
+def test_sentences_are_those_of_spacy_for_words_with_few_signs(spacy_rules, text):
     plain = " ".join(word[:6] for word in text.split(" "))
     assert RULES(plain) == [
-        (sentence.start_char, sentence.end_char) for sentence in nlp(plain).sents
+        (sentence.start_char, sentence.end_char)
+        for sentence in spacy_rules(plain).sents
     ]
 
 

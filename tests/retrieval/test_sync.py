@@ -217,53 +217,44 @@ sync_index(sys.argv[1], [sys.argv[2]], encoder=Lengths())
 
 
 def run_sync(index, docs, seconds):
-    """Sync in a process of its own; killed after some seconds, or None once it is ready, whether it came to its end."""
-    command = [sys.executable, "-c", KILLED, str(index), str(docs)]
-    process = subprocess.Popen(
-        command,
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    """Return how long a sync in a process of its own took, or None if it was killed after some seconds."""
+    program = [sys.executable, "-c", KILLED, str(index), str(docs)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(program, cwd=Path(__file__).parents[2], **pipes)
     assert process.stdout.readline() == b"ready\n"
+    started = time.monotonic()
     try:
         _, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return False
+        return None
     assert process.returncode == 0, errors
-    return True
+    return time.monotonic() - started
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
     """`SELFRAG_KILLS` sets how many kills are tried."""
     docs, index, chance = tmp_path / "docs", tmp_path / "index", random.Random(0)
-    wanted, kills = int(os.environ.get("SELFRAG_KILLS", "3")), 0
-    texts = {f"{n}.txt": f"file {n} of round 0" for n in range(150)}
-    write(docs, texts)
-    start = time.monotonic()
-    assert run_sync(index, docs, 300)
-    needed, number = time.monotonic() - start, 0
+    wanted, kills, number = int(os.environ.get("SELFRAG_KILLS", "3")), 0, 0
+    write(docs, {f"{n}.txt": f"file {n} of round 0" for n in range(150)})
+    needed = run_sync(index, docs, 300)
     while kills < wanted:
         number += 1
         old = held(index)
+        for path in docs.glob("*-*.txt"):
+            path.unlink()
         changes = {f"{n}.txt": f"file {n} of round {number}" for n in range(0, 150, 2)}
-        changes |= {f"{number}-{n}.txt": "new" for n in range(9)}
-        changes |= dict.fromkeys(
-            [f"{number - 1}-{n}.txt" for n in range(9)] if number > 1 else []
-        )
-        write(docs, changes)
+        write(docs, changes | {f"{number}-{n}.txt": "new" for n in range(9)})
         new = {f"{path.stem}-1": path.read_text() for path in docs.iterdir()}
-        while not run_sync(index, docs, chance.uniform(0, needed)):
+        while run_sync(index, docs, chance.uniform(0, needed)) is None:
             kills += 1
             state = held(index)
             assert state in (old, new)
             verify_index(index)
-            assert {
-                hit.id for hit in open_index(index, mode="words")(["round"], 999)[0]
-            } <= set(state)
+            (hits,) = open_index(index, mode="words")(["round"], 999)
+            assert {hit.id for hit in hits} <= set(state)
         assert held(index) == new
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
 
@@ -327,7 +318,7 @@ def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(
     manifest, chance = load_manifest(synced), random.Random(0)
     table = synced / manifest.part("files.arrow")
     good, refusals = table.read_bytes(), list[str]()
-    for number in range(200):
+    for number in range(80):
         content, index = bytearray(good), tmp_path / "copy"
         for _ in range(chance.choice([1, 1, 2, 8])):
             place = chance.randrange(len(content))
@@ -355,5 +346,5 @@ def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(
             assert set(HELD.values()) <= set(held(index).values()), number
             verify_index(index)
         shutil.rmtree(index)
-    assert len(refusals) > 100
+    assert len(refusals) > 40
     assert not [message for message in refusals if "\n" in message]
