@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from retrieval import Passage, index_passages
-from selfrag.cli.ask import render
 from selfrag.cli.options import constraints, decoding, judge_names, judge_weights
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
