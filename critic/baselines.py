@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,58 +58,58 @@ def _by_group(rows: Sequence[LabelledCase]) -> dict[str, list[LabelledCase]]:
     return groups
 
 
-class MajorityJudge(CaseJudge):
-    """Gives its group the label frequencies in the training rows, whatever the case."""
+class BaselineJudge(CaseJudge):
+    """Judges without a language model, by a function that gives the share of each label, in label order.
+
+    Args:
+        group: what is judged.
+        name: of the baseline.
+        shares: a row for each case.
+        source: `HARD` where the function only chooses a label.
+    """
 
     cost = Cost.INLINE
 
-    def __init__(self, group: str, shares: Sequence[float]) -> None:
-        """Judge a group by the share of each label, in label order."""
-        super().__init__(group, "majority")
-        self.shares = shares
+    def __init__(
+        self,
+        group: str,
+        name: str,
+        shares: Callable[[Sequence[Case]], Iterable[Sequence[float]]],
+        source: JudgmentSource = JudgmentSource.JUDGE,
+    ) -> None:
+        super().__init__(group, name)
+        self._shares, self._source = shares, source
 
     def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
-        """Return the same distribution for all cases."""
-        return [
-            judgment(case, self.shares, number) for number, case in enumerate(cases)
-        ]
-        yield []  # a generator, as every judge
-
-
-def majority_critic(rows: Sequence[LabelledCase]) -> Critic:
-    """Return a critic that counted the labels of rows."""
-    judges = {}
-    for group, members in _by_group(rows).items():
-        counts = Counter(row.label for row in members)
-        judges[group] = MajorityJudge(
-            group, [counts[name] / len(members) for name in GROUPS[group].names]
-        )
-    return Critic(judges)
-
-
-class TfidfJudge(CaseJudge):
-    """Logistic regression on tf-idf of words and word pairs, each part of a case with its own vocabulary."""
-
-    cost = Cost.INLINE
-
-    def __init__(self, group: str, model: Any) -> None:
-        """Judge a group by a fitted scikit-learn pipeline."""
-        super().__init__(group, "tfidf")
-        self.model = model
-
-    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
-        """Return the distributions of the fitted model."""
+        """Return one judgment a case; never None."""
         judgments: list[Judgment | str | None] = []
-        for number, row in enumerate(self.model.predict_proba(list(cases))):
-            known = dict(zip(self.model.classes_, map(float, row), strict=True))
-            shares = [known.get(name, 0.0) for name in self.labels.names]
-            judgments.append(judgment(cases[number], shares, number))
+        for number, shares in enumerate(self._shares(cases)):
+            case = cases[number]
+            judgments.append(judgment(case, shares, number, source=self._source))
         return judgments
         yield []  # a generator, as every judge
 
 
+def majority_critic(rows: Sequence[LabelledCase]) -> Critic:
+    """Return a critic that gives each group the label frequencies of the rows, whatever the case."""
+    judges = {}
+    for group, members in _by_group(rows).items():
+        counts = Counter(row.label for row in members)
+        shares = [counts[name] / len(members) for name in GROUPS[group].names]
+        judges[group] = BaselineJudge(group, "majority", partial(_same, shares))
+    return Critic(judges)
+
+
+def _same(shares: Sequence[float], cases: Sequence[Case]) -> list[Sequence[float]]:
+    return [shares] * len(cases)
+
+
 def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
-    """Return a critic with one model a group; a `UserError` names a group with rows of one label only."""
+    """Return a critic by logistic regression on tf-idf of words and word pairs, each part of a case with its own words.
+
+    Raises:
+        UserError: a group has rows of one label only.
+    """
     require("sklearn", extra="eval")
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -124,10 +124,16 @@ def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
         model = make_pipeline(
             _features(cases), LogisticRegression(max_iter=500, class_weight="balanced")
         )
-        judges[group] = TfidfJudge(
-            group, model.fit(cases, [row.label for row in members])
-        )
+        model.fit(cases, [row.label for row in members])
+        judges[group] = BaselineJudge(group, "tfidf", partial(_predicted, model))
     return Critic(judges)
+
+
+def _predicted(model: Any, cases: Sequence[Case]) -> Iterator[Sequence[float]]:
+    """Yield what a fitted pipeline of scikit-learn says; labels that it has not seen have the share 0."""
+    for case, row in zip(cases, model.predict_proba(list(cases)), strict=True):
+        known = dict(zip(model.classes_, map(float, row), strict=True))
+        yield [known.get(name, 0.0) for name in case.labels.names]
 
 
 def _features(cases: Sequence[Case]) -> Any:
@@ -331,55 +337,42 @@ def fingerprint(name: str) -> str:
     )
 
 
-class LexicalJudge(CaseJudge):
-    """Judges by word overlap: the floor that a trained critic must beat. Ignores order, inflection and meaning."""
-
-    cost = Cost.INLINE
-
-    def __init__(self, group: str) -> None:
-        """Judge a group."""
-        super().__init__(group, LEXICAL)
-
-    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
-        """Return one judgment a case; never None."""
-        judgments: list[Judgment | str | None] = []
-        for number, case in enumerate(cases):
-            size = len(case.labels)
-            shares = [(1 - _SURE) / (size - 1)] * size
-            shares[self._label(case)] = _SURE
-            judgments.append(judgment(case, shares, number, source=JudgmentSource.HARD))
-        return judgments
-        yield []  # a generator, as every judge
-
-    def _label(self, case: Case) -> int:
-        """Position of the label in its group."""
-        match case.group:
-            case "IsRel":
-                if _evident(case, case.instruction) >= 0.4:
-                    return 0
-                return 1
-            case "IsSup":
-                share = _evident(case, case.output)
-                return int(share < 0.8) + int(share < 0.4)
-            case "IsUse":
-                if overlap(case.output, case.instruction) < 0.9:
-                    return 4
-                return 1
-        # Retrieve: a question or something checkable retrieves, unless the evidence has it.
-        if not case.preceding and (not case.output or case.evidence is None):
-            retrieves = _ASKS.search(case.instruction)
-        elif case.evidence is not None and _evident(case, case.output) >= 0.6:
-            return 2
-        else:
-            retrieves = _CHECKABLE.search(case.output)
-        if retrieves:
-            return 0
-        return 1
-
-
 def lexical_critic() -> Critic:
-    """Return the critic by word overlap."""
-    return Critic({group: LexicalJudge(group) for group in GROUPS})
+    """Return the critic by word overlap: the floor of a trained one. It ignores order, inflection and meaning."""
+    judges = {}
+    for group in GROUPS:
+        judges[group] = BaselineJudge(group, LEXICAL, _overlaps, JudgmentSource.HARD)
+    return Critic(judges)
+
+
+def _overlaps(cases: Sequence[Case]) -> Iterator[Sequence[float]]:
+    for case in cases:
+        size = len(case.labels)
+        shares = [(1 - _SURE) / (size - 1)] * size
+        shares[_lexical_label(case)] = _SURE
+        yield shares
+
+
+def _lexical_label(case: Case) -> int:
+    """Return the position of the label in its group."""
+    match case.group:
+        case "IsRel":
+            return int(_evident(case, case.instruction) < 0.4)
+        case "IsSup":
+            share = _evident(case, case.output)
+            return int(share < 0.8) + int(share < 0.4)
+        case "IsUse":
+            if overlap(case.output, case.instruction) < 0.9:
+                return 4
+            return 1
+    # Retrieve: a question or something checkable retrieves, unless the evidence has it.
+    if not case.preceding and (not case.output or case.evidence is None):
+        retrieves = _ASKS.search(case.instruction)
+    elif case.evidence is not None and _evident(case, case.output) >= 0.6:
+        return 2
+    else:
+        retrieves = _CHECKABLE.search(case.output)
+    return int(retrieves is None)
 
 
 def overlap(text: str, reference: str) -> float:

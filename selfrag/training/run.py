@@ -42,7 +42,7 @@ from selfrag.training.rows import (
     TrainingExample,
     read_rows,
 )
-from selfrag.training.settings import Decay, TrainingConfig, Weighting
+from selfrag.training.settings import TrainingConfig, Weighting
 
 
 def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
@@ -187,12 +187,13 @@ def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW
     )
 
 
-def rate(step: int, total: int, warmup: int, decay: Decay = "linear") -> float:
-    """Factor on the peak learning rate of a step (from 0) of `total`; `decay` is `linear`, or half a cosine."""
+def rate(step: int, total: int, config: TrainingConfig) -> float:
+    """Return the factor on the peak learning rate of a step (from 0) of `total`, after the warm-up by the decay."""
+    warmup = max(1, round(config.warmup * total))
     if step < warmup:
         return (step + 1) / warmup
     left = max(0.0, (total - step) / max(1, total - warmup))
-    if decay == "linear":
+    if config.decay == "linear":
         return left
     return (1 - math.cos(math.pi * left)) / 2
 
@@ -462,7 +463,6 @@ def _run(
     optimizer = optimizer_for(trainee, config)
     done = journal.resume(parameters, optimizer)
     trainee.refresh()
-    warmup = max(1, round(config.warmup * len(steps)))
     with (
         ThreadPoolExecutor(
             config.workers, initializer=torch.set_num_threads, initargs=(1,)
@@ -479,7 +479,7 @@ def _run(
                 pack([examples[row] for row in load], config.weighting)
                 for load in steps[number]
             ]
-            factor = rate(number, len(steps), warmup, config.decay)
+            factor = rate(number, len(steps), config)
             tally, norm = take_step(trainee, loads, pool, optimizer, config, factor)
             if not math.isfinite(norm):
                 raise not_finite(number + 1, config.learning_rate)

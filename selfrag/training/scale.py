@@ -414,12 +414,11 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         """Ours; the number of steps is the plan's."""
         if self.lr_scheduler is None:
             total = len(self.loads.steps)
-            warmup = max(1, round(self.config.warmup * total))
             chosen = optimizer
             if optimizer is None:
                 chosen = self.optimizer
             self.lr_scheduler = LambdaLR(
-                chosen, lambda step: rate(step, total, warmup, self.config.decay)
+                chosen, lambda step: rate(step, total, self.config)
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
@@ -536,13 +535,7 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         seconds = self._ended - self._started
         tokens = self.trainer.loads.tokens_of(state.global_step - 1)
-        config = self.trainer.config
-        factor = rate(
-            state.global_step - 1,
-            state.max_steps,
-            max(1, round(config.warmup * state.max_steps)),
-            config.decay,
-        )
+        factor = rate(state.global_step - 1, state.max_steps, self.trainer.config)
         norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
         figures = {
             "step": state.global_step,

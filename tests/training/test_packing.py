@@ -12,7 +12,7 @@ from selfrag.training.packing import pack, plan_epoch, weight_of
 from selfrag.training.rows import TargetGroup, TargetLayout, TrainingExample
 from selfrag.training.run import rate
 from selfrag.training.scale import TrainingLoads
-from selfrag.training.settings import Weighting
+from selfrag.training.settings import TrainingConfig, Weighting
 
 LAYOUT = TargetLayout(PROMPTING)
 WEIGHTING = Weighting(
@@ -194,7 +194,7 @@ def test_tallies_add_up_by_group_and_label():
     ],
 )
 def test_the_rate_warms_up_and_decays(steps, decay, expected):
-    assert [rate(step, steps, 2, decay) for step in range(steps)] == pytest.approx(
-        expected
-    )
-    assert rate(0, 1, 1, decay) == 1.0
+    config = TrainingConfig(warmup=2 / steps, decay=decay)
+    factors = [rate(step, steps, config) for step in range(steps)]
+    assert factors == pytest.approx(expected)
+    assert rate(0, 1, config) == 1.0  # the warm-up takes at least one step

@@ -171,8 +171,7 @@ def _plain(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> Tim
 
     config = contest.settings
     optimizer = optimizer_for(trainee, config)
-    warmup = max(1, round(config.warmup * contest.steps))
-    schedule = LambdaLR(optimizer, lambda step: rate(step, contest.steps, warmup))
+    schedule = LambdaLR(optimizer, lambda step: rate(step, contest.steps, config))
     steps = TimedSteps([], [sum(map(len, batch)) for batch in batches], [])
 
     class Watch(TrainerCallback):  # type: ignore[misc]
