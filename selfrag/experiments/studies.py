@@ -178,19 +178,24 @@ def _answer(
     expanded: set[int],
 ) -> Rescored:
     grown: list[Node] = []
-    decisions = []
+    recorded_decisions, decisions = [], []
     for decision in trace.decisions:
         if decision.after in expanded:
             nodes = [node for node in trace.nodes if node.parent == decision.after]
             grown += trace.following(decision, nodes)[0]
+            recorded_decisions.append(decision)
             if trace.action(decision) == "write":
                 decision = replace(decision, action="write", query=None, passages=())
             decisions.append(decision)
     share = len(grown) / len(recorded.nodes) if recorded.nodes else 1.0
     if grown and all(node.status is Status.FAILED for node in grown):
         return Rescored(None, True, share)
-    seen = replace(trace, decisions=tuple(decisions), best=None if best < 0 else best)
+    # Why there is no answer depends on the candidates that the settings ask for, which the recorded decisions tell.
+    seen = replace(
+        trace, decisions=tuple(recorded_decisions), best=None if best < 0 else best
+    )
     text, segments = segments_of(seen, seen.best)
+    seen = replace(seen, decisions=tuple(decisions))
     cost = Usage(**{name: round(share * usage.get(name, 0)) for name in USAGE})
     answer = Answer(trace.question, text, segments, cost, seen)
     return Rescored(output_of(answer), True, share)

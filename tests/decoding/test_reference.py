@@ -383,6 +383,22 @@ def test_a_closed_set_whose_passage_failed_can_be_narrowed():
     )
 
 
+@pytest.mark.parametrize("seed", [1, 20, 36])
+def test_forbidden_passages_that_settings_do_not_read_are_no_reason_to_abstain(seed):
+    world = World(seed)
+    wide = Decoding(
+        threshold=0.0,
+        no_retrieval_branch=True,
+        passages=4,
+        beam=3,
+        max_segments=1,
+        segment_tokens=4,
+        answer_tokens=10,
+        forbid={"isrel": {"Irrelevant"}},
+    )
+    narrowed(world, world.answered(wide), [replace(wide, threshold=0.9)])
+
+
 def test_a_kept_search_is_no_given_evidence():
     for seed in range(0, 30, 3):
         world = World(seed)
