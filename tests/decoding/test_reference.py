@@ -396,7 +396,7 @@ def test_forbidden_passages_that_settings_do_not_read_are_no_reason_to_abstain(s
         answer_tokens=10,
         forbid={"isrel": {"Irrelevant"}},
     )
-    narrowed(world, world.answered(wide), [replace(wide, threshold=0.9)])
+    narrowed(world, world.decoded(wide).answer, [replace(wide, threshold=0.9)])
 
 
 def test_a_kept_search_is_no_given_evidence():
