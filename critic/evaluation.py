@@ -29,6 +29,7 @@ from critic.case_files import read_labelled, rows_file
 from critic.cases import GROUPS, LabelledCase, judgment
 from critic.judging import Critic
 from critic.student.judge import StudentCritic, load_critic
+from critic.subjects import EvaluationSubjects
 from critic.tables import markdown
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
@@ -360,41 +361,6 @@ PROMPTED = "untrained base, prompted"
 GENERATOR = "generator, by its tokens"
 MAJORITY = "majority label"
 TFIDF = "tf-idf + logistic regression"
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationSubjects:
-    """What is evaluated; at least one."""
-
-    critic: str | Path | None = None  # directory or hub name of a trained critic
-    # its base checkpoint (likewise), asked with the teacher's prompt
-    base: str | Path | None = None
-    # labelled rows, or a data folder, for the baselines that count
-    train: Path | None = None
-    engine: str | None = None  # of the models; None for the best one installed
-    # directory or hub name of a model with reflection tokens
-    generator: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.train is None and not self.models():
-            raise UserError(
-                "nothing to evaluate: give a critic, a generator, a base model or training rows"
-            )
-
-    def models(self) -> dict[str, str | Path]:
-        """Return the models by what they are."""
-        models = {"critic": self.critic, "base": self.base, "generator": self.generator}
-        return {name: model for name, model in models.items() if model is not None}
-
-    def folders(self) -> dict[str, Path]:
-        """Return the folders of the models, fetched where they are named on the hub."""
-        from critic.student.judge import resolve_critic
-        from selfrag.loading import resolve_model
-
-        return {
-            name: resolve_critic(model) if name == "critic" else resolve_model(model)
-            for name, model in self.models().items()
-        }
 
 
 @dataclass(frozen=True, slots=True)

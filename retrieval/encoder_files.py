@@ -1,4 +1,4 @@
-"""Files of an encoder: where they are, what they state of pooling, and a fingerprint of its weights."""
+"""Files of an encoder: where they are, what they state of pooling, how they are run, a fingerprint of the weights."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import UserError
-from selfrag.common.pretrained import load, own_code_refused, quiet, wants_own_code
+from selfrag.common.errors import UserError, require
+from selfrag.common.pretrained import (
+    best_device,
+    fast_format,
+    load,
+    own_code_refused,
+    quiet,
+    wants_own_code,
+)
 from selfrag.common.reading import read_json, user_path
 
 T = TypeVar("T", list[Any], dict[str, Any])
@@ -20,6 +27,9 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"
 _NEW_POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _PROBE = "The quick brown fox, naïve café 北京 1234567890 jumps\tover #42!"
 _SAMPLES = 512  # values of a tensor that are looked at; fine-tuning moves all of them
+_CPU_BATCH = 1024
+# tokens of a batch; on a CPU its numbers are to stay in the cache of a core
+_GPU_BATCH = 65_536
 _LOADING = Lock()
 _PATTERNS = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model.bin"]
 
@@ -37,6 +47,49 @@ class EncoderSettings:
         check_choice("pooling", self.pooling, _POOLINGS.values())
         if self.max_tokens is not None:
             check_int("max_tokens", self.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOptions:
+    """Where and how an encoder computes.
+
+    Attributes:
+        device: Device of the encoder: cpu, cuda, or auto for a GPU if there is one.
+        precision: Number format of the encoder: float32, bfloat16, or auto for the fast one of the device. An index
+            records it.
+        batch_tokens: Tokens that go through the encoder at once, padding included; by default 1024 on a CPU, 65536 on
+            a GPU.
+    """
+
+    device: str = "cpu"
+    precision: str = "float32"
+    batch_tokens: int | None = None
+
+    def resolve(self) -> EncoderOptions:
+        """Return the options with `auto` and None replaced by what this machine has.
+
+        Raises:
+            UserError: there is no such device or precision, or no torch.
+        """
+        torch = require("torch", extra="cpu")
+        check_choice("precision", self.precision, ["float32", "bfloat16", "auto"])
+        device = best_device() if self.device == "auto" else self.device
+        try:
+            torch.empty(0, device=device)
+        # No such device; torch built without CUDA; a kind of device that torch only names.
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"device={device!r:.40} cannot be used ({reason}); give cpu or auto"
+            ) from error
+        precision = (
+            fast_format(device).name if self.precision == "auto" else self.precision
+        )
+        tokens = self.batch_tokens
+        if tokens is None:
+            tokens = _CPU_BATCH if device.startswith("cpu") else _GPU_BATCH
+        check_int("batch_tokens", tokens)
+        return EncoderOptions(device, precision, tokens)
 
 
 class UnsupportedModulesError(UserError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoder_files import (
+    EncoderOptions,
     EncoderSettings,
     UnsupportedModulesError,
     canonical_source,
@@ -24,65 +25,17 @@ from retrieval.encoder_files import (
     stated_settings,
 )
 from retrieval.encoders import Encoder, EncoderCard, check_vectors, checked_encode
-from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import load_registered
-from selfrag.common.pretrained import best_device, fast_format
 
 SERVERS = "selfrag.encoder_servers"
 """Entry points by the scheme of an address: each names a function of the address that gives an `Encoder`."""
-_CPU_BATCH = 1024
-# tokens of a batch; on a CPU its numbers are to stay in the cache of a core
-_GPU_BATCH = 65_536
 # far above any prose; what lies behind is not even tokenised
 _CHARACTERS_PER_TOKEN = 64
 # Alike in the number of words and characters: to a tokenizer that knows no word of them they are one text.
 _PROBES = ("river 17 北京 дом", "stone 42 東雨 мир")
 _SAFE_VERSION = 6
 """Older versions of sentence-transformers import whatever class a local model names, without being told to."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderOptions:
-    """Where and how an encoder computes.
-
-    Attributes:
-        device: Device of the encoder: cpu, cuda, or auto for a GPU if there is one.
-        precision: Number format of the encoder: float32, bfloat16, or auto for the fast one of the device. An index
-            records it.
-        batch_tokens: Tokens that go through the encoder at once, padding included; by default 1024 on a CPU, 65536 on
-            a GPU.
-    """
-
-    device: str = "cpu"
-    precision: str = "float32"
-    batch_tokens: int | None = None
-
-    def resolve(self) -> EncoderOptions:
-        """Return the options with `auto` and None replaced by what this machine has.
-
-        Raises:
-            UserError: there is no such device or precision, or no torch.
-        """
-        torch = require("torch", extra="cpu")
-        check_choice("precision", self.precision, ["float32", "bfloat16", "auto"])
-        device = best_device() if self.device == "auto" else self.device
-        try:
-            torch.empty(0, device=device)
-        # No such device; torch built without CUDA; a kind of device that torch only names.
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"device={device!r:.40} cannot be used ({reason}); give cpu or auto"
-            ) from error
-        precision = (
-            fast_format(device).name if self.precision == "auto" else self.precision
-        )
-        tokens = self.batch_tokens
-        if tokens is None:
-            tokens = _CPU_BATCH if device.startswith("cpu") else _GPU_BATCH
-        check_int("batch_tokens", tokens)
-        return EncoderOptions(device, precision, tokens)
 
 
 def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:

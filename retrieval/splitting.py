@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from retrieval.documents.document import Table
 from retrieval.sentences import SentenceFinder, Span, sentences, trim
 from selfrag.common.checks import check_int
+
+if TYPE_CHECKING:
+    from retrieval.documents.document import Table
 
 # Scripts without spaces count one word a character (Chinese, Japanese) or one for four (Thai, Lao, Tibetan, Burmese,
 # Khmer); a run without spaces counts a word per 64 characters, so that none can make a passage that no encoder reads.

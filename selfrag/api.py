@@ -430,7 +430,9 @@ class SelfRAG(OwnsEngine):
                 f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one"
             )
         check_names(changes)
-        return replace(base, **changes)
+        policy = replace(base, **changes)
+        policy.check_effective(changes)
+        return policy
 
     def _call(
         self,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from retrieval.encoders import Encoder, EncoderCard, checked_encode
-from retrieval.vectors import Matrix
-from selfrag.common.checks import check_int
+from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError, require
+
+if TYPE_CHECKING:
+    from retrieval.encoders import Encoder, EncoderCard
+    from retrieval.vectors import Matrix
 
 WAVE = 1024
 """Rows that are handed to Ray at once, which bounds the memory of this process."""
@@ -28,15 +28,25 @@ ERROR = "error"
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Who works."""
+    """Ray actors that work in place of this process.
 
-    workers: int = 1  # actors at most
-    num_cpus: float = 1  # of each
-    num_gpus: float = 0  # of each
-    wave: int = WAVE  # rows handed to Ray at once
+    Attributes:
+        workers: number of Ray actors.
+        num_cpus: CPUs per Ray actor.
+        num_gpus: GPUs per Ray actor.
+        wave: rows handed to Ray at once.
+        address: 'local', 'auto' or the address of a Ray cluster. None: the one that `ray.init` connected to.
+    """
+
+    workers: int = 1
+    num_cpus: float = 1
+    num_gpus: float = 0
+    wave: int = WAVE
+    address: str | None = None
 
     def __post_init__(self) -> None:
         check_int("workers", self.workers)
+        check_float("gpus", self.num_gpus)
 
 
 def require_ray() -> None:
@@ -123,6 +133,8 @@ class RayEncoder:
         Raises:
             UserError: an actor could not open the encoder, or opened another one; what the others finished comes first.
         """
+        import numpy as np
+
         rows = (
             {"number": number, "texts": json.dumps(list(texts))}
             for number, texts in enumerate(blocks)
@@ -149,6 +161,9 @@ class _EncodingWorker:
         self._encoder: Encoder | None = None
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the row with its vectors, or with the error."""
+        from retrieval.encoders import checked_encode
+
         result = {"number": row["number"], "vectors": b"", ERROR: ""}
         try:
             if self._encoder is None:
@@ -164,7 +179,7 @@ class _EncodingWorker:
 
 
 @contextmanager
-def connect(address: str) -> Iterator[None]:
+def connect(address: str | None) -> Iterator[None]:
     """Connect to a cluster until the block ends: `local` starts one here, `auto` finds that of this machine."""
     ray = require("ray", extra="ray")
     try:

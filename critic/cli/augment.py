@@ -19,8 +19,8 @@ from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixt
 from critic.pairs import open_dataset
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
+from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult
-from selfrag.cli.running import refuse_options
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 
@@ -204,11 +204,7 @@ def augment(
         ),
     ],
     shard: Annotated[int, _WORK(help="Pairs per shard.", min=1)] = 128,
-    ray: Annotated[
-        str | None, _WORK(help="'local', 'auto' or the address of a Ray cluster.")
-    ] = None,
-    workers: Annotated[int, _WORK(help="Number of Ray actors.", min=1)] = 1,
-    gpus: Annotated[float, _WORK(help="GPUs per Ray actor.", min=0)] = 0,
+    ray: RayOptions,
     dry_run: Annotated[
         bool,
         _WORK(
@@ -228,8 +224,7 @@ def augment(
         )
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
-    if ray is None:
-        refuse_options(ctx, ("--workers", "--gpus"), "for --ray, which is not given")
+    actors = ray_actors(ctx, ray)
     from critic.augment.run import augment_locally, augment_on_ray, augment_pairs
     from critic.pairs import open_source
 
@@ -259,17 +254,15 @@ def augment(
     if index is not None:
         searching = functools.partial(load_index, index, encoder)
     with contextlib.ExitStack() as stack:
-        if ray is None:
+        if actors is None:
             execute = augment_locally(
                 stack.enter_context(opening()), searching(), options
             )
         else:
-            from selfrag.cluster import Actors, connect
+            from selfrag.cluster import connect
 
-            stack.enter_context(connect(ray))
-            execute = augment_on_ray(
-                opening, searching, options, Actors(workers, num_gpus=gpus)
-            )
+            stack.enter_context(connect(actors.address))
+            execute = augment_on_ray(opening, searching, options, actors)
         inputs: dict[str, Any] = {"critic": fingerprint(critic)}
         if judge:
             inputs["judges"] = list(judge)

@@ -12,6 +12,7 @@ import typer
 
 from critic.cases import GROUPS
 from critic.student.settings import CRITIC, CriticConfig, Judging
+from critic.subjects import EvaluationSubjects
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.results import CommandResult
@@ -163,31 +164,16 @@ def _count(text: str) -> tuple[str, int | str]:
 
 
 def evaluate(
+    *,
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
-    critic: Annotated[
-        str | None,
-        typer.Option(help="Folder or hub name of a trained critic, or 'demo'."),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="Untrained base model to compare with, prompted as the teacher: a folder or a name on the hub."
+    subjects: Annotated[
+        FieldValues,
+        Fields(
+            EvaluationSubjects,
+            "What is evaluated",
+            *("critic", "base", "train", "generator", "engine"),
         ),
-    ] = None,
-    train: Annotated[
-        Path | None,
-        typer.Option(help="Training rows for the baselines majority label and tf-idf."),
-    ] = None,
-    generator: Annotated[
-        str | None,
-        typer.Option(
-            help="Model with reflection tokens, which judges by them: a folder, a name, or demo."
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="vllm or transformers.", show_default="the best one"),
-    ] = None,
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -200,11 +186,14 @@ def evaluate(
 ) -> CommandResult:
     """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures."""
     quiet()
-    from critic.evaluation import EvaluationSubjects, report, run_evaluation
+    from critic.evaluation import report, run_evaluation
 
-    subjects = EvaluationSubjects(critic, base, train, engine, generator)
     evaluations = run_evaluation(
-        rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True)
+        rows,
+        EvaluationSubjects(**subjects),
+        out=out,
+        seed=seed,
+        say=lambda text: typer.echo(text, err=True),
     )
     text = report(evaluations, next(iter(evaluations))) + "\n"
     figures = {name: figures.as_dict() for name, figures in evaluations.items()}

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import (
-    ASKED,
     WHAT,
     DataFolder,
     EngineChoice,
     Files,
-    IndexName,
-    Limit,
     RetryFailed,
     engine_options,
     quiet,
     show_markdown,
 )
+from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Commands, refuse_options, with_entry_points
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
 from selfrag.common.untrusted import printable
+from selfrag.evaluation.settings import SourceSettings
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
@@ -40,7 +40,6 @@ app = Commands(
     no_args_is_help=True,
     cls=with_entry_points("selfrag.eval"),
 )
-WHERE = partial(typer.Option, rich_help_panel="Where it runs")
 DEFAULT = "selfrag"
 
 
@@ -78,18 +77,14 @@ def run(
         WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5"),
     ] = None,
     engine: EngineChoice,
-    index: IndexName = None,
-    retriever: Annotated[
-        str | None,
-        ASKED(
-            help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME"
+    asked: Annotated[
+        FieldValues,
+        Fields(
+            SourceSettings,
+            "What is asked",
+            *("index", "retriever", "found", "limit", "seed"),
         ),
-    ] = None,
-    per_search: Annotated[
-        int, ASKED("--found", min=1, help="passages per search")
-    ] = 10,
-    limit: Limit = None,
-    seed: Annotated[int, ASKED(help="seed of the sample and of the intervals")] = 0,
+    ],
     traces: Annotated[
         bool, typer.Option("--traces", help="keep the trace of every answer")
     ] = False,
@@ -97,18 +92,13 @@ def run(
     against: Annotated[
         str | None, typer.Option(help="run to compare the others with")
     ] = None,
-    ray: Annotated[
-        str | None, WHERE(help="'local', 'auto' or the address of a Ray cluster")
-    ] = None,
-    workers: Annotated[int, WHERE(min=1, help="number of Ray actors")] = 1,
-    gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
+    ray: RayOptions,
 ) -> CommandResult:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
     from selfrag.evaluation.systems import decoding_settings, known_systems
 
-    if ray is None:
-        refuse_options(ctx, ("--workers", "--gpus"), "for --ray, which is not given")
-    if index is None and retriever is None:
+    actors = ray_actors(ctx, ray)
+    if not asked.keys() & {"index", "retriever"}:
         refuse_options(ctx, ("--found",), "for --index or --retriever")
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     known = known_systems()
@@ -123,17 +113,14 @@ def run(
     if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")
 
-    from selfrag.cluster import Actors
     from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.runner import Cluster, OpenedOnUse, Source, run_systems
     from selfrag.evaluation.runner import Model as Answering
+    from selfrag.evaluation.runner import OpenedOnUse, Source, run_systems
 
     quiet()
     settings = decoding_settings(changes or [])
     engine_name, engine_settings = engine_options(engine)
-    source = Source(
-        list(map(Given.parse, files)), limit, seed, index, per_search, retriever
-    )
+    source = Source(list(map(Given.parse, files)), **asked)
     # a missing index is found before files are read
     source_settings = source.settings()
     results = run_systems(
@@ -145,14 +132,14 @@ def run(
         settings=settings,
         retry_failed=retry_failed,
         traces=traces,
-        cluster=None if ray is None else Cluster(ray, Actors(workers, num_gpus=gpus)),
+        actors=actors,
         retriever=OpenedOnUse(source.open) if source.searches else None,
     )
     folders = [out / name for name in names]
     # A folder may hold files of earlier runs too; the table is of those that were run now.
     only = list(next(iter(results.values())))
     notes = [*_failures(folders, results), f"runs: {', '.join(map(str, folders))}"]
-    return comparison_result(folders, only, against, seed, notes)
+    return comparison_result(folders, only, against, source.seed, notes)
 
 
 def _failures(

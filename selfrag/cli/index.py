@@ -8,53 +8,28 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from retrieval import Passage, build_index
-from retrieval.build import GivenVectors, compact_index, remove_passages, verify_index
-from retrieval.corpus import Corpus
-from retrieval.documents import ReadingOptions, check_options
-from retrieval.encoders import Encoder, EncoderCard
-from retrieval.index import CORPUS, IndexManifest, load_manifest
-from retrieval.local_encoders import EncoderOptions, load_encoder
-from retrieval.readers import read_files
-from retrieval.remote import RemoteCard
-from retrieval.reports import ReadReport
-from retrieval.sentences import sentence_finder
+from retrieval.encoder_files import EncoderOptions
 from retrieval.splitting import Splitting
-from retrieval.sync import (
-    SyncReport,
-    add_files,
-    index_splitting,
-    remove_files,
-    sync_index,
-)
-from retrieval.words import ANALYZER
 from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.lazy_encoder import LazyEncoder
+from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult, print_result
-from selfrag.cli.running import (
-    UNREADABLE,
-    Commands,
-    refuse_options,
-    with_entry_points,
-)
-from selfrag.cluster import Actors, RayEncoder, connect
+from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present
 from selfrag.common.untrusted import NAME, cut, printable
-from selfrag.loading import (
-    DEMO,
-    encoder_source,
-    index_directory,
-    index_encoder,
-    load_index,
-    remote_indexes,
-    resolve_encoder,
-)
+
+if TYPE_CHECKING:
+    from retrieval.build import GivenVectors
+    from retrieval.encoders import Encoder, EncoderCard
+    from retrieval.index import IndexManifest
+    from retrieval.passage import Passage
+    from retrieval.remote import RemoteCard
+    from retrieval.reports import ReadReport
+    from retrieval.sync import SyncReport
 
 app = Commands(
     name="index",
@@ -152,10 +127,14 @@ def _splitting(before: Splitting, changes: FieldValues) -> Splitting:
     Unknown names are refused also where no file is a document.
     """
     if "sentences" in changes:
+        from retrieval.sentences import sentence_finder
+
         sentence_finder(changes["sentences"])
     if changes.get("ocr") == _NO_OCR:
         changes["ocr"] = None
     elif "ocr" in changes:
+        from retrieval.documents import ReadingOptions, check_options
+
         check_options(ReadingOptions(ocr=changes["ocr"]))
     return replace(before, **changes)
 
@@ -180,22 +159,20 @@ def build(
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            help="'local', 'auto' or the address of a Ray cluster that encodes the passages."
-        ),
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of Ray actors.")] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor.")] = 0,
+    ray: RayOptions,
     skip_unreadable: SkipOption = False,
 ) -> CommandResult:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again.
 
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
-    if ray is None:
-        refuse_options(ctx, ("--workers", "--gpus"), "for --ray, which is not given")
+    from retrieval.build import build_index
+    from retrieval.local_encoders import load_encoder
+    from retrieval.reports import ReadReport
+    from selfrag.cluster import RayEncoder, connect
+    from selfrag.loading import DEMO, encoder_source, resolve_encoder
+
+    actors = ray_actors(ctx, ray)
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
     name = encoder_source(encoder, encoder_engine) or DEMO
@@ -204,14 +181,12 @@ def build(
         encoding_options["device"] = "cpu"
     loaded = load_encoder(resolve_encoder(name), **encoding_options)
     with ExitStack() as stack:
-        if ray is not None:
-            stack.enter_context(connect(ray))
+        if actors is not None:
+            stack.enter_context(connect(actors.address))
             opening = partial(
                 _open_encoder, name, {**encoding, "precision": loaded.card.precision}
             )
-            loaded = RayEncoder(
-                loaded, opening, Actors(workers, num_gpus=gpus, wave=_WAVE)
-            )
+            loaded = RayEncoder(loaded, opening, replace(actors, wave=_WAVE))
         retriever = build_index(
             files,
             out,
@@ -266,6 +241,9 @@ def _given_vectors(files: list[str]) -> GivenVectors:
 
 def _open_encoder(name: str, options: FieldValues) -> Encoder:
     """Return the encoder as the machine of an actor finds it."""
+    from retrieval.local_encoders import load_encoder
+    from selfrag.loading import resolve_encoder
+
     return load_encoder(resolve_encoder(name), **options)
 
 
@@ -293,6 +271,13 @@ def add(
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
     is 3 if a file was left out.
     """
+    from retrieval.local_encoders import load_encoder
+    from retrieval.readers import read_files
+    from retrieval.reports import ReadReport
+    from retrieval.sync import add_files, index_splitting
+    from selfrag.cli.lazy_encoder import LazyEncoder
+    from selfrag.loading import encoder_source, index_encoder, remote_indexes
+
     encoder = encoder_source(encoder, encoder_engine)
     remote = remote_indexes(directory)
     if remote is not None:
@@ -340,6 +325,10 @@ def sync(
     An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
     before, and the same command continues.
     """
+    from retrieval.sync import index_splitting, sync_index
+    from selfrag.cli.lazy_encoder import LazyEncoder
+    from selfrag.loading import encoder_source, remote_indexes
+
     if remote_indexes(directory) is not None:
         raise UserError(
             "a remote index cannot be synced; sync the folder of an index and push it"
@@ -356,6 +345,8 @@ def sync(
     )
     if not watch:
         return _synced(run())
+    from threading import Event
+
     from retrieval.watching import watch_files
 
     watch_files(
@@ -411,6 +402,10 @@ def remove(
     ] = None,
 ) -> CommandResult:
     """Remove passages from an index by id, or by the file that they came from."""
+    from retrieval.build import remove_passages
+    from retrieval.sync import remove_files
+    from selfrag.loading import remote_indexes
+
     if not ids and not file:
         raise UserError("nothing to remove; give ids of passages, or --file PATH")
     if ids and file:
@@ -438,6 +433,8 @@ def compact(
     language: LanguageOption = None,
 ) -> CommandResult:
     """Make an index one segment without the removed passages, or change how it is searched. Nothing is encoded."""
+    from retrieval.build import compact_index
+
     compact_index(directory, kind=kind, storage=storage, language=language)
     return info(directory)
 
@@ -451,6 +448,10 @@ def info(
     ] = False,
 ) -> CommandResult:
     """Show what an index holds, how it is searched, and the recall that was measured."""
+    from retrieval.build import verify_index
+    from retrieval.index import load_manifest
+    from selfrag.loading import index_directory, remote_indexes
+
     remote = remote_indexes(directory)
     if remote is not None:
         if verify:
@@ -470,6 +471,8 @@ def _encoder_line(encoder: EncoderCard) -> str:
 
 
 def _words_line(language: str, analyzer: int) -> str:
+    from retrieval.words import ANALYZER
+
     if not language:
         return "none"
     line = f"BM25, {language}"
@@ -479,6 +482,9 @@ def _words_line(language: str, analyzer: int) -> str:
 
 
 def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
+    from retrieval.corpus import Corpus
+    from retrieval.index import CORPUS
+
     added = sum(segment.passages for segment in manifest.added)
     rows = {
         "passages": f"{manifest.rows - manifest.removed}",
@@ -532,6 +538,8 @@ def search(
     ] = None,
 ) -> CommandResult:
     """Print the passages of an index that match a query best."""
+    from selfrag.loading import encoder_source, load_index
+
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
     retriever = load_index(

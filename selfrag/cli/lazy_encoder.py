@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.encoder_files import EncoderOptions
 from retrieval.encoders import Encoder, EncoderCard
 from retrieval.index import load_manifest
-from retrieval.local_encoders import EncoderOptions, load_alike, load_encoder
+from retrieval.local_encoders import load_alike, load_encoder
 from selfrag.loading import DEMO, index_encoder, resolve_encoder
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -20,9 +20,9 @@ from selfrag.common.plugins import load_registered, names
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding
 
-WHAT, WHEN, SCORE, ASKED = (
+WHAT, WHEN, SCORE = (
     partial(typer.Option, rich_help_panel=panel)
-    for panel in ("What answers", "When to retrieve", "What counts", "What is asked")
+    for panel in ("What answers", "When to retrieve", "What counts")
 )
 """Options under a heading of the help."""
 
@@ -31,17 +31,6 @@ Files = Annotated[
     typer.Argument(
         help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task"
     ),
-]
-IndexName = Annotated[
-    str | None,
-    ASKED(
-        "--index",
-        help="what is searched for items without passages: a folder, demo, an address; several with commas",
-    ),
-]
-Limit = Annotated[
-    int | None,
-    ASKED(min=1, help="answer a seeded sample of this many items of each file"),
 ]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="run items again that failed")
@@ -148,11 +137,20 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
         else:
             changes[name] = value
     preset: Decoding = make(**changes)
-    return (
-        replace(preset, weights=replace(preset.weights, **weights))
-        if weights
-        else preset
-    )
+    if weights:
+        preset = replace(preset, weights=replace(preset.weights, **weights))
+    preset.check_effective(settings, _option_names())
+    return preset
+
+
+def _option_names() -> dict[str, str]:
+    """Return the option of each field that `When`, `Score` and `SearchOption` set."""
+    names: dict[str, str] = {}
+    for group in (When, Score, SearchOption):
+        for options in get_args(group)[1:]:
+            fields = [field for field, _ in options.parameters()]
+            names.update(zip(fields, options.names(), strict=True))
+    return names
 
 
 def judge_weights(pairs: Sequence[str]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate as running
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
 from selfrag.common.checks import check_choice, check_float, check_int, unknown_name
@@ -86,6 +87,20 @@ def check_names(names: Iterable[str]) -> None:
             raise unknown_name(
                 "setting", name, known, "`python -m pydoc selfrag.Decoding`"
             )
+
+
+_UNREAD = {
+    "adaptive": frozenset[str](),
+    "always": frozenset({"threshold", "retrieve_test", "keep_evidence"}),
+    "never": frozenset(
+        {
+            *("threshold", "retrieve_test", "keep_evidence", "retrieve_once"),
+            *("no_retrieval_branch", "without_evidence", "passages", "shortlist"),
+            *("guardrails", "weights.isrel", "weights.issup"),
+        }
+    ),
+}
+"""Settings that each mode never reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +278,29 @@ class Decoding:
             "weights": Weights(isuse=0.0),
         }
         return cls(**settings | changes)
+
+    def check_effective(
+        self, names: Iterable[str], options: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Refuse settings that somebody asked for although the mode never reads them.
+
+        `Decoding` itself takes them: presets, sweeps and published tasks set them together with any mode.
+
+        Args:
+            names: fields that were asked for, those of a field with a dotted name.
+            options: what a field is called in the error, where it has another name.
+
+        Raises:
+            UserError: a field has no effect in this mode.
+        """
+        unread = _UNREAD[self.mode]
+        if any(guardrail.effect == "retrieve" for guardrail in self.guardrails):
+            unread |= {"guardrails"}
+        for name in names:
+            if self.mode != "adaptive" and name in unread:
+                raise UserError(
+                    f"{options.get(name, name)} has no effect with mode={self.mode}; leave one of the two out"
+                )
 
     def _check_judges(self) -> None:
         object.__setattr__(self, "judges", parts(self.judges, ScoreTerm))

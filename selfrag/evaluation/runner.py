@@ -30,6 +30,7 @@ from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
+from selfrag.evaluation.settings import SourceSettings
 from selfrag.evaluation.systems import (
     Prompted,
     System,
@@ -394,21 +395,10 @@ class _Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What is run on."""
+class Source(SourceSettings):
+    """What is run on; `files` are in the schema of `eval/dev`, or of published tasks."""
 
-    files: Sequence[Path | Given]  # in the schema of `eval/dev`, or of published tasks
-    limit: int | None = None  # a seeded sample of this many items of each file
-    seed: int = 0  # of the sample
-    # directory of an index, or `demo`, for items that bring no passages
-    index: str | None = None
-    found: int = 10  # passages to search for
-    # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
-    retriever: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.index is not None and self.retriever is not None:
-            raise UserError("give an index or a retriever, not both")
+    files: Sequence[Path | Given]
 
     def settings(self) -> dict[str, Any]:
         """Return what decides the items, for the manifest."""
@@ -473,15 +463,6 @@ class Model:
         return load_engine(self.engine, path, **self.options)
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where a run is answered, if not in this process."""
-
-    address: str  # of a Ray cluster, `local` for one on this machine, `auto` for the one it belongs to
-    # how many, and on what
-    actors: Actors = Actors()  # noqa: RUF009 - frozen value
-
-
 def run_systems(
     names: Mapping[str, str],
     model: Model,
@@ -492,7 +473,7 @@ def run_systems(
     settings: Mapping[str, Any] | None = None,
     retry_failed: bool = False,
     traces: bool = False,
-    cluster: Cluster | None = None,
+    actors: Actors | None = None,
     retriever: Retriever | None = None,
 ) -> dict[str, Counted]:
     """Run systems that share a checkpoint; each gets the directory `out/NAME`.
@@ -507,7 +488,7 @@ def run_systems(
         settings: fields to change in every system; they win over what a published task says.
         retry_failed: run items again that failed before.
         traces: keep whole traces in the records.
-        cluster: where to answer; this process if None. Files, records and figures are the same.
+        actors: where to answer; this process if None. Files, records and figures are the same.
         retriever: what systems search that do so by themselves; None gives them the passages of the items. Picklable
             for a cluster.
 
@@ -539,10 +520,10 @@ def run_systems(
                 special,
             )
         )
-    if cluster is None:
+    if actors is None:
         counts = _run_here(jobs, load, files, retriever)
     else:
-        counts = _run_on_cluster(cluster, jobs, model, files, retriever)
+        counts = _run_on_cluster(actors, jobs, model, files, retriever)
     return dict(zip(names, counts, strict=True))
 
 
@@ -591,7 +572,7 @@ def _run_here(
 
 
 def _run_on_cluster(
-    cluster: Cluster,
+    actors: Actors,
     jobs: Sequence[RunJob],
     model: Model,
     files: Sequence[TaskFile],
@@ -600,11 +581,11 @@ def _run_on_cluster(
     """Run all systems at once on a cluster, so that no actor waits for the end of another system."""
     if any(isinstance(job.system, Prompted) for job in jobs):
         raise UserError("an endpoint is asked from this machine; leave --ray out")
-    with connect(cluster.address):
+    with connect(actors.address):
         return run_all(
             jobs,
             files,
-            answer_on_ray(functools.partial(_open, model), cluster.actors, retriever),
+            answer_on_ray(functools.partial(_open, model), actors, retriever),
         )
 
 

@@ -547,4 +547,7 @@ def decoding_settings(pairs: Iterable[str]) -> dict[str, Any]:
     settings = parse_settings(pairs)
     if "weights" in settings:
         settings["weights"] = Weights.parse(str(settings["weights"]))
+    if "mode" in settings:
+        check_names(settings)
+        Decoding(**settings).check_effective(settings)
     return settings

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import (
-    ASKED,
     EngineChoice,
     Files,
-    IndexName,
-    Limit,
     ModelSettings,
     RetryFailed,
     engine_options,
@@ -22,6 +20,7 @@ from selfrag.cli.options import (
 from selfrag.cli.results import CommandResult
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
+from selfrag.evaluation.settings import SourceSettings
 
 WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
@@ -39,7 +38,9 @@ Changes = Annotated[
     list[str] | None,
     STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always"),
 ]
-Seed = Annotated[int, ASKED(help="seed of the sample, the halves and the intervals")]
+StudySource = Annotated[
+    FieldValues, Fields(SourceSettings, "What is asked", "index", "limit", "seed")
+]
 
 
 def sweep(
@@ -64,9 +65,7 @@ def sweep(
     ] = "headline,retrieval_rate<=0.4",
     model: ModelSettings = "demo",
     engine: EngineChoice,
-    index: IndexName = None,
-    limit: Limit = None,
-    seed: Seed = 0,
+    asked: StudySource,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +94,7 @@ def sweep(
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
     base = decoding_settings(changes or [])
-    sweep = Sweep(base, axes, grid, goal, seed, judge)
+    sweep = Sweep(base, axes, grid, goal, asked.get("seed", 0), judge)
     # a bad setting is refused before a model is loaded
     plan(based(base), axes, grid=grid)
 
@@ -105,7 +104,7 @@ def sweep(
     from selfrag.evaluation.runner import Source
 
     quiet()
-    source = Source([Given.parse(file) for file in files], limit, seed, index)
+    source = Source([Given.parse(file) for file in files], **asked)
     swept = run(
         sweep,
         Answering(model, *engine_options(engine)),
@@ -150,9 +149,7 @@ def ablate(
     ] = None,
     model: ModelSettings = "demo",
     engine: EngineChoice,
-    index: IndexName = None,
-    limit: Limit = None,
-    seed: Seed = 0,
+    asked: StudySource,
     retry_failed: RetryFailed = False,
 ) -> CommandResult:
     """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
@@ -177,7 +174,7 @@ def ablate(
     from selfrag.experiments.sweeps import brief, sources
 
     quiet()
-    source = Source([Given.parse(file) for file in files], limit, seed, index)
+    source = Source([Given.parse(file) for file in files], **asked)
     checkpoints = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: model for name, model in checkpoints.items() if model}
     ablated = run(
@@ -187,7 +184,7 @@ def ablate(
         out,
         baselines=baseline or (),
         trained=trained,
-        seed=seed,
+        seed=source.seed,
         retry_failed=retry_failed,
     )
     about = {

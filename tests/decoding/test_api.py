@@ -47,6 +47,24 @@ def test_options_by_name_change_the_defaults():
     assert rag("Q").generate("Q", weights=Weights(isrel=-5)).text == "Other."
 
 
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"mode": "always", "threshold": 0.5}, "threshold"),
+        ({"mode": "never", "passages": 2}, "passages"),
+        ({"decoding": Decoding(mode="never"), "shortlist": 9}, "shortlist"),
+        ({"mode": "always", "guardrails": ("x<0.5:retrieve",)}, "guardrails"),
+    ],
+)
+def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(
+    settings: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{name} has no effect with mode="):
+        rag("Q").generate("Q", **settings)
+    # Sweeps and presets set both.
+    assert Decoding(mode="never", threshold=0.5, passages=2).mode == "never"
+
+
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
 def test_an_unknown_option_is_refused_at_once_with_those_like_it(call):
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from selfrag.experiments.intrinsics.rewrites import (
     Writing,
     evaluate_rewrite,
 )
+from selfrag.experiments.intrinsics.settings import MeasurementSettings
 from selfrag.experiments.intrinsics.subjects import (
     ADAPTED,
     PROMPTED,
@@ -97,83 +98,55 @@ ANSWER_TOKENS = 64
 """Longest answer of a flow."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementSettings:
-    """What to measure, with what."""
-
-    model: str  # `demo`, a directory, or a hub name: the base of the adapters
-    data: Path  # folder with the rows of the intrinsics (or with `intrinsics/`)
-    # folder with an adapter, or a job, of each intrinsic; None for the demo's own, or for none
-    adapters: Path | None = None
-    # for recall and flows: folder with corpus, queries and qrels; a file of passages if the rows of rewrites say which
-    # are relevant; None leaves both out
-    corpus: Path | None = None
-    parts: tuple[str, ...] = PARTS[:-1]  # of `PARTS`; flows are slow
-    engine: str | None = None  # as `Library.from_pretrained`
-    limit: int | None = None  # rows of each intrinsic at most; None for all
-    flows: int = 60  # questions of the flows
-    shots: int = 3  # worked examples of the prompted baseline; 0 leaves it out
-    # names of `JUDGES` that are measured; empty for all that the model and the intrinsic have
-    judges: tuple[str, ...] = ()
-    seed: int = 0  # of samples and intervals
-    # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
-    dialect: str | None = None
-    # of entailment, for citations and answers, as `open_judge`; None leaves it out
-    judge: str | None = None
-    # a chat model that grades citations and answers, as `load_grader`; None leaves it out
-    grader: str | None = None
-    grader_words: Path | None = None  # questions of the grader, as `load_grader`
-    # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
-    rival: str | None = None
-    # searched in place of `corpus` by words, as `load_retriever`; its passages have the ids of the judgments
-    index: str | None = None
-    answers: int = 0  # questions that are answered after rewrites
-
-    def __post_init__(self) -> None:
-        if unknown := [part for part in self.parts if part not in PARTS]:
+def check_settings(settings: MeasurementSettings) -> None:
+    """Refuse settings that cannot be measured, or that nothing would read."""
+    if unknown := [part for part in settings.parts if part not in PARTS]:
+        raise UserError(
+            f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}"
+        )
+    for name in settings.judges:
+        checked(name)
+    if settings.dialect is not None and settings.dialect not in dialects():
+        raise UserError(
+            f"unknown dialect {settings.dialect!r:.60}; known: {', '.join(dialects())}"
+        )
+    for name, least in (("limit", 1), ("flows", 2), ("shots", 0), ("answers", 0)):
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            raise UserError(f"{name}={value}: give a number of at least {least}")
+    if settings.grader_words is not None and settings.grader is None:
+        raise UserError("--grader-words is for a --grader; name one")
+    searching = (REWRITE_PART, FLOWS_PART)
+    answering = (CITATIONS_PART, *searching)
+    of = {
+        "judge": answering,
+        "grader": answering,
+        "rival": ROWS,
+        "corpus": searching,
+        "index": searching,
+    }
+    for name, parts in {**of, "answers": (REWRITE_PART,)}.items():
+        if getattr(settings, name) and not set(parts) & set(settings.parts):
             raise UserError(
-                f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}"
+                f"--{name} is for {', '.join(parts)}; measure one of them, or leave it out"
             )
-        for name in self.judges:
-            checked(name)
-        if self.dialect is not None and self.dialect not in dialects():
-            raise UserError(
-                f"unknown dialect {self.dialect!r:.60}; known: {', '.join(dialects())}"
-            )
-        for name, least in (("limit", 1), ("flows", 1), ("shots", 0), ("answers", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name}={value}: give a number of at least {least}")
-        if self.grader_words is not None and self.grader is None:
-            raise UserError("--grader-words is for a --grader; name one")
-        searching = (REWRITE_PART, FLOWS_PART)
-        answering = (CITATIONS_PART, *searching)
-        of = {
-            "judge": answering,
-            "grader": answering,
-            "rival": ROWS,
-            "corpus": searching,
-            "index": searching,
-        }
-        for name, parts in {**of, "answers": (REWRITE_PART,)}.items():
-            if getattr(self, name) and not set(parts) & set(self.parts):
-                raise UserError(
-                    f"--{name} is for {', '.join(parts)}; measure one of them, or leave it out"
-                )
-        if (
-            self.corpus is None
-            and self.index is None
-            and (FLOWS_PART in self.parts or self.answers)
-        ):
-            raise UserError(
-                f"{'flows' if FLOWS_PART in self.parts else 'answers'} search: give --corpus FOLDER"
-            )
+    if (
+        settings.corpus is None
+        and settings.index is None
+        and (FLOWS_PART in settings.parts or settings.answers)
+    ):
+        raise UserError(
+            f"{'flows' if FLOWS_PART in settings.parts else 'answers'} search: give --corpus FOLDER"
+        )
 
 
 def evaluate(
     settings: MeasurementSettings, out: Path | None = None
 ) -> list[MeasuredSection]:
     """Measure, and write `report.md`, `figures.json`, `items.json` and `reliability.png` into `out` after each part."""
+    if not settings.parts:
+        settings = replace(settings, parts=PARTS[:-1])
+    check_settings(settings)
     if out is not None and UNCERTAINTY_PART in settings.parts:
         require("matplotlib", extra="eval")  # for the plot at the end
     sections: list[MeasuredSection] = []
