@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from retrieval.gpu import GpuCandidates, lists_on_gpu
 from retrieval.vectors import (
+    LEAST_GPU_ROWS,
     DenseCard,
     FlatIndex,
     Mask,
@@ -165,11 +166,12 @@ class CompressedIndex:
         self._nprobe = nprobe
         self._candidates = candidates
         self._nlist = _lists(index).nlist if nprobe else 0
-        self._gpu = GpuCandidates(
-            len(vectors) if nprobe else 0,
-            lambda resources: lists_on_gpu(resources, index, nprobe),
-        )
         self._uses_gpu = uses_gpu
+        self._gpu: GpuCandidates | None = None
+        if nprobe and len(vectors) >= LEAST_GPU_ROWS:
+            self._gpu = GpuCandidates(
+                lambda resources: lists_on_gpu(resources, index, nprobe)
+            )
 
     @classmethod
     def open(cls, file: Path, vectors: FlatIndex, card: DenseCard) -> CompressedIndex:
@@ -203,7 +205,8 @@ class CompressedIndex:
         queries = np.ascontiguousarray(queries, np.float32)
         rows: NDArray[np.int64] | None = None
         if self._uses_gpu:
-            rows = self._gpu.best_rows(queries, needed, allowed)
+            if self._gpu is not None:
+                rows = self._gpu.best_rows(queries, needed, allowed)
             if rows is None:
                 rows = self._vectors.gpu_candidates(queries, k, allowed)
         try:

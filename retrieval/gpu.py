@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAST_ROWS = 20_000  # a CPU searches fewer in a millisecond
 _MOST = 2048  # results of a query, and lists of an index, on a GPU of faiss
 _SPARE = 1.2  # times as many rows are fetched as are needed, so that enough of them are allowed
 
@@ -59,14 +58,13 @@ class GpuCandidates:
     """The best rows of queries by an index on a GPU, which is filled at the first search.
 
     Args:
-        rows: number of vectors.
         fill: called with the resources of the GPU; gives the index.
     """
 
-    def __init__(self, rows: int, fill: Callable[[Any], Any]) -> None:
+    def __init__(self, fill: Callable[[Any], Any]) -> None:
         self._fill = fill
         self._index: Any = None
-        self._usable = rows >= _LEAST_ROWS
+        self._usable = True
         self._lock = Lock()  # faiss searches on a GPU from one thread at a time
 
     def best_rows(

@@ -10,19 +10,22 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.gpu import GpuCandidates, flat_on_gpu
 from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError, require
+
+if TYPE_CHECKING:
+    from retrieval.gpu import GpuCandidates
 
 Matrix: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
 Backend: TypeAlias = Literal["auto", "faiss", "numpy"]
 
+LEAST_GPU_ROWS = 20_000  # a CPU searches fewer in a millisecond
 _SLACK = 16  # candidates beyond k: near-ties that a backend's rounding may have put in another order
 _QUERIES, BLOCK = 256, 8_192  # queries and rows that are multiplied at once
 _BLAS_QUERIES = 4  # from this many on BLAS is faster than faiss's own scan (measured at 100,000 x 384)
@@ -97,7 +100,11 @@ class FlatIndex:
         self._faiss = backend == "faiss" or (
             backend == "auto" and find_spec("faiss") is not None
         )
-        self._gpu = GpuCandidates(len(self), self._on_gpu)
+        self._gpu: GpuCandidates | None = None
+        if self._faiss and len(self) >= LEAST_GPU_ROWS:
+            from retrieval.gpu import GpuCandidates
+
+            self._gpu = GpuCandidates(self._on_gpu)
 
     @classmethod
     def open(cls, file: Path, backend: Backend = "auto") -> FlatIndex:
@@ -157,16 +164,16 @@ class FlatIndex:
         return hits
 
     def _on_gpu(self, resources: Any) -> Any:
+        from retrieval.gpu import flat_on_gpu
+
         blocks = (self.block(row, row + BLOCK) for row in range(0, len(self), BLOCK))
         return flat_on_gpu(resources, self.dim, self.dtype != "float32", blocks)
 
     def gpu_candidates(self, queries: Matrix, k: int, allowed: Mask | None) -> Any:
         """Return unordered rows [m, at least k] of the best by a GPU, -1 for none; None where the CPU is to search."""
-        return (
-            self._gpu.best_rows(queries, min(k + _SLACK, len(self)), allowed)
-            if self._faiss
-            else None
-        )
+        if self._gpu is None:
+            return None
+        return self._gpu.best_rows(queries, min(k + _SLACK, len(self)), allowed)
 
     def _candidates(
         self, queries: Matrix, k: int, allowed: Mask | None

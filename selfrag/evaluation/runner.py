@@ -41,6 +41,8 @@ from selfrag.evaluation.systems import (
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
 from selfrag.intrinsics.named import chat_model
+from selfrag.judges.endpoint import EndpointExecutor
+from selfrag.judges.wire import Executor
 from selfrag.loading import (
     index_directory,
     is_address,
@@ -545,7 +547,7 @@ def _answering(
         return (
             (lambda kind, task: endpoint_system(kind, executor, settings, task)),
             identity,
-            functools.partial(NoEngine, executor.close),
+            functools.partial(_reach, executor),
         )
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
@@ -557,6 +559,17 @@ def _answering(
 
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     return make, identity, functools.partial(model.load, path)
+
+
+def _reach(executor: Executor) -> NoEngine:
+    """Ask a server once before the first question.
+
+    Raises:
+        EngineError: there is no such server, or it does not know the model.
+    """
+    if isinstance(executor, EndpointExecutor):
+        executor.find_continuation()
+    return NoEngine(executor.close)
 
 
 def _run_here(
