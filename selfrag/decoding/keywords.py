@@ -11,8 +11,7 @@ from selfrag.decoding.policy import (
     SegmentEnd,
     WithoutEvidence,
 )
-from selfrag.decoding.terms import Guardrail, ScoreTerm
-from selfrag.reflection.weights import Weights
+from selfrag.decoding.terms import Guardrail, ScoreTerm, Weights
 
 
 class DecodingFields(TypedDict, total=False):

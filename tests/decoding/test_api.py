@@ -15,9 +15,9 @@ from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.terms import Weights
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import Failed
-from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention
 CITING = {
@@ -56,9 +56,7 @@ def test_options_by_name_change_the_defaults():
         ({"mode": "always", "guardrails": ("x<0.5:retrieve",)}, "guardrails"),
     ],
 )
-def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(
-    settings: dict[str, Any], name: str
-) -> None:
+def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(settings, name):
     with pytest.raises(UserError, match=f"^{name} has no effect with mode="):
         rag("Q").generate("Q", **settings)
     # Sweeps and presets set both.
