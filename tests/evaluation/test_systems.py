@@ -428,6 +428,7 @@ def test_a_run_over_an_endpoint(tmp_path):
             "sail needs a checkpoint; an endpoint runs base, rag, rag-1, rag-5, selfrag",
         ),
         (["base", "--set", "beam=2"], "--set beam"),
+        (["base"], "no server at http://127.0.0.1:9/v1"),  # and no item counts as wrong
     ],
 )
 def test_what_an_endpoint_cannot_do_is_one_line(tmp_path, capsys, more, message):

@@ -49,7 +49,7 @@ def made(monkeypatch):
         return indexes[-1]
 
     monkeypatch.setattr(gpu, "gpu_resources", object)
-    monkeypatch.setattr("retrieval.vectors.flat_on_gpu", flat)
+    monkeypatch.setattr("retrieval.gpu.flat_on_gpu", flat)
     monkeypatch.setattr("retrieval.compressed.lists_on_gpu", lists)
     return indexes
 
@@ -103,7 +103,7 @@ def test_what_a_gpu_has_no_memory_for_is_searched_on_the_cpu(monkeypatch, made):
             "Error in void* StandardGpuResourcesImpl::allocMemory: out of memory"
         )
 
-    monkeypatch.setattr("retrieval.vectors.flat_on_gpu", refuse)
+    monkeypatch.setattr("retrieval.gpu.flat_on_gpu", refuse)
     check_against_the_cpu(made)
     assert made == ["tried"] * 3  # once for each index
     small = FlatIndex(VECTORS[:100])
