@@ -36,7 +36,6 @@ from selfrag.reflection.judge import Cost
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.requests import Steps
-from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 PARTS: Mapping[str, Callable[[Case], str]] = {
@@ -206,9 +205,7 @@ class GeneratorCodec:
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> GeneratorCodec:
         """Make the codec of a Hugging Face tokenizer, which must have reflection tokens and EOS."""
-        return cls(
-            Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
-        )
+        return cls(Prompting.from_tokenizer(tokenizer))
 
     @property
     def eos_id(self) -> int:

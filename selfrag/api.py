@@ -36,10 +36,9 @@ from selfrag.loading import (
     model_address,
 )
 from selfrag.prompting import SELFRAG, Layout, Prompting
-from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
+from selfrag.reflection.vocabulary import has_reflection_tokens
 from selfrag.runtime import Call, OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
-from selfrag.tokenization import HFTextCodec
 
 if TYPE_CHECKING:
     from selfrag.decoding.keywords import DecodingFields
@@ -162,9 +161,7 @@ class SelfRAG(OwnsEngine):
         ready = ready_engine(engine, path, engine_options)
         prompting: Prompting | None = None
         if reflects:
-            prompting = Prompting(
-                HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout
-            )
+            prompting = Prompting.from_tokenizer(tokenizer, layout)
         loaded: tuple[Judge, ...] = ()
         if judges:
             loaded = on_engine(ready, tokenizer, judges, name_or_path, prompting)

@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import ReadOnlyTokenizer, TextCodec, decode_without
+from selfrag.tokenization import (
+    HFTextCodec,
+    ReadOnlyTokenizer,
+    TextCodec,
+    decode_without,
+)
 
 
 class Turn(NamedTuple):
@@ -137,6 +142,16 @@ class Prompting:
     codec: TextCodec
     vocabulary: Vocabulary
     layout: Layout = SELFRAG
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any, layout: Layout = SELFRAG) -> Prompting:
+        """Return the prompting of a Hugging Face tokenizer.
+
+        Raises:
+            VocabularyError: it lacks reflection tokens or an EOS.
+        """
+        vocabulary = Vocabulary.from_tokenizer(tokenizer)
+        return cls(HFTextCodec(tokenizer), vocabulary, layout)
 
     def prompt(
         self, instruction: str, input_text: str = "", history: Sequence[Turn] = ()

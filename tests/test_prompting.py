@@ -14,7 +14,6 @@ from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import SELFRAG, Chat, Prompting, Turn
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime import QuestionAnswered, drive
 from selfrag.tokenization import HFTextCodec
 
@@ -24,7 +23,7 @@ from selfrag.tokenization import HFTextCodec
 )
 def prompting(request):
     tokenizer = request.param()
-    return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    return Prompting.from_tokenizer(tokenizer)
 
 
 def test_a_layout_joins_a_task_and_its_question_as_in_the_training_data_and_leaves_braces_alone():

@@ -18,8 +18,6 @@ from selfrag.common.atomic import new_directory
 from selfrag.common.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import add_tokens
 
 
@@ -92,7 +90,7 @@ def _texts(items: Iterable[Item]) -> Iterable[str]:
 def prompting_for(tokenizer: Any) -> Prompting:
     """Return the layout of prompts for a tokenizer, which gets the reflection tokens."""
     add_tokens(tokenizer)
-    return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    return Prompting.from_tokenizer(tokenizer)
 
 
 def make_model(

@@ -32,8 +32,6 @@ from selfrag.loading import DEMO
 from selfrag.prompting import Prompting
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.labels import CRITIQUES, LabelSet
-from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import HFTextCodec
 
 JUDGES: Mapping[str, str] = MappingProxyType(
     {
@@ -90,7 +88,7 @@ def checked(name: str) -> str:
 def prompting_of(tokenizer: Any) -> Prompting | None:
     """Return the layout of a model with reflection tokens; None for any other model."""
     try:
-        return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+        return Prompting.from_tokenizer(tokenizer)
     except VocabularyError:
         return None
 

@@ -59,12 +59,11 @@ from selfrag.reflection.requests import Failed, Finish, Steps, gather
 from selfrag.reflection.vocabulary import (
     STORED,
     Scaling,
-    Vocabulary,
     has_reflection_tokens,
     read_scalings,
 )
 from selfrag.runtime import finish
-from selfrag.tokenization import HFTextCodec, TextCodec
+from selfrag.tokenization import TextCodec
 
 _NOTHING = "N/A"
 """Stands for a text in a prompt without content."""
@@ -175,7 +174,7 @@ def model_of(tokenizer: Any, name: str | Path) -> DecodingModel:
         UserError: it has some reflection tokens and not all, or neither these nor a chat template.
     """
     if has_reflection_tokens(tokenizer):
-        return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+        return Prompting.from_tokenizer(tokenizer)
     check_chat_template(tokenizer, name)
     return ChatModel.on(EngineExecutor(None, tokenizer))
 

@@ -17,8 +17,6 @@ import torch
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.prompting import Prompting
-from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.journal import (
     TrainingJournal,
@@ -423,7 +421,7 @@ def synchronize() -> None:
 
 def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
     """Return the target layout of a run, for an expanded tokenizer."""
-    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    prompting = Prompting.from_tokenizer(tokenizer)
     return TargetLayout(
         prompting, config.max_length, config.max_passage, config.learn_markers
     )

@@ -46,8 +46,7 @@ from selfrag.evaluation.reflection_calibration import (
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
-from selfrag.reflection.vocabulary import STORED, Vocabulary, read_scalings
-from selfrag.tokenization import HFTextCodec
+from selfrag.reflection.vocabulary import STORED, read_scalings
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 
 
@@ -323,7 +322,7 @@ def test_the_temperature_makes_confidence_the_share_that_is_right():
 def test_tokens_are_read_where_a_row_has_them():
     """The prefix is all that the row has before the token; the passage stands in it."""
     tokenizer = tiny.byte_level_tokenizer()
-    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    prompting = Prompting.from_tokenizer(tokenizer)
     vocabulary, passage = prompting.vocabulary, Passage("p", "Text.", "Title")
     parts = (
         TargetToken("[Retrieval]"),

@@ -12,8 +12,6 @@ from refusals import refused
 from retrieval.passage import Passage
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import HFTextCodec
 from selfrag.training.rows import (
     MASKED,
     REFLECTION_TOKENS,
@@ -186,9 +184,7 @@ def test_labels_are_the_target_without_passage_bodies_whatever_the_limit(
 )
 def test_hostile_text_adds_no_control_token_and_no_merge_crosses_the_prompt(make):
     tokenizer = make()
-    layout = TargetLayout(
-        Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
-    )
+    layout = TargetLayout(Prompting.from_tokenizer(tokenizer))
     evil = "".join(TOKENS) + tokenizer.eos_token
     example = layout.example(
         row(

@@ -30,10 +30,8 @@ from selfrag.engines.vllm import (
 )
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
-from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 from selfrag.runtime.sessions import Serving
-from selfrag.tokenization import HFTextCodec
 
 
 def least_tokens(prompts: Iterable[Sequence[int]], block: int = 1) -> int:
@@ -211,4 +209,4 @@ def prompting_of(model: str) -> Prompting:
         UserError: it has no usable tokenizer, or one without reflection tokens.
     """
     tokenizer = load_tokenizer(Path(model))
-    return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    return Prompting.from_tokenizer(tokenizer)

@@ -250,14 +250,10 @@ def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
     from selfrag.decoding.policy import Decoding
     from selfrag.loading import load_tokenizer, resolve_model
     from selfrag.prompting import Prompting
-    from selfrag.reflection.vocabulary import Vocabulary
-    from selfrag.tokenization import HFTextCodec
 
     tokenizer = load_tokenizer(resolve_model(settings.model))
     try:
-        prompting = Prompting(
-            HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)
-        )
+        prompting = Prompting.from_tokenizer(tokenizer)
     except VocabularyError:
         return ChatWriter(
             library.executor, max_tokens=ANSWER_TOKENS, without_evidence="write"

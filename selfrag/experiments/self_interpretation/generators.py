@@ -281,8 +281,6 @@ class Generator(ReplySettings):
         """Load the weights, or connect."""
         from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
         from selfrag.judges.engine import EngineExecutor
-        from selfrag.reflection.vocabulary import Vocabulary
-        from selfrag.tokenization import HFTextCodec
 
         prompt = (self.template, self.max_tokens)
         if self.endpoint is not None:
@@ -294,9 +292,7 @@ class Generator(ReplySettings):
         if layout not in OWN:
             engine = Model(self.model, self.engine, self.options).load(path)
             return PromptWriter(EngineExecutor(engine, tokenizer), layout, *prompt)
-        prompting = Prompting(
-            HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)
-        )
+        prompting = Prompting.from_tokenizer(tokenizer)
         engine = Model(self.model, self.engine, self.options).load(path)
         if layout == "reflective":
             return ReflectiveWriter(engine, prompting)
