@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 from loopback import Answering, loopback
 from refusals import refused
 from scripted_run import data_file as write
@@ -204,75 +205,10 @@ def test_the_given_files_are_read():
 
 # Published tasks
 
-CTX = [
-    {"id": "7", "title": "Ann", "text": "Ann is a painter.", "score": "1.6"},
-    {"title": "Web", "text": "Found."},
-]
-WON = [
-    {"id": "9", "title": "T", "text": "Ann won.", "score": 0.8, "answers_found": [1, 0]}
-] * 7
-PAIRS = [
-    {"context": "x", "question": "Most?", "short_answers": names}
-    for names in (["Ann", "Ann Roe"], ["Bob"])
-]
-FILES = {
-    "popqa": {
-        "id": 4222362,
-        "possible_answers": '["painter", "artist"]',
-        "question": "What is she?",
-        "ctxs": CTX,
-    },
-    "triviaqa": {
-        "question": "Who painted it?",
-        "answers": ["Ann Roe", "A. Roe"],
-        "ctxs": CTX,
-    },
-    "pubhealth": {
-        "claim": "Tea cures.",
-        "question": "Tea cures.",
-        "answers": ["REFUTES"],
-        "ctxs": CTX,
-    },
-    "arc-challenge": {
-        "id": "Mercury_1",
-        "question": "What is hot?",
-        "choices": {"text": ["Ice", "The sun", "Snow"], "label": ["1", "2", "3"]},
-        "answerKey": "2",
-        "ctxs": CTX,
-    },
-    "biographies": {
-        "topic": "Ann Roe",
-        "input": "Question: Tell me a bio of Ann Roe.",
-        "cat": ["rare"],
-        "ctxs": CTX,
-    },
-    "asqa": {
-        "sample_id": "-633",
-        "question": "Who has the record?",
-        "qa_pairs": PAIRS,
-        "annotations": [
-            {"knowledge": [], "long_answer": text} for text in ("Ann and Bob.", "Bob.")
-        ],
-        "docs": WON,
-    },
-    "qampari": {
-        "id": "q1",
-        "question": "Which films?",
-        "answers": [["Jaws"], ["Duel", "The Duel"]],
-        "docs": CTX,
-    },
-}
-QAMPARI = {
-    "qid": "12__wikidata_simple__dev",
-    "question_text": "Which films?",
-    "answer_list": [
-        {
-            "answer_text": "Jaws",
-            "aliases": ["Jaws", "jaws"],
-            "proof": [{"proof_text": "x", "pid": "1"}],
-        }
-    ],
-}
+
+FILES = read_json(Path(__file__).with_name("preset_samples.json"))
+"""A row of the public file of each preset."""
+QAMPARI = FILES["qampari original"]
 
 
 def read(path, name, protocol="paper", **options):

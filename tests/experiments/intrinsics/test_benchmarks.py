@@ -1,8 +1,10 @@
 """Public benchmarks in their published schemas, as rows of the intrinsics."""
 
+from pathlib import Path
+
 import pytest
 from chat_server import ChatServer, said
-from json_files import read_lines, write_json, write_lines
+from json_files import read_json, read_lines, write_json, write_lines
 from tiny_judges import Ruled
 
 from selfrag.cli.main import main
@@ -11,88 +13,10 @@ from selfrag.judges.entailment import ENTAILMENT
 from selfrag.judges.external import FunctionJudge
 from selfrag.training.intrinsics.rows import read_labelled
 
-HUB = {
-    **{
-        "id": "5c",
-        "title": "Goethe_in_Rome",
-        "context": "Goethe wrote Faust.",
-        "question": "Who wrote Faust?",
-    },
-    "answers": {"text": ["Goethe"], "answer_start": [0]},
-}
-IMPOSSIBLE = {
-    "id": "5b",
-    "question": "Why did he go?",
-    "is_impossible": True,
-    "answers": [],
-}
-POSSIBLE = {
-    "id": "5a",
-    "question": "When?",
-    "is_impossible": False,
-    "answers": [{"text": "1786", "answer_start": 23}],
-}
-ARTICLE = {
-    "title": "Goethe",
-    "paragraphs": [
-        {"context": "Goethe went to Rome in 1786.", "qas": [POSSIBLE, IMPOSSIBLE]}
-    ],
-}
+SAMPLES = read_json(Path(__file__).with_name("benchmark_samples.json"))
+"""A row of each file as it is published."""
+RECORD = SAMPLES["record"]
 TURNS = [("user", "What is Faust?"), ("agent", "A play."), ("user", "Who wrote it?")]
-RESPONSE = {
-    **{
-        "id": "1",
-        "source_id": "9",
-        "split": "test",
-        "quality": "good",
-        "response": "Goethe wrote Faust. In 1700.",
-    },
-    "labels": [
-        {"start": 21, "end": 25, "text": "1700", "label_type": "Evident Conflict"}
-    ],
-}
-ASKED = {
-    "question": "who wrote faust",
-    "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n",
-}
-ALCE_ANSWER = {
-    **{
-        "question": "Who wrote Faust?",
-        "output": "Goethe did [1]. It is long [1][2][7].\nMore.",
-    },
-    "docs": [
-        {"title": "Faust", "text": "By Goethe.", "url": ".."},
-        {"title": "Rome", "text": "A city."},
-    ],
-}
-STATEMENTS = [
-    {
-        "statement": "Goethe did.",
-        "citation": [{"st_sent_idx": 1, "end_sent_idx": 1, "cite": "By Goethe."}],
-    },
-    {"statement": "Who knows.", "citation": []},
-]
-CONTEXT = {
-    "dataset": "hotpotqa",
-    "query": "Who?",
-    "context": "Faust. By Goethe. 1808.",
-    "answer": "",
-}
-MMLU = {
-    "question": "1+1?",
-    "subject": "abstract_algebra",
-    "choices": ["1", "2", "3", "4"],
-    "answer": 1,
-}
-RECORD = {
-    **{"id": "q1", "text": "Goethe", "error": None, "scores": {"contains": [1.0, 1.0]}},
-    "trace": {
-        **{"question": "Who?", "best": 0, "nodes": [{"path_score": 2.5}]},
-        "decisions": [
-            {"passages": [{"id": "p", "title": "Faust", "text": "By Goethe."}]}
-        ],
-    },
-}
 
 
 def task(number, label, **more):
@@ -126,10 +50,6 @@ def lines(path, *records):
     return path
 
 
-def read(file):
-    return read_lines(file)
-
-
 def made(folder, *sources, part="dev"):
     """The rows that the command makes of files, each of which was checked as it was written."""
     assert (
@@ -137,15 +57,18 @@ def made(folder, *sources, part="dev"):
         == 0
     )
     (file,) = (folder / "rows").iterdir()
-    return read(file)
+    return read_lines(file)
 
 
 def test_answerability(tmp_path, capsys):
-    write_json(tmp_path / "dev-v2.0.json", {"version": "v2.0", "data": [ARTICLE]})
+    write_json(
+        tmp_path / "dev-v2.0.json",
+        {"version": "v2.0", "data": [SAMPLES["squad2_article"]]},
+    )
     rows = made(
         tmp_path,
         f"squad2={tmp_path}/dev-v2.0.json",
-        f"squad2={lines(tmp_path / 'hub.jsonl', HUB)}",
+        f"squad2={lines(tmp_path / 'hub.jsonl', SAMPLES['squad2_hub'])}",
     )
     assert "squad2: 2 rows in" in capsys.readouterr().out
     labels = {
@@ -207,7 +130,7 @@ def test_rewrites_with_their_passages(tmp_path):
 
 
 def test_faithfulness(tmp_path, capsys):
-    sources = {"9": ("QA", ASKED), "8": ("Summary", "A text.")}
+    sources = {"9": ("QA", SAMPLES["ragtruth_source"]), "8": ("Summary", "A text.")}
     known = (
         {"source_id": key, "task_type": kind, "source_info": info}
         for key, (kind, info) in sources.items()
@@ -215,7 +138,7 @@ def test_faithfulness(tmp_path, capsys):
     lines(tmp_path / "source_info.jsonl", *known)
     test_row = {"split": "test", "labels": [], "response": "Goethe."}
     responses = [
-        RESPONSE,
+        SAMPLES["ragtruth"],
         {**test_row, "id": "2", "source_id": "9", "quality": "truncated"},
         {**test_row, "id": "3", "source_id": "8", "quality": "good"},
         {**test_row, "id": "4", "source_id": "9", "quality": "good", "split": "train"},
@@ -245,7 +168,7 @@ def test_faithfulness(tmp_path, capsys):
         )
     )
     write_rows([answers], tmp_path / "judged", "train", Labelling(judge=judge))
-    (row,) = read(tmp_path / "judged" / "hallucination_train.jsonl")
+    (row,) = read_lines(tmp_path / "judged" / "hallucination_train.jsonl")
     graded = [(part.get("score"), part.get("label")) for part in row["sentences"]]
     assert graded == [(1.0, None), (0.0, None), (None, "NA")]
     # Between them the probability of entailment gives the range (intrinsics, 4.3).
@@ -259,14 +182,19 @@ def test_faithfulness(tmp_path, capsys):
 
 
 def test_cited_answers(tmp_path):
-    write_json(tmp_path / "run.json", {"args": {}, "data": [ALCE_ANSWER]})
+    write_json(tmp_path / "run.json", {"args": {}, "data": [SAMPLES["alce"]]})
     contexts = [
-        {"idx": 3, "language": "en", **CONTEXT},
-        {"idx": 4, "language": "zh", **CONTEXT},
+        {"idx": 3, "language": "en", **SAMPLES["longbench"]},
+        {"idx": 4, "language": "zh", **SAMPLES["longbench"]},
     ]
     write_json(tmp_path / "LongBench-Cite.json", contexts)
     predicted = [
-        {"idx": idx, "dataset": "hotpotqa", "query": "Who?", "statements": STATEMENTS}
+        {
+            "idx": idx,
+            "dataset": "hotpotqa",
+            "query": "Who?",
+            "statements": SAMPLES["statements"],
+        }
         for idx in (3, 4)
     ]
     write_json(tmp_path / "preds.json", predicted)
@@ -297,7 +225,9 @@ def test_cited_answers(tmp_path):
     said = long["conversation"][-1]["content"]
     statements = [said[begin:end] for begin, end in long["statements"]]
     assert statements == [
-        one["statement"].strip() for one in STATEMENTS if one["statement"].strip()
+        one["statement"].strip()
+        for one in SAMPLES["statements"]
+        if one["statement"].strip()
     ]
     assert (long["dataset"], cited(long)) == (
         "hotpotqa",
@@ -309,7 +239,7 @@ def test_questions_of_certainty(tmp_path, capsys):
     (tmp_path / "anatomy_test.csv").write_text(
         '"Bones, how many?",105,206,300,"400, about",B\n'
     )
-    hub = lines(tmp_path / "mmlu.jsonl", MMLU)
+    hub = lines(tmp_path / "mmlu.jsonl", SAMPLES["mmlu"])
     first, second = made(
         tmp_path, f"mmlu={hub}", f"mmlu={tmp_path / 'anatomy_test.csv'}"
     )
@@ -440,7 +370,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
             )
             == 0
         )
-    assert [row["id"] for row in read(tmp_path / "answerability_dev.jsonl")] == [
+    assert [row["id"] for row in read_lines(tmp_path / "answerability_dev.jsonl")] == [
         "c1<::>0",
         "c1<::>2",
     ]
@@ -450,7 +380,11 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
 @pytest.mark.parametrize(
     "source, record, said",
     [
-        ("squad", HUB, "unknown format 'squad'; known: squad2, mtrag"),
+        (
+            "squad",
+            SAMPLES["squad2_hub"],
+            "unknown format 'squad'; known: squad2, mtrag",
+        ),
         (
             "mtrag",
             task(1, "ANSWERABLE", input=[{"speaker": "ghost", "text": "Boo"}]),
@@ -461,8 +395,12 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
             task(1, "CONVERSATIONAL"),
             "no row for mtrag; a question that is CONVERSATIONAL: 1",
         ),
-        ("ragtruth", RESPONSE, "source_info.jsonl"),
-        ("mmlu", MMLU | {"answer": 9}, "label 'J' names none of the 4 options"),
+        ("ragtruth", SAMPLES["ragtruth"], "source_info.jsonl"),
+        (
+            "mmlu",
+            SAMPLES["mmlu"] | {"answer": 9},
+            "label 'J' names none of the 4 options",
+        ),
         ("run", RECORD | {"trace": None}, "run with --traces"),
         ("choices", {"question": "Q"}, "no multiple choice in a row with 'question'"),
         (
