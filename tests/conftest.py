@@ -258,6 +258,30 @@ def run_script(monkeypatch, capsys):
 
 
 @pytest.fixture
+def cli(capsys):
+    """Run a command as a user types it: its exit code, output and error output."""
+
+    def run(command, *words):
+        program, *typed = command.split()
+        main = import_module(f"{program}.cli.main").main
+        return (main([*typed, *map(str, words)]), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def refusal(cli):
+    """Run a command that is refused, and return the one line that it says."""
+
+    def run(command, *words):
+        code, _, error = cli(command, *words)
+        assert (code, error.count("\n")) == (2, 1), error
+        return error
+
+    return run
+
+
+@pytest.fixture
 def growth():
     """How many times longer a work takes on four times as much: about 4 where it is linear, 16 where it is quadratic.
 

@@ -167,20 +167,16 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
 
 
 @pytest.mark.engine
-def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, capsys):
+def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, cli, refusal):
     critic, rows = (
         tiny.save_llama(tmp_path / "critic", reflection=False),
         tmp_path / "train.json",
     )
     write_json(rows, COMBINED[:4])
-    command = ["adopt", str(rows), str(critic)]
-    assert main(command) == 2
-    assert (
-        "has no rows of IsUse; give the published training file"
-        in capsys.readouterr().err
-    )
+    command = f"critic adopt {rows} {critic}"
+    assert "IsUse" in refusal(command)
     write_json(rows, COMBINED)
-    assert main(command) == 0
+    assert cli(command)[0] == 0
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     codec = read_card(critic, tokenizer)
     for form, record in zip(FORMS, COMBINED, strict=True):
@@ -193,7 +189,6 @@ def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, capsys):
             assert tokenizer.decode([*prompt.ids, *option]) == text + token
     long = Case("IsSup", "Who?", "", "Ann.", Passage("p", "word " * 900))
     assert codec.prompt(long).dropped.keys() == {"evidence"}
-    assert main(f"eval {rows} --critic {critic} --engine transformers".split()) == 2
-    assert "do not fit the engine's max_model_len=1024" in capsys.readouterr().err
-    assert main(command) == 2
-    assert "without critic.json" in capsys.readouterr().err
+    code, _, error = cli(f"critic eval {rows} --critic {critic} --engine transformers")
+    assert (code, "max_model_len=1024" in error) == (2, True)
+    assert "without critic.json" in refusal(command)

@@ -9,7 +9,6 @@ from scripted_critic import spans as find
 
 from critic.case_files import read_questions
 from critic.cases import check, digest
-from critic.cli.main import main
 from critic.pairs import Pair
 from critic.sampling import RULES, WAVE, draw, report
 from critic.targets import PAPER, Filling, parse_targets
@@ -149,20 +148,18 @@ def test_the_report_counts_and_shows_examples_without_letting_them_be_markup():
 
 
 def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
-    tmp_path, capsys
+    tmp_path, refusal
 ):
-    files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
-    command = ["sample", *files, *f"-o {tmp_path}/cases.jsonl --target IsUse=2".split()]
-    write_jsonl(files[0], [pair(1).as_dict()])
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    command = f"critic sample {first} {second} -o {tmp_path}/cases.jsonl --target"
+    write_jsonl(first, [pair(1).as_dict()])
     for change, said in (
         ({"id": "p1"}, "id 'p1' occurs twice"),
         ({"output": "\ud800"}, "a row holds half"),
     ):
-        write_jsonl(files[1], [pair(2).as_dict() | change])
-        assert main(command) == 2
-        assert f"{files[1]}:1: {said}" in capsys.readouterr().err
-    assert main([*command, "--target", "IsSup/Fully supported=3"]) == 2
-    assert "a label is not known before a teacher gave it" in capsys.readouterr().err
+        write_jsonl(second, [pair(2).as_dict() | change])
+        assert f"{second}:1: {said}" in refusal(f"{command} IsUse=2")
+    assert "teacher" in refusal(command, "IsSup/Fully supported=3")
 
 
 @pytest.mark.parametrize(

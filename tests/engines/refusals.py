@@ -11,7 +11,7 @@ from selfrag.common.errors import UserError
 
 
 @contextmanager
-def refused(pattern: str = "") -> Iterator[pytest.ExceptionInfo[UserError]]:
+def refused(pattern: str | None = None) -> Iterator[pytest.ExceptionInfo[UserError]]:
     """Expect a `UserError` of one line that a pattern is found in."""
     with pytest.raises(UserError, match=pattern) as caught:
         yield caught

@@ -9,7 +9,6 @@ from json_files import read_json
 from refusals import refused
 
 from retrieval.passage import Passage
-from selfrag.cli.main import main
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.comparison import average, bootstrap
@@ -381,10 +380,8 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
 
 
 def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(
-    tmp_path, capsys
+    tmp_path, refusal
 ):
-    command = (
-        f"eval calibration {tmp_path}/rows --out {tmp_path}/out --model none".split()
-    )
-    assert main([*command, "--store", str(tmp_path)]) == 2
-    assert "holds neither tokenizer_config.json" in capsys.readouterr().err
+    command = f"selfrag eval calibration {tmp_path}/rows --out {tmp_path}/out"
+    error = refusal(f"{command} --model none --store {tmp_path}")
+    assert "tokenizer_config.json" in error

@@ -1,6 +1,5 @@
 """Judges asked about runs: citations, FactScore and MAUVE by hand, real runs, tables that show who judged."""
 
-import json
 import math
 import sys
 from dataclasses import replace
@@ -15,7 +14,6 @@ from tiny_judges import Ruled
 from written import PROMPTING
 
 from retrieval.passage import Passage
-from selfrag.cli.main import main
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import MissingExtraError
 from selfrag.engines.scripted import ScriptedReply
@@ -293,11 +291,12 @@ def test_damage_is_named_and_what_is_missing_is_asked_for(runs, ask):
 
 
 def test_the_command_asks_a_real_model(
-    runs, data, tiny_nli, tmp_path, capsys, monkeypatch
+    runs, data, tiny_nli, tmp_path, cli, refusal, monkeypatch
 ):
-    command = ["eval", "judge", *map(str, runs), "--judge", f"nli:{tiny_nli}"]
-    assert main(command) == 0
-    assert "nli" in capsys.readouterr().out  # who judged
+    right, wrong = runs
+    command = f"selfrag eval judge {right} {wrong} --judge nli:{tiny_nli}"
+    code, shown, _ = cli(command)
+    assert (code, "nli" in shown) == (0, True)  # who judged
     (judged,) = read_judged(runs[0], "places")
     assert judged.judge == tiny_nli.name
     assert judged.identity["files"]
@@ -308,15 +307,14 @@ def test_the_command_asks_a_real_model(
         patched.setattr(
             "transformers.AutoModelForSequenceClassification.from_pretrained", None
         )
-        assert main(command) == 0
+        assert cli(command)[0] == 0
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     data.path.rename(moved / data.path.name)
-    assert main(command) != 0
-    assert "--data" in capsys.readouterr().err
-    assert main([*command, "--data", str(moved)]) == 0
-    assert main(f"eval judge {runs[0]} --data {moved}".split()) != 0
-    assert "--judge: true, nli:MODEL" in capsys.readouterr().err
+    assert "--data" in refusal(command)
+    assert cli(f"{command} --data {moved}")[0] == 0
+    nobody = refusal(f"selfrag eval judge {right} --data {moved}")
+    assert "--judge: true, nli:MODEL" in nobody
 
 
 # FactScore
@@ -409,30 +407,19 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
             read_output(out, BIOS)
 
 
-def test_the_official_tool_between_two_commands(runs, data, tmp_path, capsys):
-    command = ["eval", "facts", str(runs[0]), "places"]
-    assert main(command) != 0
-    assert "--write FILE.jsonl before" in capsys.readouterr().err
-    assert main([*command, "--write", str(tmp_path / "in.jsonl")]) != 0
-    assert "item 'q0' has no 'topic'" in capsys.readouterr().err
-    rows = [
-        json.loads(line) | {"topic": "Paris"}
-        for line in data.path.read_text().splitlines()
-    ]
-    folder = answered(
-        tmp_path / "bios",
-        read_task(data_file(tmp_path, *rows, name="places.jsonl")),
-        "Paris",
-    )
-    command = ["eval", "facts", str(folder), "places"]
-    assert main([*command, "--write", str(tmp_path / "in.jsonl")]) == 0
-    assert (
-        json.loads((tmp_path / "in.jsonl").read_text().splitlines()[0])["topic"]
-        == "Paris"
-    )
+def test_the_official_tool_between_two_commands(runs, data, tmp_path, cli, refusal):
+    command, given = f"selfrag eval facts {runs[0]} places", tmp_path / "in.jsonl"
+    assert "--write FILE.jsonl" in refusal(command)
+    assert "item 'q0' has no 'topic'" in refusal(f"{command} --write {given}")
+    rows = [row | {"topic": "Paris"} for row in read_lines(data.path)]
+    file = read_task(data_file(tmp_path, *rows, name="places.jsonl"))
+    folder = answered(tmp_path / "bios", file, "Paris")
+    command = f"selfrag eval facts {folder} places"
+    assert cli(f"{command} --write {given}")[0] == 0
+    assert read_lines(given)[0]["topic"] == "Paris"
     decisions = [[{"atom": "x", "is_supported": at < 3}] * 11 for at in range(4)]
     write_json(tmp_path / "out.json", {"decisions": decisions})
-    assert main([*command, "--read", str(tmp_path / "out.json")]) == 0
+    assert cli(f"{command} --read {tmp_path}/out.json")[0] == 0
     (row,) = compare(read_runs([folder])).tables[0].rows
     score, count = (
         row.figures[f"{name} (factscore.factscorer)"] for name in ("factscore", "facts")

@@ -66,17 +66,15 @@ def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
     assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
 
 
-def test_what_cannot_be_done_is_one_line(runs, tmp_path, capsys):
-    both, ours = list(map(str, runs)), str(runs[0])
+def test_what_cannot_be_done_is_one_line(runs, tmp_path, refusal):
+    ours, other = runs
     for words, said in (
-        (["report", str(tmp_path / "none")], "holds no run: manifest.json is missing"),
-        (["report", *both, "--against", "ours"], "no run of a system called 'ours'"),
-        (["report", *both, "--only", "third"], "has no third; it has short, long"),
-        (["report", ours, "-o", "/proc/none/page.html"], "cannot write"),
+        (f"{tmp_path}/none", "manifest.json"),
+        (f"{ours} {other} --against ours", "'ours'"),
+        (f"{ours} {other} --only third", "third; it has short, long"),
+        (f"{ours} -o /proc/none/page.html", "cannot write"),
     ):
-        assert main(["eval", *words]) == 2
-        assert said in (error := capsys.readouterr().err)
-        assert error.count("\n") == 1
+        assert said in refusal(f"selfrag eval report {words}")
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from written import PROMPTING, scripted
 
 from scripts.reproduction.standins import write_samples
 from scripts.reproduction.table2 import ROWS
-from selfrag.cli.main import main
 from selfrag.cluster import Actors
 from selfrag.common import plugins
 from selfrag.common.atomic import locked_directory
@@ -391,11 +390,11 @@ def test_items_without_passages_get_those_of_the_retriever(own, monkeypatch):
 
 
 @pytest.mark.usefixtures("own")
-def test_an_unknown_one_is_one_line(capsys):
+def test_an_unknown_one_is_one_line(refusal):
     for name, said in (
         ("wiki", "no entry point 'wiki' of selfrag.retrievers"),
         ("nowhere_at_all:search", "the module cannot be imported"),
         ("mysearch:absent", "mysearch has no 'absent'"),
     ):
-        assert main(f"eval run own.jsonl --retriever {name} --out runs".split()) != 0
-        assert said in capsys.readouterr().err
+        command = f"selfrag eval run own.jsonl --retriever {name} --out runs"
+        assert said in refusal(command)

@@ -493,14 +493,10 @@ def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
     assert checked
 
 
-def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(
-    capsys,
-):
-    for option in ("--judge uncertainty", "--judge query_rewrite"):
-        assert main(["ask", "Who?", "--model", "demo", *option.split()]) == 2
-        error = capsys.readouterr().err
-        assert len(error.splitlines()) == 1
-        assert "finished answer" in error or "neither ranks nor guards" in error
+def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(refusal):
+    ask = "selfrag ask Who? --model demo --judge"
+    assert "finished answer" in refusal(f"{ask} uncertainty")
+    assert "neither ranks nor guards" in refusal(f"{ask} query_rewrite")
 
 
 def test_judges_by_name(tmp_path):

@@ -28,7 +28,6 @@ from critic.augment.run import (
     sharded,
 )
 from critic.baselines import open_critic
-from critic.cli.main import main
 from critic.pairs import Pair, PairSource, open_source, read_pairs
 from retrieval.sentences import sentence_finder
 from selfrag.common.jsonl import write_jsonl
@@ -387,43 +386,39 @@ def pairs(tmp_path):
     return tmp_path / "pairs.jsonl"
 
 
-def command(pairs, out, *options):
-    return [*f"augment {pairs} --critic lexical -o {out} --gold only".split(), *options]
+def command(pairs, out, options=""):
+    return f"critic augment {pairs} --critic lexical -o {out} --gold only {options}"
 
 
 def test_the_command_says_what_came_out_and_refuses_other_settings(
-    pairs, tmp_path, capsys
+    pairs, tmp_path, cli, refusal
 ):
-    arguments = command(pairs, tmp_path / "out", "--balance", "none")
-    assert main(arguments) == 0
+    line = command(pairs, tmp_path / "out", "--balance none")
+    code, shown, _ = cli(line)
+    assert code == 0
     assert len(list(read_rows(tmp_path / "out" / "rows.jsonl"))) == 10
-    shown = capsys.readouterr().out
     assert "10 rows of 10 pairs" in shown
     assert "[Fully supported]" in shown
     assert "\x1b" not in shown
-    assert main(arguments) == 0
-    assert main([*arguments, "--seed", "4"]) == 2
-    assert "holds a run with other options.seed" in capsys.readouterr().err
+    assert cli(line)[0] == 0
+    assert "other options.seed" in refusal(f"{line} --seed 4")
 
 
 @pytest.mark.parametrize(
     "changes, said",
     [
-        (["--gold", "off"], "no index: give --index DIR"),
-        (["--column", "output"], "write it as KEY=COLUMN"),
-        (["--gol", "only"], "--gol"),
+        ("--gold off", "no index: give --index DIR"),
+        ("--column output", "write it as KEY=COLUMN"),
+        ("--gol only", "--gol"),
     ],
 )
-def test_defect_37_what_is_wrong_is_one_line(pairs, tmp_path, capsys, changes, said):
-    assert main(command(pairs, tmp_path / "out", *changes)) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+def test_defect_37_what_is_wrong_is_one_line(pairs, tmp_path, refusal, changes, said):
+    assert said in refusal(command(pairs, tmp_path / "out", changes))
     assert not (tmp_path / "out" / "rows.jsonl").exists()
 
 
 def test_a_finished_stream_is_not_taken_for_another_part_of_it(
-    pairs, tmp_path, capsys, monkeypatch
+    pairs, tmp_path, cli, refusal, monkeypatch
 ):
     """A stream is not read again to compare its pairs: ten rows must not be returned where all were asked for."""
     import datasets
@@ -437,19 +432,17 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(
         f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab"
     )
     (folder / "README.md").write_text(f"---\nconfigs:\n{listed}---\n")
-    arguments = command(folder, tmp_path / "out", "--streaming", "--balance", "none")
-    assert main([*arguments, "--limit", "3"]) == 2
-    assert "no pairs at" in capsys.readouterr().err  # of which of its configurations?
-    arguments += ["--configuration", "b"]
+    line = command(folder, tmp_path / "out", "--streaming --balance none")
+    assert "no pairs at" in refusal(f"{line} --limit 3")  # of which configuration?
+    line += " --configuration b"
     for _ in range(2):
-        assert main([*arguments, "--limit", "3"]) == 0
-        assert "3 rows of 3 pairs" in capsys.readouterr().out
-    assert main(arguments) == 2
-    assert "other inputs.stream.limit" in capsys.readouterr().err
+        code, shown, _ = cli(f"{line} --limit 3")
+        assert (code, "3 rows of 3 pairs" in shown) == (0, True)
+    assert "other inputs.stream.limit" in refusal(line)
 
 
 @pytest.mark.engine
-def test_a_trained_critic_on_a_real_engine(pairs, tmp_path, tiny_llama, capsys):
+def test_a_trained_critic_on_a_real_engine(pairs, tmp_path, tiny_llama, cli, refusal):
     from transformers import AutoTokenizer
 
     from critic.student.card import write_card
@@ -457,11 +450,9 @@ def test_a_trained_critic_on_a_real_engine(pairs, tmp_path, tiny_llama, capsys):
 
     model = tmp_path / "critic"
     shutil.copytree(tiny_llama, model)
-    options = (
-        f"--critic {model} --engine transformers --balance none --threshold 0".split()
-    )
-    assert main(command(pairs, tmp_path / "x", *options)) == 2
-    assert "it is no critic" in capsys.readouterr().err
+    options = f"--critic {model} --engine transformers --balance none --threshold 0"
+    line = command(pairs, tmp_path / "x", options)
+    assert "no critic" in refusal(line)
     limits = PartLimits(evidence=40, preceding=20, output=20, instruction=40)
     write_card(
         model,
@@ -469,10 +460,10 @@ def test_a_trained_critic_on_a_real_engine(pairs, tmp_path, tiny_llama, capsys):
             AutoTokenizer.from_pretrained(model), CriticLayout(), limits
         ),
     )
-    assert main(command(pairs, tmp_path / "x", *options, "--dry-run")) == 0
-    (counted,) = capsys.readouterr().out.splitlines()
-    assert counted.endswith("at most 40 judgments and 0 searches")
-    assert main(command(pairs, tmp_path / "x", *options)) == 0
+    code, counted, _ = cli(f"{line} --dry-run")
+    assert code == 0
+    assert counted.endswith("at most 40 judgments and 0 searches\n")
+    assert cli(line)[0] == 0
     judged = lines(tmp_path / "x" / "provenance.jsonl")[0]["segments"][0]["candidates"][
         0
     ]["isrel"]
@@ -511,18 +502,16 @@ def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
 
 
 @pytest.mark.slow
-def test_ray_writes_the_bytes_of_a_local_run(pairs, tmp_path):
+def test_ray_writes_the_bytes_of_a_local_run(pairs, tmp_path, cli):
     pytest.importorskip("ray")
-    assert main(command(pairs, tmp_path / "here", "--shard", "2")) == 0
-    arguments = command(
-        pairs, tmp_path / "there", "--shard", "2", "--ray", "local", "--workers", "2"
-    )
+    assert cli(command(pairs, tmp_path / "here", "--shard 2"))[0] == 0
+    line = command(pairs, tmp_path / "there", "--shard 2 --ray local --workers 2")
     # Workers are less nice by default: on a busy machine they would not even start.
     environment = os.environ | {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
     }
-    program = [sys.executable, "-m", "critic", *arguments]
+    program = [sys.executable, "-m", *line.split()]
     done = subprocess.run(
         program,
         capture_output=True,

@@ -138,10 +138,10 @@ def test_the_command_writes_pairs_with_a_manifest_and_says_what_it_left_out(
     assert (asqa["source"], asqa["skipped"]) == ("asqa.json", {"no output": 1})
 
 
-def test_a_pair_from_two_sources_is_one_line_and_leaves_no_file(tmp_path, capsys):
-    assert main(["pairs", TWICE, TWICE, "-o", str(tmp_path / "out.jsonl")]) == 2
+def test_a_pair_from_two_sources_is_one_line_and_leaves_no_file(tmp_path, refusal):
+    error = refusal(f"critic pairs {TWICE} {TWICE} -o {tmp_path}/out.jsonl")
     said = "comes from kilt_nq.jsonl and from kilt_nq.jsonl; leave one out\n"
-    assert capsys.readouterr().err.endswith(said)
+    assert error.endswith(said)
     assert list(tmp_path.iterdir()) == []
 
 

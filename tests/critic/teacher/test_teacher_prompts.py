@@ -10,7 +10,6 @@ from teaching_server import questions
 
 from critic.case_files import read_labelled
 from critic.cases import GROUPS, Case, UnlabelledCase
-from critic.cli.main import main
 from critic.teacher.endpoint import read_label
 from critic.teacher.forms import OWN, TeacherForms, answers
 from retrieval.passage import Passage
@@ -128,24 +127,23 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path):
 
 
 def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
-    server, tmp_path, capsys
+    server, tmp_path, cli, refusal
 ):
     (tmp_path / "mine.toml").write_text(FILE)
-    cases, command = (
-        tmp_path / "cases.jsonl",
-        [*f"label {tmp_path}/cases.jsonl --url".split(), server.url],
-    )
-    command += f"--model judge --prompts {tmp_path}/mine.toml -o {tmp_path}/out".split()
+    cases = tmp_path / "cases.jsonl"
+    command = f"critic label {cases} --url {server.url} --model judge"
+    command += f" --prompts {tmp_path}/mine.toml -o {tmp_path}/out"
     write_jsonl(cases, [row.as_dict() for row in questions(1, fault="!explained")])
-    assert main(command) == 0
+    assert cli(command)[0] == 0
     (sent,) = server.bodies
     assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
     assert [
         row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")
     ] == ["Relevant"]
     write_jsonl(cases, [UnlabelledCase("q", Case("Retrieve", "Who?")).as_dict()])
-    assert main(command) == 2
-    assert "mine.toml has no form 'retrieve/instruction'" in capsys.readouterr().err
+    error = refusal(command)
+    assert "mine.toml" in error
+    assert "'retrieve/instruction'" in error
 
 
 @pytest.mark.parametrize(

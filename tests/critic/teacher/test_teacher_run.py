@@ -12,7 +12,6 @@ from teaching_server import questions
 
 from critic.case_files import read_labelled, read_questions
 from critic.cases import Case, LabelledCase
-from critic.cli.main import main
 from critic.pairs import Pair
 from critic.targets import parse_targets
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, by_bytes, forecast
@@ -270,28 +269,18 @@ def cases(tmp_path):
     return path
 
 
-def run(capsys, *arguments):
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def label(cli, cases, server):
+    """Labels the cases, or those of a file, into a folder."""
+
+    def run(out, options="", file=cases):
+        judge = f"--url {server.url} --model judge"
+        return cli(f"critic label {file} -o {out} {judge} {options}")
+
+    return run
 
 
-def label(capsys, cases, server, out, *options):
-    return run(
-        capsys,
-        "label",
-        cases,
-        "-o",
-        out,
-        "--url",
-        server.url,
-        "--model",
-        "judge",
-        *options,
-    )
-
-
-def test_from_pairs_to_agreement(server, tmp_path, capsys):
+def test_from_pairs_to_agreement(cli, label, tmp_path):
     passages = [(Passage(f"g{n}", f"g {n}"),) for n in range(20)]
     outputs = [f"Answer {n}. It is known. Everybody says so." for n in range(20)]
     pairs = [
@@ -299,26 +288,11 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys):
         for n in range(20)
     ]
     write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict() for pair in pairs])
-    wanted = [
-        "--target",
-        "Retrieve=6",
-        "--target",
-        "IsRel=6",
-        "--target",
-        "IsSup=6",
-        "--target",
-        "IsUse=6",
-    ]
+    groups = ("Retrieve", "IsRel", "IsSup", "IsUse")
+    targets = " ".join(f"--target {group}=6" for group in groups)
     for name in ("cases.jsonl", "again.jsonl"):
-        code, out, err = run(
-            capsys,
-            "sample",
-            tmp_path / "pairs.jsonl",
-            "-o",
-            tmp_path / name,
-            *wanted,
-            "--seed",
-            5,
+        code, out, err = cli(
+            f"critic sample {tmp_path}/pairs.jsonl -o {tmp_path}/{name} --seed 5 {targets}"
         )
         assert (code, err) == (0, "")
         assert "24 cases in" in out
@@ -330,23 +304,16 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys):
     assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
 
     for name, constraint in (("one", "choice"), ("two", "logprobs")):
-        options = ("--constraint", constraint, "--name", name)
-        code, out, _ = label(
-            capsys, tmp_path / "cases.jsonl", server, tmp_path / name, *options
-        )
+        options = f"--constraint {constraint} --name {name}"
+        code, out, _ = label(tmp_path / name, options, tmp_path / "cases.jsonl")
         assert code == 0, out
         manifest = read_json(tmp_path / name / "manifest.json")
         assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (
             constraint,
             24,
         )
-    code, out, _ = run(
-        capsys,
-        "agree",
-        tmp_path / "one",
-        f"second={tmp_path / 'two'}",
-        "-o",
-        tmp_path / "agree.json",
+    code, out, _ = cli(
+        f"critic agree {tmp_path}/one second={tmp_path}/two -o {tmp_path}/agree.json"
     )
     assert code == 0
     assert "one and second, with 95% intervals" in out
@@ -354,60 +321,53 @@ def test_from_pairs_to_agreement(server, tmp_path, capsys):
     assert [
         (one["group"], one["agreement"]["value"], one["agreement"]["n"])
         for one in found
-    ] == [(group, 1.0, 6) for group in ("Retrieve", "IsRel", "IsSup", "IsUse")]
+    ] == [(group, 1.0, 6) for group in groups]
 
 
 def test_a_dry_run_touches_nothing_and_counts_what_is_left(
-    server, cases, tmp_path, capsys
+    server, label, cases, tmp_path
 ):
-    out, prices = (
-        tmp_path / "out",
-        ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run"),
-    )
-    code, shown, _ = label(capsys, cases, server, out, *prices)
+    out, prices = tmp_path / "out", "--price-in 2 --price-out 8 --rpm 6 --dry-run"
+    code, shown, _ = label(out, prices)
     assert code == 0
     assert "12 questions" in shown
-    code, shown, _ = label(capsys, cases, server, out, *prices, "--json")
+    code, shown, _ = label(out, f"{prices} --json")
     plan = json.loads(shown)
     assert (plan["questions"], plan["least_minutes"]) == (12, 2.0)
     assert plan["most_completion_tokens"] == 2_400
     assert (server.bodies, out.exists()) == ([], False)
-    assert label(capsys, cases, server, out, "--constraint", "choice")[0] == 0
+    assert label(out, "--constraint choice")[0] == 0
     (out / "report.md").unlink()
     write_jsonl(cases, [question.as_dict() for question in questions(15)])
-    assert (
-        "3 questions to ask"
-        in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[1]
-    )
+    left = label(out, "--dry-run --constraint choice")[1]
+    assert "3 questions to ask" in left
     assert not (out / "report.md").exists()
     server.bodies.clear()
-    prices = ("--price-in", 2000, "--price-out", 8000, "--max-cost", 1)
-    code, _, err = label(capsys, cases, server, tmp_path / "dear", *prices)
-    assert (code, "above --max-cost 1.00; raise it" in err, server.bodies) == (
+    prices = "--price-in 2000 --price-out 8000 --max-cost 1"
+    code, _, err = label(tmp_path / "dear", prices)
+    assert (code, "--max-cost 1.00" in err, server.bodies) == (
         2,
         True,
         [],
     )
-    code, _, err = label(capsys, cases, server, tmp_path / "free", "--max-cost", 1)
+    code, _, err = label(tmp_path / "free", "--max-cost 1")
     assert (code, "--max-cost needs prices" in err, server.bodies) == (2, True, [])
 
 
-def test_questions_without_an_answer_are_told_by_the_exit_code(
-    server, cases, tmp_path, capsys
-):
+def test_questions_without_an_answer_are_told_by_the_exit_code(label, cases, tmp_path):
     write_jsonl(
         cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]]
     )
-    code, _, err = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
+    code, _, err = label(tmp_path / "out", "--retries 0")
     assert (code, "1 questions have no answer; run the same again" in err) == (1, True)
-    code, out, _ = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
+    code, out, _ = label(tmp_path / "out", "--retries 0")
     assert (code, "labelled.jsonl" in out) == (0, True)
 
 
 def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
-    server, cases, tmp_path, capsys
+    cli, label, cases, tmp_path
 ):
-    assert label(capsys, cases, server, tmp_path / "judge")[0] == 0
+    assert label(tmp_path / "judge")[0] == 0
     rows = [
         replace(row, label_source="human")
         for row in read_labelled(tmp_path / "judge" / "labelled.jsonl")
@@ -421,20 +381,17 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
             for row in [*rows[:11], replace(rows[0], id="again", label=other)]
         ],
     )
-    assert run(capsys, "label", cases, "-o", tmp_path / "human", "--gold", gold)[0] == 0
+    assert cli(f"critic label {cases} -o {tmp_path}/human --gold {gold}")[0] == 0
     assert list(read_labelled(tmp_path / "human" / "labelled.jsonl")) == rows[1:11]
     aside = read_lines(tmp_path / "human" / "aside.jsonl")
     assert [(one["id"], one["reason"]) for one in aside] == [
         ("q0", "the gold rows disagree"),
         ("q11", "no gold row"),
     ]
-    code, out, _ = run(capsys, "agree", tmp_path / "human", tmp_path / "judge")
+    code, out, _ = cli(f"critic agree {tmp_path}/human {tmp_path}/judge")
     assert (code, "1.00 [" in out) == (0, True)
-    code, _, err = run(capsys, "agree", gold, gold)
-    assert (code, err) == (
-        2,
-        "critic: two teachers are called 'gold'; name them: NAME=PATH\n",
-    )
+    code, _, err = cli(f"critic agree {gold} {gold}")
+    assert (code, "'gold'" in err) == (2, True)
 
 
 def test_the_estimate_counts_prompts_and_prices():
@@ -455,7 +412,7 @@ def test_the_estimate_counts_prompts_and_prices():
         Prices(-1, 0)
 
 
-def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys):
+def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, cli):
     asked = [
         Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)
     ]
@@ -463,8 +420,8 @@ def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, ca
         LabelledCase(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)
     ]
     write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
-    command = ("split", tmp_path, "-o", tmp_path / "parts", "--dev", 0.1, "--test", 0.2)
-    assert run(capsys, *command)[0] == 0
+    command = f"critic split {tmp_path} -o {tmp_path}/parts --dev 0.1 --test 0.2"
+    assert cli(command)[0] == 0
     parts = {
         name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")]
         for name in ("train", "dev", "test")
@@ -481,11 +438,7 @@ def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, ca
         {row.case.instruction for row in found} for found in parts.values()
     )
     assert not train & dev | train & test | dev & test
-    code, _, err = run(capsys, *command)
+    code, _, err = cli(command)
     assert (code, "train.jsonl is there already" in err) == (2, True)
-    assert (
-        run(
-            capsys, "split", tmp_path, "-o", tmp_path / "x", "--dev", 0.5, "--test", 0.5
-        )[0]
-        == 2
-    )
+    nothing_left = f"critic split {tmp_path} -o {tmp_path}/x --dev 0.5 --test 0.5"
+    assert cli(nothing_left)[0] == 2

@@ -410,10 +410,8 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
         ),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, capsys, source, record, said):
+def test_bad_input_is_one_line(tmp_path, refusal, source, record, said):
     file = lines(tmp_path / "file.jsonl", record)
-    assert main(f"eval rows {source}={file} -o {tmp_path}/rows".split()) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    command = f"selfrag eval rows {source}={file} -o {tmp_path}/rows"
+    assert said in refusal(command)
     assert not list((tmp_path / "rows").glob("*.jsonl"))
