@@ -172,7 +172,7 @@ def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path, make_e
     encoder = make_encoder()
     matrix = vectors_of(encoder)
 
-    def refused(files, said):
+    def refuse(files, said):
         with refused(said):
             index_passages(
                 PASSAGES,
@@ -183,26 +183,26 @@ def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path, make_e
         assert not (tmp_path / "index").exists()
 
     np.save(tmp_path / "few.npy", matrix[:-1])
-    refused([tmp_path / "few.npy"], "2,499 vectors for 2,500 passages")
+    refuse([tmp_path / "few.npy"], "2,499 vectors for 2,500 passages")
     np.save(tmp_path / "narrow.npy", matrix[:, :-1])
-    refused([tmp_path / "narrow.npy"], "vectors of 31, the encoder makes 32")
-    refused(
+    refuse([tmp_path / "narrow.npy"], "vectors of 31, the encoder makes 32")
+    refuse(
         [tmp_path / "few.npy", tmp_path / "narrow.npy"],
         "vectors of 31, those before have 32",
     )
     wrong = matrix.copy()
     wrong[1_700, 3] = np.nan
     np.save(tmp_path / "nan.npy", wrong)
-    refused([tmp_path / "nan.npy"], "row 1701 holds values that are not finite")
+    refuse([tmp_path / "nan.npy"], "row 1701 holds values that are not finite")
     files = shards(tmp_path, matrix)
-    refused(files[::-1], "passages_02: row 1 has the id 'p2495', passage 1 is 'p0'")
-    refused([], "no files of vectors")
+    refuse(files[::-1], "passages_02: row 1 has the id 'p2495', passage 1 is 'p0'")
+    refuse([], "no files of vectors")
     (tmp_path / "cut.npy").write_bytes((tmp_path / "few.npy").read_bytes()[:400])
-    refused([tmp_path / "cut.npy"], "no readable .npy file")
+    refuse([tmp_path / "cut.npy"], "no readable .npy file")
     parquet.write_table(
         pa.table({"vector": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet"
     )
-    refused([tmp_path / "ragged.parquet"], "lists of floats, all of one length")
+    refuse([tmp_path / "ragged.parquet"], "lists of floats, all of one length")
 
 
 @pytest.mark.parametrize("vectors", [False, True])
