@@ -258,24 +258,12 @@ def run_script(monkeypatch, capsys):
 
 
 @pytest.fixture
-def cli(capsys):
-    """Run a command as a user types it: its exit code, output and error output."""
+def refusal(command):
+    """Run a line that is refused, and return the one line that is said."""
 
-    def run(command, *words):
-        program, *typed = command.split()
-        main = import_module(f"{program}.cli.main").main
-        return (main([*typed, *map(str, words)]), *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def refusal(cli):
-    """Run a command that is refused, and return the one line that it says."""
-
-    def run(command, *words):
-        code, _, error = cli(command, *words)
-        assert (code, error.count("\n")) == (2, 1), error
+    def run(line, *more):
+        _, error = command(line, *more, code=2)
+        assert error.count("\n") == 1, error
         return error
 
     return run

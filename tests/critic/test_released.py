@@ -167,16 +167,16 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
 
 
 @pytest.mark.engine
-def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, cli, refusal):
+def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, command, refusal):
     critic, rows = (
         tiny.save_llama(tmp_path / "critic", reflection=False),
         tmp_path / "train.json",
     )
     write_json(rows, COMBINED[:4])
-    command = f"critic adopt {rows} {critic}"
-    assert "IsUse" in refusal(command)
+    line = f"critic adopt {rows} {critic}"
+    assert "IsUse" in refusal(line)
     write_json(rows, COMBINED)
-    assert cli(command)[0] == 0
+    command(line)
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     codec = read_card(critic, tokenizer)
     for form, record in zip(FORMS, COMBINED, strict=True):
@@ -189,6 +189,6 @@ def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, cli, refusal)
             assert tokenizer.decode([*prompt.ids, *option]) == text + token
     long = Case("IsSup", "Who?", "", "Ann.", Passage("p", "word " * 900))
     assert codec.prompt(long).dropped.keys() == {"evidence"}
-    code, _, error = cli(f"critic eval {rows} --critic {critic} --engine transformers")
-    assert (code, "max_model_len=1024" in error) == (2, True)
-    assert "without critic.json" in refusal(command)
+    asked = f"critic eval {rows} --critic {critic} --engine transformers"
+    assert "max_model_len=1024" in command(asked, code=2)[1]
+    assert "without critic.json" in refusal(line)

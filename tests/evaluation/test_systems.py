@@ -324,13 +324,18 @@ def test_settings_on_a_command_line():
     found = decoding_settings(
         [
             "threshold=None",
-            "mode=always",
+            "mode=adaptive",
             "passages=3",
             "weights=issup=2",
             "retrieve_once=True",
         ]
     )
-    values = {"threshold": None, "mode": "always", "passages": 3, "retrieve_once": True}
+    values = {
+        "threshold": None,
+        "mode": "adaptive",
+        "passages": 3,
+        "retrieve_once": True,
+    }
     assert found == {**values, "weights": Weights(issup=2.0)}
     with refused("--set 'threshold'"):
         decoding_settings(["threshold"])

@@ -127,21 +127,21 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path):
 
 
 def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
-    server, tmp_path, cli, refusal
+    server, tmp_path, command, refusal
 ):
     (tmp_path / "mine.toml").write_text(FILE)
     cases = tmp_path / "cases.jsonl"
-    command = f"critic label {cases} --url {server.url} --model judge"
-    command += f" --prompts {tmp_path}/mine.toml -o {tmp_path}/out"
+    line = f"critic label {cases} --url {server.url} --model judge"
+    line += f" --prompts {tmp_path}/mine.toml -o {tmp_path}/out"
     write_jsonl(cases, [row.as_dict() for row in questions(1, fault="!explained")])
-    assert cli(command)[0] == 0
+    command(line)
     (sent,) = server.bodies
     assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
     assert [
         row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")
     ] == ["Relevant"]
     write_jsonl(cases, [UnlabelledCase("q", Case("Retrieve", "Who?")).as_dict()])
-    error = refusal(command)
+    error = refusal(line)
     assert "mine.toml" in error
     assert "'retrieve/instruction'" in error
 

@@ -270,17 +270,17 @@ def cases(tmp_path):
 
 
 @pytest.fixture
-def label(cli, cases, server):
+def label(command, cases, server):
     """Labels the cases, or those of a file, into a folder."""
 
-    def run(out, options="", file=cases):
+    def run(out, options="", file=cases, code=0):
         judge = f"--url {server.url} --model judge"
-        return cli(f"critic label {file} -o {out} {judge} {options}")
+        return command(f"critic label {file} -o {out} {judge} {options}", code=code)
 
     return run
 
 
-def test_from_pairs_to_agreement(cli, label, tmp_path):
+def test_from_pairs_to_agreement(command, label, tmp_path):
     passages = [(Passage(f"g{n}", f"g {n}"),) for n in range(20)]
     outputs = [f"Answer {n}. It is known. Everybody says so." for n in range(20)]
     pairs = [
@@ -291,10 +291,10 @@ def test_from_pairs_to_agreement(cli, label, tmp_path):
     groups = ("Retrieve", "IsRel", "IsSup", "IsUse")
     targets = " ".join(f"--target {group}=6" for group in groups)
     for name in ("cases.jsonl", "again.jsonl"):
-        code, out, err = cli(
+        out, err = command(
             f"critic sample {tmp_path}/pairs.jsonl -o {tmp_path}/{name} --seed 5 {targets}"
         )
-        assert (code, err) == (0, "")
+        assert err == ""
         assert "24 cases in" in out
     assert (tmp_path / "cases.jsonl").read_bytes() == (
         tmp_path / "again.jsonl"
@@ -305,17 +305,15 @@ def test_from_pairs_to_agreement(cli, label, tmp_path):
 
     for name, constraint in (("one", "choice"), ("two", "logprobs")):
         options = f"--constraint {constraint} --name {name}"
-        code, out, _ = label(tmp_path / name, options, tmp_path / "cases.jsonl")
-        assert code == 0, out
+        label(tmp_path / name, options, tmp_path / "cases.jsonl")
         manifest = read_json(tmp_path / name / "manifest.json")
         assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (
             constraint,
             24,
         )
-    code, out, _ = cli(
+    out, _ = command(
         f"critic agree {tmp_path}/one second={tmp_path}/two -o {tmp_path}/agree.json"
     )
-    assert code == 0
     assert "one and second, with 95% intervals" in out
     found = read_json(tmp_path / "agree.json")["agreements"]
     assert [
@@ -328,46 +326,40 @@ def test_a_dry_run_touches_nothing_and_counts_what_is_left(
     server, label, cases, tmp_path
 ):
     out, prices = tmp_path / "out", "--price-in 2 --price-out 8 --rpm 6 --dry-run"
-    code, shown, _ = label(out, prices)
-    assert code == 0
-    assert "12 questions" in shown
-    code, shown, _ = label(out, f"{prices} --json")
+    assert "12 questions" in label(out, prices)[0]
+    shown, _ = label(out, f"{prices} --json")
     plan = json.loads(shown)
     assert (plan["questions"], plan["least_minutes"]) == (12, 2.0)
     assert plan["most_completion_tokens"] == 2_400
     assert (server.bodies, out.exists()) == ([], False)
-    assert label(out, "--constraint choice")[0] == 0
+    label(out, "--constraint choice")
     (out / "report.md").unlink()
     write_jsonl(cases, [question.as_dict() for question in questions(15)])
-    left = label(out, "--dry-run --constraint choice")[1]
+    left, _ = label(out, "--dry-run --constraint choice")
     assert "3 questions to ask" in left
     assert not (out / "report.md").exists()
     server.bodies.clear()
     prices = "--price-in 2000 --price-out 8000 --max-cost 1"
-    code, _, err = label(tmp_path / "dear", prices)
-    assert (code, "--max-cost 1.00" in err, server.bodies) == (
-        2,
-        True,
-        [],
-    )
-    code, _, err = label(tmp_path / "free", "--max-cost 1")
-    assert (code, "--max-cost needs prices" in err, server.bodies) == (2, True, [])
+    _, err = label(tmp_path / "dear", prices, code=2)
+    assert ("--max-cost 1.00" in err, server.bodies) == (True, [])
+    _, err = label(tmp_path / "free", "--max-cost 1", code=2)
+    assert ("--max-cost" in err, server.bodies) == (True, [])
 
 
 def test_questions_without_an_answer_are_told_by_the_exit_code(label, cases, tmp_path):
     write_jsonl(
         cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]]
     )
-    code, _, err = label(tmp_path / "out", "--retries 0")
-    assert (code, "1 questions have no answer; run the same again" in err) == (1, True)
-    code, out, _ = label(tmp_path / "out", "--retries 0")
-    assert (code, "labelled.jsonl" in out) == (0, True)
+    _, err = label(tmp_path / "out", "--retries 0", code=1)
+    assert "1 questions" in err
+    out, _ = label(tmp_path / "out", "--retries 0")
+    assert "labelled.jsonl" in out
 
 
 def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
-    cli, label, cases, tmp_path
+    command, refusal, label, cases, tmp_path
 ):
-    assert label(tmp_path / "judge")[0] == 0
+    label(tmp_path / "judge")
     rows = [
         replace(row, label_source="human")
         for row in read_labelled(tmp_path / "judge" / "labelled.jsonl")
@@ -381,17 +373,16 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
             for row in [*rows[:11], replace(rows[0], id="again", label=other)]
         ],
     )
-    assert cli(f"critic label {cases} -o {tmp_path}/human --gold {gold}")[0] == 0
+    command(f"critic label {cases} -o {tmp_path}/human --gold {gold}")
     assert list(read_labelled(tmp_path / "human" / "labelled.jsonl")) == rows[1:11]
     aside = read_lines(tmp_path / "human" / "aside.jsonl")
     assert [(one["id"], one["reason"]) for one in aside] == [
         ("q0", "the gold rows disagree"),
         ("q11", "no gold row"),
     ]
-    code, out, _ = cli(f"critic agree {tmp_path}/human {tmp_path}/judge")
-    assert (code, "1.00 [" in out) == (0, True)
-    code, _, err = cli(f"critic agree {gold} {gold}")
-    assert (code, "'gold'" in err) == (2, True)
+    out, _ = command(f"critic agree {tmp_path}/human {tmp_path}/judge")
+    assert "1.00 [" in out
+    assert "'gold'" in refusal(f"critic agree {gold} {gold}")
 
 
 def test_the_estimate_counts_prompts_and_prices():
@@ -412,7 +403,9 @@ def test_the_estimate_counts_prompts_and_prices():
         Prices(-1, 0)
 
 
-def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, cli):
+def test_labels_are_split_with_the_rows_of_one_instruction_together(
+    tmp_path, command, refusal
+):
     asked = [
         Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)
     ]
@@ -420,8 +413,8 @@ def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, cl
         LabelledCase(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)
     ]
     write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
-    command = f"critic split {tmp_path} -o {tmp_path}/parts --dev 0.1 --test 0.2"
-    assert cli(command)[0] == 0
+    line = f"critic split {tmp_path} -o {tmp_path}/parts --dev 0.1 --test 0.2"
+    command(line)
     parts = {
         name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")]
         for name in ("train", "dev", "test")
@@ -438,7 +431,6 @@ def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, cl
         {row.case.instruction for row in found} for found in parts.values()
     )
     assert not train & dev | train & test | dev & test
-    code, _, err = cli(command)
-    assert (code, "train.jsonl is there already" in err) == (2, True)
+    assert "train.jsonl" in refusal(line)
     nothing_left = f"critic split {tmp_path} -o {tmp_path}/x --dev 0.5 --test 0.5"
-    assert cli(nothing_left)[0] == 2
+    refusal(nothing_left)
