@@ -14,7 +14,6 @@ import typer
 
 from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
 from critic.formats import FORMATS, format_of
-from critic.inspect import inspect_rows, render
 from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixture
 from critic.pairs import open_dataset
 from selfrag.cli.fields import Fields, FieldValues
@@ -326,6 +325,8 @@ def inspect(
     ] = None,
 ) -> CommandResult:
     """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
+    from critic.inspect import inspect_rows, render
+
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
     beside = [
         path / "provenance.jsonl"

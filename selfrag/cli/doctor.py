@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from packaging.requirements import Requirement
 
 from selfrag.cli.memory import (
     GB,
@@ -44,9 +43,6 @@ from selfrag.demo import (
     cache_home,
     checkpoint_path,
 )
-from selfrag.loading import check_chat_template
-from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 
 FindingStatus = Literal["ok", "note", "broken"]
 
@@ -125,6 +121,10 @@ _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordin
 
 def check_checkpoint(name: str, folder: Path | None) -> Iterator[DoctorFinding]:
     """Tokenizer and rows of what the user calls `name`; `folder` is None if only its tokenizer can be had."""
+    from selfrag.loading import check_chat_template
+    from selfrag.reflection.labels import TOKENS
+    from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
+
     try:
         tokenizer = pretrained.load(
             "AutoTokenizer", str(folder or name), local_files_only=folder is not None
@@ -552,6 +552,8 @@ def _check_names() -> Iterator[DoctorFinding]:
 
 def _check_extra(extra: str) -> DoctorFinding:
     """Return whether all that an extra brings is installed."""
+    from packaging.requirements import Requirement
+
     requirements = [Requirement(line) for line in requires("selfrag") or ()]
     brought = [
         requirement.name
@@ -604,6 +606,8 @@ def _check_vllm() -> Iterator[DoctorFinding]:
 
 def _unmet(name: str) -> Iterator[DoctorFinding]:
     """Yield the requirements of an installed distribution that the installed versions do not meet."""
+    from packaging.requirements import Requirement
+
     for line in requires(name) or ():
         requirement = Requirement(line)
         if requirement.name in COMPANIONS or (
