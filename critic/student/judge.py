@@ -150,8 +150,6 @@ def resolve_critic(name: str | Path) -> Path:
 def load_critic(
     model_dir: str | Path,
     engine: str | None = None,
-    *,
-    exact: bool = False,
     **options: Any,
 ) -> StudentCritic:
     """Load a critic that `train_critic` wrote.
@@ -159,7 +157,6 @@ def load_critic(
     Args:
         model_dir: directory of the checkpoint with its `critic.json`; `demo` for the critic of the package.
         engine: as for `load_engine`; an encoder-decoder runs by transformers whatever it is.
-        exact: as in `StudentCritic`.
         options: settings of the engine.
 
     Raises:
@@ -174,7 +171,7 @@ def load_critic(
     codec = read_card(directory, load_tokenizer(directory))
     if is_encoder_decoder(directory):
         return StudentCritic(None, codec, judges=label_judges(directory, codec))
-    return StudentCritic(load_engine(engine, directory, **options), codec, exact=exact)
+    return StudentCritic(load_engine(engine, directory, **options), codec)
 
 
 def distinguishing(options: Sequence[Ids]) -> tuple[Ids, ...]:

@@ -103,27 +103,25 @@ def value(record: PublicRecord, key: str) -> Any:
     return record[first_key(record, (key,))]
 
 
-def text(record: PublicRecord, key: str, default: str | None = None) -> str:
-    """Return a text, or `default` where the key is missing or null.
+def text(record: PublicRecord, key: str) -> str:
+    """Return a text.
 
     Raises:
-        UserError: it is something else, or missing without a default.
+        UserError: it is something else, or missing.
     """
-    if default is not None and record.get(key) is None:
-        return default
     written = value(record, key)
     if not isinstance(written, str):
         raise UserError(f"{key!r} must be text, not {written!r:.60}")
     return written
 
 
-def identifier(record: PublicRecord, key: str, default: str | None = None) -> str:
+def identifier(record: PublicRecord, key: str) -> str:
     """Return a text or whole number as text; never blank.
 
     Raises:
-        UserError: it is something else, or missing without a default.
+        UserError: it is something else, or missing.
     """
-    name = record.get(key, default) if default is not None else value(record, key)
+    name = value(record, key)
     if (
         isinstance(name, bool)
         or not isinstance(name, str | int)
