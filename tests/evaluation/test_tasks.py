@@ -400,6 +400,12 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, message):
         read(write(tmp_path, FILES[name], second), name)
 
 
+def test_a_row_of_an_array_must_be_an_object(tmp_path):
+    (tmp_path / "x.json").write_text("[3]")
+    with refused("x.json: row 1: .*not int"):
+        read(tmp_path / "x.json", "triviaqa")
+
+
 def test_settings_are_the_policy_where_it_differs_from_the_defaults():
     """Algorithm 1 line 6: the critiques at every segment. Eq. 3: an option's critique is added to its probability."""
     assert preset("popqa").settings() == {"passages": 10, "undefined": "force"}
