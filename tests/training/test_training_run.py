@@ -253,7 +253,6 @@ def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(
     assert list((tmp_path / "scale" / "trainer").glob(f"checkpoint-*/{COMPLETE}"))
 
 
-@pytest.mark.slow
 def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_path):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
     given = [
