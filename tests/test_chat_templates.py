@@ -1,12 +1,14 @@
 """Chat templates are programs of strangers: honest ones give the text of transformers, hostile ones end in one line."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import tiny
+from refusals import refused
 
+from selfrag import chat_templates
 from selfrag.chat_templates import render_chat
-from selfrag.common.errors import UserError
 
 TURNS = [
     {"role": "system", "content": "Be <brief> & plain."},
@@ -55,12 +57,13 @@ def test_an_honest_template_gives_the_text_of_transformers(name):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(name):
+def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(
+    name, monkeypatch
+):
+    limits = replace(chat_templates._LIMITS, seconds=1)
+    monkeypatch.setattr(chat_templates, "_LIMITS", limits)
     started = time.monotonic()
-    with pytest.raises(
-        UserError, match="the model's chat template cannot be rendered: "
-    ) as raised:
+    with refused("chat template cannot be rendered"):
         render_chat(tokenizer_with(HOSTILE[name]), TURNS)
-    assert "\n" not in str(raised.value)
     assert time.monotonic() - started < 90
     assert render_chat(tokenizer_with("{{ messages[0].role }}"), TURNS) == "system"
