@@ -234,7 +234,7 @@ def test_no_module_of_ours_is_imported_by_a_string():
 
 
 @pytest.mark.parametrize(
-    ("code", "hides"),
+    "code, hides",
     [
         ('import_module("selfrag.api")', True),
         ('importlib.import_module(f"selfrag.{name}")', True),

@@ -30,7 +30,7 @@ ENGLISH = [
 ]
 
 
-@pytest.mark.parametrize(("text", "language"), FOREIGN.items())
+@pytest.mark.parametrize("text, language", FOREIGN.items())
 def test_other_languages_are_named(text, language):
     assert foreign_language(text) == language
 

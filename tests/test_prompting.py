@@ -104,7 +104,7 @@ def test_a_chat_template_stands_around_the_users_words():
 
 
 @pytest.mark.parametrize(
-    ("template", "problem"),
+    "template, problem",
     [
         (
             "{{ raise_exception('no system prompt') }}",

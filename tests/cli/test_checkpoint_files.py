@@ -130,7 +130,7 @@ def test_an_end_token_that_is_no_id_is_one_line(checkpoint, capsys, source, valu
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    "line, said",
     [
         ("ask 'Wer schrieb Müßiggang?' --index nowhere", "nowhere"),
         ("ask Q? --model Größe", "PYTHONUTF8=1"),

@@ -97,7 +97,7 @@ def test_a_whole_checkpoint_passes(tiny_llama, tiny_gpt2_untied):
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change, said",
     [("equal", "never trained"), ("long", "untrained"), ("short", "resized")],
 )
 def test_rows_that_were_not_trained(checkpoint, change, said):
@@ -121,7 +121,7 @@ def test_rows_that_were_not_trained(checkpoint, change, said):
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    "file, content, said",
     [
         ("model.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{", "cannot be read"),
         ("model.safetensors", None, "no weights"),
@@ -189,7 +189,7 @@ def test_the_size_of_a_checkpoint_is_that_of_its_number_format(tiny_llama):
 
 
 @pytest.mark.parametrize(
-    ("size", "gpus", "free", "said"),
+    "size, gpus, free, said",
     [
         ((14, 0.001, 4000), [24], None, "it fits"),
         ((14, 0.001, 32000), [24], None, "--engine-set max_model_len=6144"),

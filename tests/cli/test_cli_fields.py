@@ -83,7 +83,7 @@ def commands(command, *path):
 
 
 @pytest.mark.parametrize(
-    ("program", "run"), [(app, main), (critic_app, critic)], ids=["selfrag", "critic"]
+    "program, run", [(app, main), (critic_app, critic)], ids=["selfrag", "critic"]
 )
 def test_every_command_has_help_and_every_option_says_what_it_does(
     program, run, capsys
@@ -112,7 +112,7 @@ def test_the_version_completion_and_commands_that_moved(capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "position", "offered"),
+    "line, position, offered",
     [
         ("selfrag tr", 1, "train"),
         ("selfrag ask --thr", 2, "--threshold"),

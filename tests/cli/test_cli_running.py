@@ -45,7 +45,7 @@ def test_an_output_that_nobody_reads_is_no_error_line(arguments):
 
 
 @pytest.mark.parametrize(
-    ("closing", "line"),
+    "closing, line",
     [(">&-", b"output is closed; open it\n"), ("<&-", b"question is empty")],
 )
 def test_closed_streams_are_one_line(closing, line):

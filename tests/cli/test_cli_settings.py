@@ -79,7 +79,7 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content, said",
     [
         ("prot = 1", "'prot' is no option of tool serve; did you mean port?"),
         ("[serve]\nprot = 1", "'serve.prot' is no option of tool serve"),
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_used_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("content", "key"),
+    "content, key",
     [
         ("[eval.rnu]\nlimit = 3", "'eval.rnu'"),
         ("[eval]\nlimit = 3", "'eval.limit'"),

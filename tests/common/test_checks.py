@@ -12,7 +12,7 @@ from selfrag.common.errors import UserError, installing
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    "check, said",
     [
         (lambda: check_int("n", 0, 1), "n=0: give a whole number of at least 1"),
         (lambda: check_int("n", 11, 0, 10), "n=11: give a whole number from 0 to 10"),

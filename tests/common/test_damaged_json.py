@@ -1,6 +1,7 @@
 """JSON beside checkpoints, adapters, runs and studies, damaged in any way: one line, from every reader of it."""
 
 import pytest
+from refusals import refused
 
 from critic.augment.run import _finished
 from critic.student.card import CARD as CRITIC_CARD
@@ -77,9 +78,8 @@ def test_a_damaged_json_file_is_one_line(reader, damage, tmp_path):
     name, read = READERS[reader]
     (tmp_path / name).write_text(DAMAGED[damage])
     (tmp_path / "study.md").write_text("# Study")
-    with pytest.raises(UserError) as error:
+    with refused():
         read(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_damaged_state_of_a_training_is_one_line(content, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    "written, read",
     [
         (r'"\ud800"', "\ufffd"),
         (

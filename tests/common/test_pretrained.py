@@ -33,7 +33,7 @@ HASWELL = {"avx2": True, "avx512_f": False, "architecture": "x86_64"}
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "environment", "bfloat16", "float16"),
+    "capabilities, environment, bfloat16, float16",
     [
         (HASWELL, {}, False, False),
         (ZEN4, {}, True, False),
@@ -61,7 +61,7 @@ def saved(folder, **config):
 
 
 @pytest.mark.parametrize(
-    ("config", "own"),
+    "config, own",
     [
         ({"dtype": "bfloat16"}, "bfloat16"),
         ({"torch_dtype": "float16"}, "float16"),

@@ -66,10 +66,7 @@ def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(settings, name)
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
 def test_an_unknown_option_is_refused_at_once_with_those_like_it(call):
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)
-    with pytest.raises(
-        UserError,
-        match=r"'treshold'; did you mean threshold",
-    ):
+    with pytest.raises(UserError, match=r"'treshold'; did you mean threshold"):
         getattr(rag("Q"), call)(*arguments, treshold=0.1)
     with pytest.raises(UserError, match="decoding='paper'"):
         getattr(rag("Q"), call)(*arguments, decoding="paper")
@@ -90,7 +87,7 @@ def test_evidence_replaces_the_search():
 
 
 @pytest.mark.parametrize(
-    ("question", "evidence"),
+    "question, evidence",
     [
         ("a", "text"),
         ("a", passages("d1")[0]),
@@ -107,7 +104,7 @@ def test_wrong_evidence_is_one_line(question, evidence):
 
 
 @pytest.mark.parametrize(
-    ("question", "message"),
+    "question, message",
     [
         *(
             (one, "the question must be text or a list of texts")
@@ -178,7 +175,7 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad):
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    "given, kept",
     [
         (np.float32(0.5), 0.5),
         (np.int64(3), 3.0),

@@ -54,7 +54,7 @@ def written(size):
 
 
 @pytest.mark.parametrize(
-    ("work", "size"),
+    "work, size",
     [(chosen, 500), (judged, 1000), (asked, 62_500), (read, 200_000), (written, 200)],
 )
 def test_time_grows_as_the_input_does(growth, work, size):

@@ -29,7 +29,7 @@ ALWAYS = {"mode": "always"}
 
 
 @pytest.mark.parametrize(
-    ("log_yes", "log_no", "right", "action"),
+    "log_yes, log_no, right, action",
     [
         (-0.01, -5, 0.993, "retrieve"),
         (-2, -0.2, 0.142, "write"),

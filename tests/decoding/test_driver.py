@@ -112,7 +112,7 @@ def failing(error):
 
 
 @pytest.mark.parametrize(
-    ("retriever", "reason"),
+    "retriever, reason",
     [
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),

@@ -247,7 +247,7 @@ def test_other_settings_are_exact_where_a_judge_has_room_for_all():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"judges": "x=isfun"}, "choose one of isrel, issup, isuse"),
         ({"judges": ["x", "x"]}, "named twice"),

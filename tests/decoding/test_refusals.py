@@ -136,7 +136,7 @@ def test_defect_9_texts_that_only_hold_such_words_are_none(text):
 
 
 @pytest.mark.parametrize(
-    ("name", "least_recall"),
+    "name, least_recall",
     [
         ("replies.txt", 0.97),
         ("mtrag_replies.txt", 0.97),

@@ -73,7 +73,7 @@ def test_worked_score_of_the_reference():
 
 
 @pytest.mark.parametrize(
-    ("scores", "weights", "undefined", "score"),
+    "scores, weights, undefined, score",
     [
         ((0.9, math.nan, 0.5), (1, 1, 0.5), "skip", 1.9167),
         ((0.9, math.nan, 0.5), (1, 1, 0.5), "zero", 1.15),
@@ -88,7 +88,7 @@ def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothin
 
 
 @pytest.mark.parametrize(
-    ("policy", "score"),
+    "policy, score",
     [
         (
             Decoding(mode="always"),
@@ -112,7 +112,7 @@ def test_scores_of_the_presets(policy, score):
 
 
 @pytest.mark.parametrize(
-    ("options", "relevant"), [({}, 0.75), ({"calibrated": False}, 0.9)]
+    "options, relevant", [({}, 0.75), ({"calibrated": False}, 0.9)]
 )
 def test_scalings_of_the_model_apply_unless_they_are_switched_off(
     options, relevant, monkeypatch
@@ -150,7 +150,7 @@ SHORT, LONG = Decoding.official(max_segments=1), Decoding.official()
 
 
 @pytest.mark.parametrize(
-    ("policy", "log_yes", "log_no", "ratio"),
+    "policy, log_yes, log_no, ratio",
     [
         (SHORT, -0.01, -5, 0.002),
         (SHORT, -2, -0.2, 0.909),
@@ -168,7 +168,7 @@ def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_
 
 
 @pytest.mark.parametrize(
-    ("threshold", "rule", "action"),
+    "threshold, rule, action",
     [
         (0.2, "most_probable", "continue"),
         (0.2, "below_threshold", "retrieve"),  # A.4: .44 / (.44 + .06) = .88

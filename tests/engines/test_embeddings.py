@@ -64,10 +64,7 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(
     assert (
         server.url not in (tmp_path / "index" / "manifest.json").read_text()
     )  # a file names no address
-    with pytest.raises(
-        UserError,
-        match=f"--encoder-engine URL.*{ADDRESS}",
-    ):
+    with pytest.raises(UserError, match=f"--encoder-engine URL.*{ADDRESS}"):
         open_index(tmp_path / "index")
     monkeypatch.setenv(ADDRESS, server.url)
     assert open_index(tmp_path / "index")(["aaaaa"], 1)[0][0].id == "p200"

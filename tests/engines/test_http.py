@@ -30,7 +30,7 @@ REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    "settings, said",
     [
         *(
             ({"url": url}, "is not a web address")
@@ -190,7 +190,7 @@ def nodes(value):
         yield from nodes(inner)
 
 
-@pytest.mark.parametrize(("wire", "good"), [(TOKENS, reply), (COMPLETIONS, completion)])
+@pytest.mark.parametrize("wire, good", [(TOKENS, reply), (COMPLETIONS, completion)])
 @pytest.mark.parametrize(
     "bad",
     [
@@ -351,7 +351,7 @@ def ask(fault, **fields):
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    "fault, reason",
     [
         *(
             (fault, f"status {status}: bad luck")
@@ -437,10 +437,7 @@ def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(
 def test_api_key_from_argument_and_environment(load, server, monkeypatch):
     server.key = "secret"
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    with pytest.raises(
-        EngineError,
-        match=r"401: the key in VLLM_API_KEY",
-    ):
+    with pytest.raises(EngineError, match=r"401: the key in VLLM_API_KEY"):
         load()
     load(api_key="secret")
     monkeypatch.setenv("MY_KEY", "secret")
@@ -449,7 +446,7 @@ def test_api_key_from_argument_and_environment(load, server, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    "state, said",
     [
         ({"delay": 2.0}, r"http://.*/v1/models: no answer within 0\.3 s"),
         ({"models": [1, 2]}, "is it a vllm serve"),

@@ -14,7 +14,7 @@ from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
 
 
 @pytest.mark.parametrize(
-    ("request_", "reason"),
+    "request_, reason",
     [
         (Generate((), 1), "empty prompt"),
         (Generate((1,), 0), "max_tokens=0"),
@@ -78,7 +78,7 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path, process):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    "name, options, said",
     [
         (
             "vllm",

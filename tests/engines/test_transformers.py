@@ -364,10 +364,7 @@ def test_a_prompt_without_the_invocation_is_refused(counting, adapters):
 
 def test_what_is_no_plain_lora_is_refused_with_the_way_out(tiny_llama, tmp_path):
     rows = save_adapter(tiny_llama, tmp_path / "rows", trainable_token_indices=[3, 4])
-    with pytest.raises(
-        EngineError,
-        match=r"adapter 'rows' .*trainable_token_indices",
-    ):
+    with pytest.raises(EngineError, match=r"adapter 'rows' .*trainable_token_indices"):
         load(tiny_llama, adapters={"rows": rows})
 
 
@@ -383,7 +380,7 @@ LEAST = (
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         (
             {"dtype": "int8"},
@@ -408,7 +405,7 @@ LINEAR = {"layer_types": ["full_attention", "linear_attention"], "model_type": "
 
 
 @pytest.mark.parametrize(
-    ("changed", "most", "said"),
+    "changed, most, said",
     [
         (
             {"num_hidden_layers": 3},

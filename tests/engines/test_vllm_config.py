@@ -37,7 +37,7 @@ LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 8, "max_cpu_loras
 
 
 @pytest.mark.parametrize(
-    ("config", "adapters", "cpu", "wanted", "absent"),
+    "config, adapters, cpu, wanted, absent",
     [
         (
             {},
@@ -99,7 +99,7 @@ def test_environment():
 
 
 @pytest.mark.parametrize(
-    ("reason", "last", "count", "eos", "end"),
+    "reason, last, count, eos, end",
     [
         ("length", 11, 2, False, Finish.BUDGET),
         ("length", 11, 3, False, Finish.CONTEXT),
@@ -116,7 +116,7 @@ def test_how_it_ended(reason, last, count, eos, end):
 
 
 @pytest.mark.parametrize(
-    ("name", "bad"),
+    "name, bad",
     [
         ("kv_cache_gib", 0),
         ("max_model_len", 0),
@@ -164,7 +164,7 @@ def test_a_scan_of_all_modules_as_vllm_makes_it_survives_llvmlite():
 
 
 @pytest.mark.parametrize(
-    ("config", "reason"),
+    "config, reason",
     [
         ({"peft_type": "PREFIX_TUNING"}, "PREFIX_TUNING"),
         ({"modules_to_save": ["embed_tokens", "lm_head"]}, "whole modules"),

@@ -99,7 +99,7 @@ def test_what_a_tokenizer_lacks_is_listed():
 
 
 @pytest.mark.parametrize(
-    ("ids", "eos", "message"),
+    "ids, eos, message",
     [
         ({**LLAMA_2, "[Relevant]": 32003}, 2, "share one id"),
         (LLAMA_2, 32001, "share one id"),
@@ -142,13 +142,11 @@ def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_cas
     assert ISUSE.index("5") == ISUSE.index(" [utility:5] ") == 4
     assert (group("ISREL"), group(" retrieve ")) == (ISREL, RETRIEVE)
     with pytest.raises(
-        UserError,
-        match="issup label 'maybe'; known: 'Fully supported'",
+        UserError, match="issup label 'maybe'; known: 'Fully supported'"
     ):
         ISSUP.index("maybe")
     with pytest.raises(
-        UserError,
-        match="'isfun'; known: retrieve, isrel, issup, isuse",
+        UserError, match="'isfun'; known: retrieve, isrel, issup, isuse"
     ):
         group("isfun")
 
@@ -157,7 +155,7 @@ def test_labels_have_the_papers_values_and_are_found_by_name_or_token_in_any_cas
 
 
 @pytest.mark.parametrize(
-    ("logprobs", "message"),
+    "logprobs, message",
     [
         *(([-0.1, bad], "not log-probabilities") for bad in (math.nan, 0.5, 100.0)),
         ([-math.inf] * 2, "no label has any probability"),
@@ -221,7 +219,7 @@ def test_what_a_judgment_says_of_itself():
 
 
 @pytest.mark.parametrize(
-    ("scaling", "given", "found"),
+    "scaling, given, found",
     [
         (
             Scaling(2.0),
@@ -312,7 +310,7 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given, message",
     [
         *(
             ({"issup": value}, r"weight issup=.* is not a finite number")

@@ -80,7 +80,7 @@ def test_the_digest_follows_the_content(tmp_path, animals):
 
 
 @pytest.mark.parametrize(
-    ("passages", "fault"),
+    "passages, fault",
     [
         ([], "no passages"),
         ([Passage("a", "x"), Passage("b", " ")], "passages: row 2: text is empty"),
@@ -165,7 +165,7 @@ def corpus(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("condition", "ids"),
+    "condition, ids",
     [
         ("year>=2020", "bc"),
         ("year=2019.0", "a"),
@@ -190,7 +190,7 @@ def test_conditions(corpus, condition, ids):
 
 
 @pytest.mark.parametrize(
-    ("condition", "fault"),
+    "condition, fault",
     [
         ("title=", "give a condition such as"),
         ("year", "give a condition such as year>=2020"),

@@ -90,7 +90,7 @@ def test_order_and_values_do_not_depend_on_the_batch(plain, tiny_bert):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "most", "batches"),
+    "lengths, most, batches",
     [
         ([], 10, []),
         ([3, 5, 4], 100, [[1, 2, 0]]),
@@ -150,10 +150,7 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
     """transformers makes a tokenizer without words where there is none: every text would have one vector."""
     names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
     bare = copied(tiny_bert, tmp_path / "bare", without=names)
-    with pytest.raises(
-        UserError,
-        match="tokenizer files are missing",
-    ):
+    with pytest.raises(UserError, match="tokenizer files are missing"):
         load_encoder(bare)
     with pytest.raises(UserError, match="tokenizer files are missing"):
         index_passages(
@@ -168,7 +165,7 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "fault"),
+    "value, fault",
     [(0.0, "gives (zeros|the same vector)"), (float("nan"), "not finite")],
 )
 def test_an_encoder_with_weights_of_one_value_is_refused(
@@ -200,7 +197,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), FILES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("name, value", FILES, ids=lambda value: str(value)[:40])
 def test_a_settings_file_that_holds_something_else_is_one_line(
     tiny_bert, tmp_path, name, value
 ):
@@ -258,7 +255,7 @@ def test_a_hub_name_and_its_snapshot_are_one_encoder(
 
 
 @pytest.mark.parametrize(
-    ("modules", "pooling", "length", "stated"),
+    "modules, pooling, length, stated",
     [
         (
             ["Transformer", "Pooling", "Normalize"],

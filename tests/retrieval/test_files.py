@@ -89,7 +89,7 @@ def test_a_path_where_nothing_can_be_is_one_line(tmp_path, kind, encoder, animal
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    "text, fault",
     [
         ('{"a": NaN}', "NaN is no JSON value"),
         ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
@@ -272,7 +272,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fault"), BAD_FILES, ids=lambda value: str(value)[:30]
+    "name, content, fault", BAD_FILES, ids=lambda value: str(value)[:30]
 )
 def test_a_bad_file_is_one_line_that_names_it(tmp_path, name, content, fault):
     message = one_line(passages, write(tmp_path / name, content))
@@ -359,7 +359,7 @@ def test_the_time_of_markdown_grows_as_the_text(growth, piece):
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "size"),
+    "name, make, size",
     [
         *(
             ("a.txt", lambda size, piece=piece: (piece * size)[:size], 40_000)
@@ -437,10 +437,7 @@ def test_d16_files_that_cannot_be_read_are_listed_and_left_out(tmp_path):
         "empty.txt": "the file is empty",
         "bad.jsonl": "not JSON (Expecting ",
     }
-    with pytest.raises(
-        UserError,
-        match=r"none of the 2 files .*image.png: no reader",
-    ):
+    with pytest.raises(UserError, match=r"none of the 2 files .*image.png: no reader"):
         list(read_files([files[4], files[1]], skip_unreadable=True))
     with pytest.raises(UserError, match=r"image\.png"):
         read_files(files)

@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from refusals import refused
 
 from retrieval import UserError
 from retrieval.documents.html import read_html
@@ -125,7 +126,7 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
 
 
 @pytest.mark.parametrize(
-    ("page", "text"),
+    "page, text",
     [
         (
             "<p>10<sup>6</sup> of H<sub>2</sub>O, the 4<sup>th</sup>",
@@ -152,7 +153,7 @@ def test_the_text_of_a_paragraph(tmp_path, page, text):
 
 
 @pytest.mark.parametrize(
-    ("table", "text"),
+    "table, text",
     [
         # defect 1: blank cells keep their places
         (
@@ -204,7 +205,7 @@ HTTP_EQUIV = '<meta http-equiv="Content-Type" content="text/html; charset={}"><p
 
 
 @pytest.mark.parametrize(
-    ("codec", "head", "text"),
+    "codec, head, text",
     [
         ("utf-8", META.format("utf-8"), "Café"),
         ("utf-8-sig", "<p>", "Café"),
@@ -234,9 +235,8 @@ def test_a_page_is_read_in_its_encoding(tmp_path, codec, head, text):
 )
 def test_a_page_in_no_known_encoding_is_refused_in_one_line(tmp_path, label):
     """Issue 45, section 3: `charset=undefined` was a traceback."""
-    with pytest.raises(UserError, match="neither UTF-8 nor") as error:
+    with refused("neither UTF-8 nor"):
         read(tmp_path, f'<meta charset="{label}"><p>Caf'.encode() + b"\xe9")
-    assert "\n" not in str(error.value)
 
 
 def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path):

@@ -84,10 +84,7 @@ def test_an_interrupted_build_continues_to_the_same_index(
             many, tmp_path / "index", encoder=make_encoder(fail_after=blocks)
         )
     assert "index" not in names(tmp_path)
-    with pytest.raises(
-        UserError,
-        match=r"is not finished",
-    ):
+    with pytest.raises(UserError, match=r"is not finished"):
         open_index(tmp_path / "index", make_encoder())
     again = make_encoder()
     index_passages(many, tmp_path / "index", encoder=again)
@@ -150,10 +147,7 @@ def test_another_encoder_is_refused(tmp_path, index, encoder, make_encoder):
         open_index(index, make_encoder(fingerprint="words-9"))
     with pytest.raises(UserError, match="must be passed as encoder="):
         open_index(index)
-    with pytest.raises(
-        UserError,
-        match=r"no index at .*nowhere",
-    ):
+    with pytest.raises(UserError, match=r"no index at .*nowhere"):
         open_index(tmp_path / "nowhere", encoder)
 
 
@@ -220,10 +214,7 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
     assert after[0] == "fox"
     assert [one for one in after if one not in ("fox", "elk")] == before
     assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
-    with pytest.raises(
-        UserError,
-        match="id 'bee' is in the index",
-    ):
+    with pytest.raises(UserError, match="id 'bee' is in the index"):
         add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
     remove_passages(index, ["bee"])
     add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)

@@ -12,7 +12,7 @@ PIPES = "| a | b |\n|---|---|"
 
 
 @pytest.mark.parametrize(
-    ("text", "tables"),
+    "text, tables",
     [
         (
             f"# T\n\n{PIPES}\n| 1 |  |\n|  | 2 |\n\nend",

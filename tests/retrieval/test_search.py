@@ -70,7 +70,7 @@ def test_official_38_a_search_of_many_queries_is_one_call_and_equal_ones_are_enc
 
 
 @pytest.mark.parametrize(
-    ("queries", "k", "fault"),
+    "queries, k, fault",
     [
         *(
             (queries, 3, "queries must be a list of texts")
@@ -206,7 +206,7 @@ def by_words(index, query, k=9):
 
 
 @pytest.mark.parametrize(
-    ("query", "hits"),
+    "query, hits",
     [
         ("barking", {"dog"}),
         ("the owl and the bee", {"owl", "bee"}),
@@ -243,10 +243,7 @@ def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
 def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder):
     index_passages(animals, tmp_path / "i", encoder=encoder, language="none")
     assert type(open_index(tmp_path / "i", encoder)) is DenseRetriever
-    with pytest.raises(
-        UserError,
-        match=r"selfrag index compact .* --language auto",
-    ):
+    with pytest.raises(UserError, match=r"selfrag index compact .* --language auto"):
         open_index(tmp_path / "i", encoder, mode="words")
     encoder.texts.clear()
     compact_index(tmp_path / "i", language="english")
@@ -287,7 +284,7 @@ FIRST, SECOND = [(3, 9.0), (1, 5.0), (2, 1.0)], [(2, 4.0), (3, 2.0)]
 
 
 @pytest.mark.parametrize(
-    ("fusion", "first", "second", "fused"),
+    "fusion, first, second, fused",
     [
         (
             Fusion(),
@@ -335,7 +332,7 @@ def test_fixed_passages_serve_every_query_or_follow_their_question_through_later
 
 
 @pytest.mark.parametrize(
-    ("passages", "fault"),
+    "passages, fault",
     [
         ([A, "text"], "passage 2 given is str"),
         ([{"body": "x"}], "has no id and no text"),
@@ -372,7 +369,7 @@ async def coroutine(queries, k):
 
 @pytest.mark.filterwarnings("ignore:coroutine")
 @pytest.mark.parametrize(
-    ("search", "fault"),
+    "search, fault",
     [
         (lambda queries, k: None, "returned NoneType, not a list"),
         (lambda queries, k: [[A]], "returned 1 lists for 2 queries"),
@@ -410,7 +407,7 @@ def by_name(queries, passages):
 
 
 @pytest.mark.parametrize(
-    ("k", "depth", "weight", "order", "best"),
+    "k, depth, weight, order, best",
     [
         (4, 4, 1.0, "cdba", 1.0),
         (4, 4, 0.5, "cabd", 0.5 * 1 + 0.5 * 0.5),
@@ -443,7 +440,7 @@ def test_equal_scores_keep_their_order_and_nothing_found_asks_nobody():
 
 
 @pytest.mark.parametrize(
-    ("scores", "message"),
+    "scores, message",
     [
         (None, "no list of scores for each of 1 queries"),
         ([[1.0]], "no list of 4 scores"),
@@ -460,7 +457,7 @@ def test_scores_that_fit_nothing_are_named(scores, message):
 
 
 @pytest.mark.parametrize(
-    ("make", "given"),
+    "make, given",
     [
         *(
             (partial(RerankedRetriever, searched), {"scorer": by_name, **wrong})

@@ -41,7 +41,7 @@ FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "overlap", "passages"),
+    "text, words, overlap, passages",
     [
         (
             FOUR,
@@ -106,7 +106,7 @@ LONG = "one two three four five. six seven eight nine ten. eleven."
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "passages"),
+    "rows, options, passages",
     [
         # a small table stays with the text around it
         (
@@ -171,7 +171,7 @@ def test_every_cell_of_a_table_is_kept(rows, header):
 
 
 @pytest.mark.parametrize(
-    ("joint", "parts"),
+    "joint, parts",
     [
         (" ", 'He met Mr. Smith, e.g. in the U.S. today.|She said "No!"|Then he left.'),
         (

@@ -76,7 +76,7 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("text", "query"), FOUND)
+@pytest.mark.parametrize("text, query", FOUND)
 def test_every_way_of_writing_is_found(tmp_path, text, query):
     """Field audit D8, D9 and D10: scripts without spaces, ligatures, full width and accents."""
     assert search(tmp_path / "w", [OTHER, text, OTHER], query) == [1]
@@ -89,7 +89,7 @@ def test_the_spelling_of_the_query_comes_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("language", "text", "query"),
+    "language, text, query",
     [
         ("german", "Die Häuser in der Straße von München", "Muenchen"),
         ("german", "Die Häuser in der Straße von München", "haus strasse munchen"),
@@ -161,7 +161,7 @@ def test_languages_have_names_and_codes():
 
 
 @pytest.mark.parametrize(
-    ("language", "text"),
+    "language, text",
     [
         ("english", "The cat is on the mat and it sleeps for most of the day."),
         ("german", "Die Katze liegt auf der Matte und schläft den ganzen Tag."),
@@ -248,7 +248,7 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
 
 
 @pytest.mark.parametrize(
-    ("query", "reason"),
+    "query, reason",
     [
         ("the of", "the query has no word to search for: stop words"),
         ("?!", "the query has no word to search for"),

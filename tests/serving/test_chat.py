@@ -52,7 +52,7 @@ def test_the_text_is_that_of_generate_with_marks_and_offsets(serve):
 
 
 @pytest.mark.parametrize(
-    ("style", "mark"), [("markdown", " [[1]](selfrag://"), ("none", None)]
+    "style, mark", [("markdown", " [[1]](selfrag://"), ("none", None)]
 )
 def test_other_marks(serve, style, mark):
     message = chat(serve(), QUESTIONS[0], citation_style=style).choices[0].message
@@ -260,7 +260,7 @@ EARLIER = [
 ]
 
 
-@pytest.mark.parametrize(("turn", "text"), EARLIER)
+@pytest.mark.parametrize("turn, text", EARLIER)
 def test_turns_of_other_models_and_tools_are_taken(serve, turn, text):
     """Field audit S2 and S3. The output of a tool is a turn, a call of one says nothing; `ask` reads both alike."""
     sent = json.loads(turn)
@@ -290,7 +290,7 @@ def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve):
 
 
 @pytest.mark.parametrize(
-    ("route", "schema", "question"),
+    "route, schema, question",
     [
         ("chat/completions", "ChatRequest", {"messages": [LAST]}),
         ("responses", "ResponsesRequest", {"input": "question 1"}),
@@ -321,7 +321,7 @@ def scripted_rag(tree, *found):
 
 
 @pytest.mark.parametrize(
-    ("most", "text", "reason"),
+    "most, text, reason",
     [
         (None, "They sleep for hours. [1]", "stop"),
         (5, "They [1]", "length"),
@@ -359,7 +359,7 @@ def test_defect_8_a_cut_answer_has_the_finish_reason_length(serve, most, text, r
 
 
 @pytest.mark.parametrize(
-    ("setting", "text", "abstained"),
+    "setting, text, abstained",
     [("abstain", "I don't know the answer", True), ("write", "Own words.", False)],
 )
 def test_defect_7_nothing_found_is_told_to_clients(serve, setting, text, abstained):
@@ -407,7 +407,7 @@ def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve):
 
 
 @pytest.mark.parametrize(
-    ("metadata", "url"),
+    "metadata, url",
     [
         (
             {"file": "/docs/a b.pdf", "page": 3, "start": 5, "end": 9},

@@ -49,7 +49,7 @@ class Gated(ScriptedEngine):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    "fields, said",
     [
         ('"messages": []', "messages: "),
         ('"messages": [{"role": "assistant", "content": "A"}]', "the user's turn"),
@@ -85,7 +85,7 @@ def test_a_wrong_field_is_told_in_one_line(serve, fields, said):
     assert running.service.open == 0
 
 
-@pytest.mark.parametrize(("question", "count"), [("word " * 1_000, 5), ("A?", 1_001)])
+@pytest.mark.parametrize("question, count", [("word " * 1_000, 5), ("A?", 1_001)])
 def test_a_conversation_longer_than_the_context_has_the_code_of_openai(
     serve, question, count
 ):
@@ -175,7 +175,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve):
 
 
 @pytest.mark.parametrize(
-    ("path", "stream"), [("/v1/chat/completions", False), ("/v1/responses", True)]
+    "path, stream", [("/v1/chat/completions", False), ("/v1/responses", True)]
 )
 def test_a_client_that_leaves_cancels_its_work_within_half_a_second(
     serve, path, stream

@@ -40,7 +40,7 @@ def test_every_route_is_documented():
 
 
 @pytest.mark.parametrize(
-    ("operation", "mode"),
+    "operation, mode",
     [
         *((name, "POSITIVE") for name in (*POST, *GET)),
         *((name, "NEGATIVE") for name in POST),

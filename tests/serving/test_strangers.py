@@ -35,7 +35,7 @@ OTHER_NAMES = "evil.example localhost.evil.example 10.0.0.5 127.1x"
 
 
 @pytest.mark.parametrize(
-    ("access", "host", "allowed"),
+    "access, host, allowed",
     [
         *((Access(), host, True) for host in OWN_NAMES.split()),
         *((Access(), host, False) for host in ("", *OTHER_NAMES.split())),
