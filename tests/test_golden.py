@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_files import read_json, write_json
 
 sys.path.insert(0, str(Path(__file__).parent / "decoding"))
 
@@ -125,7 +126,7 @@ ASKED = {
 @pytest.fixture(scope="module")
 def golden():
     """The recorded outputs; written at the end where they are recorded again."""
-    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    kept = read_json(FILE) if FILE.exists() else {}
     yield kept
     if RECORD:
         encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -237,10 +238,8 @@ def model(tiny_llama, tmp_path_factory):
     shutil.copytree(tiny_llama, copy)
     file = copy / "tokenizer_config.json"
     template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    values = json.loads(file.read_text()) | {
-        "chat_template": template + "<|im_start|>assistant\n"
-    }
-    file.write_text(json.dumps(values))
+    values = read_json(file) | {"chat_template": template + "<|im_start|>assistant\n"}
+    write_json(file, values)
     return copy
 
 
@@ -270,7 +269,7 @@ def test_selfrag_ask(name, golden, model, index, tmp_path, command):
     options = f"--engine transformers --model {model} --index {index} --json"
     out, err = command(f"selfrag ask {ASKED[name]} {options} --trace {trace}")
     assert err == ""
-    nodes = json.loads(trace.read_text(encoding="utf-8"))["nodes"]
+    nodes = read_json(trace)["nodes"]
     keys = ("parent", "branch", "passage_id", "status", "finish")
     result = {
         "answer": without_time(json.loads(out)),

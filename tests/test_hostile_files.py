@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 from mutations import mutate
 from tiny import byte_level_tokenizer
 
@@ -288,9 +289,7 @@ FILES = {
     "card of a critic": (
         "critic.json",
         lambda path: read_card(path.parent, TOKENIZER),
-        json.loads(
-            (Path(critic.demo.__file__).parent / "adapter" / "critic.json").read_text()
-        ),
+        read_json(Path(critic.demo.__file__).parent / "adapter" / "critic.json"),
     ),
     "card of the published critic": (
         "critic.json",

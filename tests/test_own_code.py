@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_files import read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 OPTION = "trust_remote_code=True"
@@ -103,7 +104,7 @@ class Hostile:
             (folder / file).write_text(CODE.format(marker=str(self.marker)))
         if name == "modules":
             modules = [{"idx": 0, "name": "0", "path": "", "type": "hostile.Model"}]
-            (folder / "modules.json").write_text(json.dumps(modules))
+            write_json(folder / "modules.json", modules)
         models = dict.fromkeys(MODELS, "hostile.Model")
         for file, changes, added in (
             ("config.json", config, {"AutoConfig": "hostile.Config", **models}),
@@ -114,10 +115,8 @@ class Hostile:
             ),
         ):
             if changes is not None:
-                settings = json.loads((folder / file).read_text())
-                (folder / file).write_text(
-                    json.dumps({**settings, **changes, "auto_map": added})
-                )
+                settings = read_json(folder / file)
+                write_json(folder / file, {**settings, **changes, "auto_map": added})
         return str(folder)
 
     def _on_the_hub(self, folder):
@@ -209,9 +208,9 @@ def test_an_adapter_cannot_name_a_module_to_import(tiny_llama, tmp_path):
     from selfrag.engines import load_engine
 
     folder = save_adapter(tiny_llama, tmp_path / "adapter")
-    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings = read_json(folder / "adapter_config.json")
     settings |= {"megatron_config": {"a": 1}, "megatron_core": "antigravity"}
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    write_json(folder / "adapter_config.json", settings)
     with pytest.raises(UserError, match="megatron_config"):
         load_adapter(load("AutoModelForCausalLM", tiny_llama), folder)
     with pytest.raises(UserError, match="megatron_config"):

@@ -1,6 +1,5 @@
 """Files of checkpoints that are damaged, hostile or quantised: one line that names the file and the field."""
 
-import json
 import os
 import shlex
 import shutil
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_files import read_json, write_json
 
 from selfrag.cli.main import main
 
@@ -23,7 +23,7 @@ def checkpoint(tiny_llama, tmp_path):
 
 def change(checkpoint, **fields):
     file = checkpoint / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    write_json(file, read_json(file) | fields)
 
 
 def ask(checkpoint):
@@ -110,7 +110,7 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     transformers.utils.logging.enable_progress_bar()
     _, err = command(f"selfrag train merge run/adapter {base} -o merged")
     assert err == ""
-    merged = json.loads(Path("merged/config.json").read_text())
+    merged = read_json(Path("merged/config.json"))
     assert "quantization_config" not in merged
 
 
@@ -120,8 +120,8 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
 )
 def test_an_end_token_that_is_no_id_is_one_line(checkpoint, capsys, source, value):
     file = checkpoint / source
-    fields = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps(fields | {"eos_token_id": value}))
+    fields = read_json(file) if file.exists() else {}
+    write_json(file, fields | {"eos_token_id": value})
     code = main(ask(checkpoint).split()[1:])
     assert code in (0, 2)  # another file may name it too
     err = capsys.readouterr().err

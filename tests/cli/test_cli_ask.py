@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+from json_files import read_json, write_json
 from rich.console import Console
 
 from retrieval import Passage, index_passages
@@ -108,9 +109,9 @@ def test_an_index_whose_encoder_has_moved_is_opened_with_the_packaged_one(
 ):
     moved = tmp_path / "moved"
     shutil.copytree(index, moved)
-    manifest = json.loads((moved / "manifest.json").read_text())
+    manifest = read_json(moved / "manifest.json")
     manifest["encoder"]["source"] = str(tmp_path / "gone")
-    (moved / "manifest.json").write_text(json.dumps(manifest))
+    write_json(moved / "manifest.json", manifest)
     monkeypatch.setattr("selfrag.demo.encoder_path", lambda: tiny_llama)
     answer = answer_of("--mode always --segments 1", searched=moved)
     assert answer["usage"]["searches"] == 1
@@ -124,14 +125,14 @@ def test_a_conversation_from_a_file_by_a_flow(answer_of, tmp_path):
         {"role": "user", "content": "And beta?"},
     ]
     file = tmp_path / "talk.json"
-    file.write_text(json.dumps(talk))
+    write_json(file, talk)
     line = f"--conversation {file} --segments 1 --mode always"
     answer = answer_of(f"{line} --flow again", question="")
     assert answer["question"] == "And beta?"
     steps = [step["name"] for step in answer["steps"]]
     assert steps == ["search", "search again", "write"]
     documents = [{"doc_id": "mine", "text": "Beta is second."}]
-    file.write_text(json.dumps({"messages": talk, "documents": documents}))
+    write_json(file, {"messages": talk, "documents": documents})
     answer = answer_of(line, question="")
     assert [hit["id"] for hit in answer["retrieved"]] == ["mine"]
 

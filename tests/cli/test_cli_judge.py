@@ -8,6 +8,7 @@ import tiny
 from chat_server import ChatServer, said
 from grid_world import first_context, item
 from intrinsic_rows import CHAT, save_chat_llama, turns
+from json_files import read_json, write_json
 from refusals import refused
 
 from selfrag.common.errors import UserError
@@ -44,7 +45,7 @@ def judging(kind, model, tmp_path):
     """Options of an intrinsic: a conversation that it can judge, and its arguments."""
     response = [RESPONSE] * ("assistant" in kind.needs.ends_with)
     talk = {"messages": turns("Who wrote Faust?", *response), "documents": [FAUST]}
-    (tmp_path / "talk.json").write_text(json.dumps(talk), encoding="utf-8")
+    write_json(tmp_path / "talk.json", talk)
     line = f"--conversation {tmp_path}/talk.json --model {model} --engine transformers"
     for argument in (*kind.needs.arguments, *kind.needs.optional):
         line += f" --argument '{argument}=be short'"
@@ -214,7 +215,7 @@ def test_other_packages_add_families_of_adapters(guest, tmp_path, command):
     ],
 )
 def test_other_packages_add_architectures(model_type, message, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    write_json(tmp_path / "config.json", {"model_type": model_type})
     with refused(message):
         load_engine("transformers", tmp_path)
 
@@ -259,7 +260,7 @@ def test_a_model_in_process_is_run_tested_and_judged(
     assert "reply 8 of 8, k2-ranked-1-counterfactual" in err
     assert "### Prompt basic, beside Table 2" in out
     assert "### Prompts against basic" in out
-    manifest = json.loads((run / "manifest.json").read_text())
+    manifest = read_json(run / "manifest.json")
     assert manifest["identity"]["generator"]["layout"] == "selfrag"
     assert len(manifest["files"]) == 4
     records = read_records(run / "k2-ranked-1-counterfactual.jsonl")

@@ -6,6 +6,7 @@ import re
 import sys
 
 import pytest
+from json_files import read_json
 
 from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.records import items_of
@@ -63,7 +64,7 @@ def files(tmp_path):
 
 
 def values(path):
-    return json.loads(path.read_text())
+    return read_json(path)
 
 
 @pytest.mark.engine

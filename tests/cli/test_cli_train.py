@@ -1,9 +1,8 @@
 """`selfrag train`: a dry run costs nothing, a run leaves product, plot and card, other packages' commands join."""
 
-import json
-
 import pytest
 import tiny
+from json_files import read_json
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -120,7 +119,7 @@ def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, train
     assert "rows        2; 1 with a shortened passage" in out
     assert "3 too long and left out" in out
     train(f"{leaving} --max-steps 1")
-    manifest = json.loads((place / "out/run/manifest.json").read_text())
+    manifest = read_json(place / "out/run/manifest.json")
     assert manifest["facts"]["rows_left_out"] == 3
     assert "3 too long and left out" in (place / "out/adapter/README.md").read_text()
 

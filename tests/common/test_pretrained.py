@@ -1,9 +1,9 @@
 """Which number format `auto` is: by flags, by variables that hold the CPU back, and in engines that really load."""
 
-import json
 from contextlib import closing
 
 import pytest
+from json_files import write_json
 
 from selfrag.cli.doctor import check_model
 from selfrag.common.pretrained import (
@@ -56,7 +56,7 @@ def test_formats_go_by_flags_and_by_what_holds_the_cpu_back(
 
 
 def saved(folder, **config):
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
+    write_json(folder / "config.json", {"model_type": "llama", **config})
     return folder
 
 

@@ -10,6 +10,7 @@ import random
 import time
 
 import pytest
+from json_files import write_json
 from mutations import at, mutate
 from random_model import random_model, random_search
 from scripted_judges import Scripted, distribution, says
@@ -195,7 +196,7 @@ def test_a_trace_file_of_the_command_line_is_read_as_strictly(
 ):
     traces[0]["nodes"][0]["parent"] = 0
     file = tmp_path / "trace.json"
-    file.write_text(json.dumps(traces[0]))
+    write_json(file, traces[0])
     _, err = command(f"selfrag show {file}", code=2)
     assert err.startswith(f"selfrag: {file}: ")
     assert "node 0 has the parent 0" in err

@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import time
 import zipfile
 
 import pytest
+from json_files import write_json
 from refusals import refused
 
 from selfrag import demo
@@ -213,7 +213,7 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path):
         "Last": {"title": "Last", "extract": "Ends here. 最后"},
     }
     file = tmp_path / "summaries.json"
-    file.write_text(json.dumps(articles), encoding="utf-8")
+    write_json(file, articles)
     short, *long, last = passages(file)
     assert (short.id, short.text) == ("wiki-00000", "A short one.")
     assert (last.id, last.text) == ("wiki-00002", "Ends here. 最后")

@@ -1,7 +1,6 @@
 """The default model and its intrinsics: whole, small, made only once, and those that were measured."""
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 
 from selfrag import SelfRAG
 from selfrag.cli.doctor import check_checkpoint
@@ -84,7 +84,7 @@ def weights(folder):
 
 def trained_on(adapter):
     """Checksums of the weights that the stages of an adapter started from."""
-    record = json.loads((adapter / "training.json").read_text())
+    record = read_json(adapter / "training.json")
     return {
         stage["inputs"]["base"]
         for stage in record.get("stages", [record])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from json_files import read_json
 
 from selfrag import Passage, SelfRAG, UserError
 from selfrag.engines import load_engine
@@ -60,9 +61,9 @@ def test_a_retriever_a_metric_and_a_task(folder, model, command):
     line += " --engine transformers --retriever notes --found 1"
     command(f"{line} --system selfrag-always")
     run = folder / "runs/selfrag-always"
-    assert json.loads((run / "pub-quiz.jsonl").read_text())["read"] == ["tea"]
+    assert read_json(run / "pub-quiz.jsonl")["read"] == ["tea"]
     assert "notes" in (run / "manifest.json").read_text()
-    assert "question_marks" in json.loads((run / "own.jsonl").read_text())["scores"]
+    assert "question_marks" in read_json(run / "own.jsonl")["scores"]
     assert "pub-quiz" in command("selfrag eval tasks")[0]
 
 

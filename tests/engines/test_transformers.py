@@ -1,6 +1,5 @@
 """The transformers engine: equal to an unbatched loop without cache, computes nothing twice, fails in one line."""
 
-import json
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from json_files import read_json, write_json
 from lora_on_the_spot import save_adapter
 from pump import assert_same, generated, prompt, serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -430,7 +430,7 @@ def test_checkpoints_that_cannot_be_used(tmp_path, tiny_llama, changed, most, sa
     shutil.copytree(tiny_llama, tmp_path, dirs_exist_ok=True)
     config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
     if changed:
-        config.write_text(json.dumps(json.loads(config.read_text()) | changed))
+        write_json(config, read_json(config) | changed)
     else:
         weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises((EngineError, UserError), match=said) as caught:

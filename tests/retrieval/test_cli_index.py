@@ -8,6 +8,7 @@ from pathlib import Path
 
 from index_commands import files as files
 from index_commands import run, said
+from json_files import write_json
 
 from selfrag.cli.main import main
 
@@ -110,9 +111,7 @@ def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(
 def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert):
     """`add` and `sync` take the bound of the index, or the one that is named."""
     for name in ("long", "more"):
-        Path(f"{name}.jsonl").write_text(
-            json.dumps({"id": name, "text": "word " * 600})
-        )
+        write_json(Path(f"{name}.jsonl"), {"id": name, "text": "word " * 600})
     encoder = ["--encoder", tiny_bert]
     said(
         "build",

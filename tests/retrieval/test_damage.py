@@ -1,6 +1,5 @@
 """An index is what its files hold: one that was edited, swapped or damaged is refused, whatever was changed."""
 
-import json
 import os
 import shutil
 import stat
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from json_files import read_json, write_json
 
 from retrieval import (
     Passage,
@@ -52,13 +52,13 @@ def test_a_file_that_vanishes_while_an_index_is_opened_is_left_alone(
 
 def edit(file, *, sealed=False, **changes):
     """Change values of a manifest; sealed: also what it says about itself."""
-    values = json.loads(file.read_text())
+    values = read_json(file)
     for name, value in changes.items():
         inner, _, last = name.rpartition("__")
         (values[inner] if inner else values)[last] = value
     if sealed:
         values["digest"] = ""
-    file.write_text(json.dumps(values))
+    write_json(file, values)
 
 
 def test_passages_changed_in_their_place_are_found(index, encoder, animals):

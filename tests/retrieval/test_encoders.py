@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from json_files import read_json, write_json
 
 from retrieval import Passage, UserError, index_passages, open_index
 from retrieval.encoder_files import (
@@ -35,15 +36,14 @@ def state(directory, modules, pooling=None, length=None):
         {"idx": n, "name": str(n), "type": kind(name), "path": f"{n}_{name}" * (n > 0)}
         for n, name in enumerate(modules)
     ]
-    (directory / "modules.json").write_text(json.dumps(entries))
+    write_json(directory / "modules.json", entries)
     (directory / "1_Pooling").mkdir(exist_ok=True)
-    (directory / "1_Pooling" / "config.json").write_text(
-        json.dumps(pooling or {"pooling_mode_mean_tokens": True})
+    write_json(
+        directory / "1_Pooling" / "config.json",
+        pooling or {"pooling_mode_mean_tokens": True},
     )
     if length:
-        (directory / "sentence_bert_config.json").write_text(
-            json.dumps({"max_seq_length": length})
-        )
+        write_json(directory / "sentence_bert_config.json", {"max_seq_length": length})
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_a_settings_file_that_holds_something_else_is_one_line(
     if name == "sentence_bert_config.json":
         state(folder, ["Transformer", "Pooling"])
     if name in ("config.json", "tokenizer_config.json") and isinstance(value, dict):
-        value = json.loads((folder / name).read_text()) | value
+        value = read_json(folder / name) | value
     (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
     with pytest.raises(UserError) as caught:
         load_encoder(folder)

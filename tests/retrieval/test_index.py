@@ -1,12 +1,12 @@
 """An index is built, built again after an interruption, and changed: added to, removed from, made one segment."""
 
 import errno
-import json
 import pickle
 import sys
 from contextlib import nullcontext
 
 import pytest
+from json_files import read_json, write_json
 
 import retrieval.build
 from retrieval import Passage, UserError, build_index, index_passages, open_index
@@ -308,7 +308,7 @@ def test_an_interrupted_addition_continues(index, make_encoder, monkeypatch):
 
 
 def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, animals):
-    values = json.loads((index / "manifest.json").read_text())
+    values = read_json(index / "manifest.json")
     for name in (
         "generation",
         "added",
@@ -321,8 +321,8 @@ def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, a
     ):
         del values[name]
     del values["encoder"]["precision"]
-    (index / "manifest.json").write_text(
-        json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"})
+    write_json(
+        index / "manifest.json", values | {"format": "selfrag-index-1", "kind": "flat"}
     )
     assert hits(index, encoder)[0] == "bee"
     encoder.texts.clear()

@@ -1,6 +1,5 @@
 """What only a real process can show: kills, locks, a full disk, and the directory that is whole after each."""
 
-import json
 import os
 import random
 import signal
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from json_files import read_json
 
 from retrieval import UserError
 from selfrag.common.atomic import locked_directory, new_directory, publish, write_text
@@ -140,8 +140,7 @@ def test_changes_that_are_killed_end_in_the_same_index(tmp_path):
     while not run("index", chance.uniform(0.15, 0.9) * needed if kills < 3 else 300):
         kills += 1
     whole, killed = (
-        json.loads((tmp_path / name / "manifest.json").read_text())
-        for name in ("whole", "index")
+        read_json(tmp_path / name / "manifest.json") for name in ("whole", "index")
     )
     assert killed["checksums"] == whole["checksums"]
     encoded = [

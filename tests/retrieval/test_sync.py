@@ -1,6 +1,5 @@
 """An index that follows a folder: what is new, changed, gone, moved, unreadable or hostile, and kills on the way."""
 
-import json
 import os
 import random
 import shutil
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from json_files import read_json, write_json
 
 from retrieval import (
     UserError,
@@ -334,10 +334,10 @@ def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(
             content = content or bytearray(1)
         shutil.copytree(synced, index)
         (index / table.relative_to(synced)).write_bytes(content)
-        values = json.loads((index / "manifest.json").read_text())
+        values = read_json(index / "manifest.json")
         values["files"][table.relative_to(synced).as_posix()] = len(content)
         values |= {"digest": "", "checksums": {}}
-        (index / "manifest.json").write_text(json.dumps(values))
+        write_json(index / "manifest.json", values)
         try:
             sync_index(index, [docs], encoder=make_encoder())
         except UserError as error:

@@ -1,6 +1,5 @@
 """Search by words in every language, from read-only places, and from files that were tampered with."""
 
-import json
 import os
 import shutil
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_files import read_json, write_json
 
 from retrieval import Passage, UserError, add_passages, index_passages, open_index
 from retrieval.build import compact_index
@@ -228,9 +228,9 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
     tmp_path, encoder, monkeypatch, command
 ):
     older_index(tmp_path / "i", encoder, monkeypatch)
-    values = json.loads((tmp_path / "i" / "manifest.json").read_text())
+    values = read_json(tmp_path / "i" / "manifest.json")
     assert values.pop("analyzer") == 1  # older manifests do not name it
-    (tmp_path / "i" / "manifest.json").write_text(json.dumps(values))
+    write_json(tmp_path / "i" / "manifest.json", values)
     words = open_index(tmp_path / "i", mode="words")
     hits = words(["tea", "Málaga", "malaga"], 5)
     assert [len(passages) for passages in hits] == [1, 1, 0]
@@ -343,9 +343,9 @@ def test_a_crafted_index_whose_manifest_agrees_is_refused_in_one_line(index, enc
             bad = body + ending[:-8] + length.to_bytes(4, "little") + ending[-4:]
         file.write_bytes(bad)
         manifest = index / "manifest.json"
-        values = json.loads(manifest.read_text())
+        values = read_json(manifest)
         values["files"][name], values["checksums"], values["digest"] = len(bad), {}, ""
-        manifest.write_text(json.dumps(values))
+        write_json(manifest, values)
         try:
             open_index(index, mode="words")(["honey bees", "the dark forest"], 3)
             outcomes["answered"] += 1
