@@ -18,18 +18,16 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent / "engines"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # tiny models: threads that wait for each other cost more than they bring
+# tiny models: threads that wait for each other cost more than they bring
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import forked
 import tiny
 
 from selfrag.demo import cache_home
 
-settings.register_profile(
-    "selfrag", deadline=None
-)  # wall-clock deadlines fail on a busy machine
+# wall-clock deadlines fail on a busy machine
+settings.register_profile("selfrag", deadline=None)
 settings.load_profile("selfrag")
 
 
@@ -64,9 +62,8 @@ def _is_demo(item):
 
 def pytest_configure(config):
     """The demo's files are in a folder of the cache for tests, see `MAKE_DEMO_FILES`. Absl closes no captured file."""
-    if not hasattr(
-        config, "workerinput"
-    ):  # a worker of xdist has the environment of the process that started it
+    # a worker of xdist has the environment of the process that started it
+    if not hasattr(config, "workerinput"):
         os.environ["SELFRAG_CACHE"] = str(cache_home() / "tests")
     with suppress(ImportError):
         # An engine of vLLM sets logging up anew. Then absl closes the stream that it found on its import, unless that
@@ -121,10 +118,8 @@ def _found_missing(report):
         if re.search(r"not installed|could not import", reason) and not any(
             name in reason for name in MAY_MISS
         ):
-            report.outcome, report.longrepr = (
-                "failed",
-                f"{reason}: put what tests need into the extra `dev`",
-            )
+            report.outcome = "failed"
+            report.longrepr = f"{reason}: put what tests need into the extra `dev`"
     return report
 
 

@@ -81,9 +81,8 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_examples_run(tmp_path, programs):
     shown = refresh_examples.run_page(TEXT, "README.md", tmp_path, programs)
     assert "80 degrees [1]" in shown
-    assert re.search(
-        r"^(True|False) (True|False)$", shown, flags=re.M
-    )  # what `rescore` says
+    # what `rescore` says
+    assert re.search(r"^(True|False) (True|False)$", shown, flags=re.M)
 
 
 @pytest.mark.slow

@@ -11,34 +11,30 @@ import pytest
 import typer
 
 HEAVY = {
-    *(
-        "torch",
-        "vllm",
-        "faiss",
-        "spacy",
-        "transformers",
-        "datasets",
-        "peft",
-        "sentence_transformers",
-    ),
-    *("httpx", "pyarrow"),
+    "torch",
+    "vllm",
+    "faiss",
+    "spacy",
+    "transformers",
+    "datasets",
+    "peft",
+    "sentence_transformers",
+    "httpx",
+    "pyarrow",
 }
 LIMIT_SECONDS = 0.3
 
 EDGES = (
-    *(
-        "selfrag.training.",
-        "selfrag.engines.transformers",
-        "critic.student.training",
-        "critic.student.encoder_decoder",
-        "selfrag.demo.model",
-    ),
-    *(
-        "selfrag.extensions.web.search",
-        "selfrag.extensions.web.fetching",
-        "selfrag.extensions.frameworks.",
-    ),
-    *("retrieval.parquet_worker", "selfrag.chat_template_worker"),
+    "selfrag.training.",
+    "selfrag.engines.transformers",
+    "critic.student.training",
+    "critic.student.encoder_decoder",
+    "selfrag.demo.model",
+    "selfrag.extensions.web.search",
+    "selfrag.extensions.web.fetching",
+    "selfrag.extensions.frameworks.",
+    "retrieval.parquet_worker",
+    "selfrag.chat_template_worker",
 )
 """Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
 
@@ -76,9 +72,8 @@ print(json.dumps([code, seconds, first, sorted(sys.modules), shown.getvalue()]))
 def test_importing_selfrag_and_its_help_load_next_to_nothing():
     """Names are imported when they are first used, and commands when they run."""
     tries = []
-    for _ in range(
-        5
-    ):  # processor time of the import alone, the best of a few: a busy machine must not fail the test
+    # processor time of the import alone, the best of a few: a busy machine must not fail the test
+    for _ in range(5):
         code, seconds, imported, helped, shown = run(LIGHT)
         tries.append(seconds)
         if seconds < LIMIT_SECONDS:
@@ -180,19 +175,13 @@ OURS = ("selfrag", "critic", "retrieval")
 LOADERS = {"import_module", "__import__", "resolve_name", "EntryPoint", "run_module"}
 """Functions that import a module by its name."""
 MAY_LOAD = {
-    *(
-        "selfrag/__init__.py",
-        "critic/__init__.py",
-        "retrieval/__init__.py",
-    ),  # front doors, whose names are lazy
-    *(
-        "selfrag/cli/main.py",
-        "critic/cli/main.py",
-    ),  # the command line imports the command that runs
-    *(
-        "selfrag/common/plugins.py",
-        "selfrag/common/errors.py",
-    ),  # names of users, and packages of extras
+    "selfrag/__init__.py",
+    "critic/__init__.py",
+    "retrieval/__init__.py",  # front doors, whose names are lazy
+    "selfrag/cli/main.py",
+    "critic/cli/main.py",  # the command line imports the command that runs
+    "selfrag/common/plugins.py",
+    "selfrag/common/errors.py",  # names of users, and packages of extras
     "selfrag/common/own_packages.py",  # our packages where their names are taken
 }
 

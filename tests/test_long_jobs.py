@@ -146,9 +146,8 @@ def child(work, words):
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        tqdm.tqdm.set_lock(
-            threading.RLock()
-        )  # its own is shared by forks: the next would wait for a killed one
+        # its own is shared by forks: the next would wait for a killed one
+        tqdm.tqdm.set_lock(threading.RLock())
         said = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
@@ -217,12 +216,10 @@ def main(home, kills):
     import selfrag.training.job  # noqa: F401
     from selfrag.common.jsonl import write_jsonl
 
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background job ignores it from the start
-    tqdm.tqdm.monitor_interval = (
-        0  # a process that forks wants no thread that may hold a lock
-    )
+    # a shell's background job ignores it from the start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # a process that forks wants no thread that may hold a lock
+    tqdm.tqdm.monitor_interval = 0
     write_jsonl(
         home / "cases.jsonl", [row.as_dict() for row in teaching_server.questions(60)]
     )

@@ -66,10 +66,8 @@ def test_markers_stand_around_title_and_text_of_which_a_cut_is_counted(
     prompting, words, budget
 ):
     passage = Passage("p1", "the sea is at 100 degrees. " * words, "Sea")
-    whole, cut = (
-        prompting.evidence(passage, 10_000),
-        prompting.evidence(passage, budget),
-    )
+    whole = prompting.evidence(passage, 10_000)
+    cut = prompting.evidence(passage, budget)
     assert prompting.codec.decode(whole.ids[1:-1]) == f"Sea\n{passage.text}"
     markers = (
         prompting.vocabulary.paragraph_open,
@@ -134,9 +132,8 @@ def test_the_only_control_ids_of_a_prompt_are_those_that_the_layout_and_the_mode
 ):
     codec, ids = prompting.codec, prompting.vocabulary.ids
     control = {*codec.control_ids, *ids.values()}
-    assert (
-        len(control & set(codec.encode_surface(HOSTILE))) > 6
-    )  # the tokenizer itself takes the bait
+    # the tokenizer itself takes the bait
+    assert len(control & set(codec.encode_surface(HOSTILE))) > 6
     written = ids["[Relevant]"], codec.encode("So.")[0], ids["[Retrieval]"]
 
     def reply(request):

@@ -82,9 +82,8 @@ def test_no_control_id_comes_out_of_any_text(codec, tokenizer, text):
 @SETTINGS
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="▁"), max_size=60))
 def test_ordinary_text_survives(codec, tokenizer, known, family, text):
-    if (
-        family == "real"
-    ):  # SmolLM2 drops bytes that its vocabulary lacks: ASCII control, unassigned planes
+    # SmolLM2 drops bytes that its vocabulary lacks: ASCII control, unassigned planes
+    if family == "real":
         words = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
         assume(all(symbol in known for word, _ in words for symbol in word))
     # Sentencepiece writes a space as its mark and swallows leading ones.
@@ -114,10 +113,8 @@ def test_a_control_token_that_stands_for_no_characters_is_cut_by_halves(monkeypa
 
 
 def test_lone_surrogates_become_replacement_characters_and_bos_is_what_the_tokenizer_adds_itself():
-    codec, llama = (
-        HFTextCodec(tiny.byte_level_tokenizer()),
-        tiny.sentencepiece_tokenizer(),
-    )
+    codec = HFTextCodec(tiny.byte_level_tokenizer())
+    llama = tiny.sentencepiece_tokenizer()
     assert codec.decode(codec.encode("a\ud800b\udfff")) == "a\ufffdb\ufffd"
     assert codec.decode(codec.encode("\ud83d\ude00")) == "😀"
     assert (codec.bos_ids, HFTextCodec(llama).bos_ids) == ((), (llama.bos_token_id,))
@@ -140,16 +137,13 @@ class Slow:
 
 def test_a_slow_tokenizer_is_cut_by_halves_and_writes_what_stands_there():
     careful = tiny.byte_level_tokenizer()
-    careful.clean_up_tokenization_spaces = (
-        True  # of its own accord it would write "isn't, he said."
-    )
+    # of its own accord it would write "isn't, he said."
+    careful.clean_up_tokenization_spaces = True
     tokens = ReadOnlyTokenizer(Slow(careful), split_special_tokens=False)
     (ids,) = tokens.ids(["is n't , he said .[Relevant]"])
     assert tokens.decode(ids) == "is n't , he said .[Relevant]"
-    codec, text = (
-        HFTextCodec(Slow(control_tokens.careless())),
-        "so [Relevant] said [Irrelevant]",
-    )
+    codec = HFTextCodec(Slow(control_tokens.careless()))
+    text = "so [Relevant] said [Irrelevant]"
     ids = codec.encode(text)
     assert codec.control_ids.isdisjoint(ids)
     assert codec.decode(ids) == text.lower()  # as this tokenizer normalises
@@ -197,15 +191,12 @@ def test_a_control_id_between_two_texts_adds_a_space_at_most(
     """Audit A6: nothing else changes, and two sentences are never glued."""
     control = tokenizer.convert_tokens_to_ids("[Utility:5]")
     first, second = codec.encode(before), codec.encode(after)
-    glued, text = (
-        codec.decode([*first, *second]),
-        codec.decode([*first, control, control, *second]),
-    )
+    glued = codec.decode([*first, *second])
+    text = codec.decode([*first, control, control, *second])
     begin = codec.decode(first)
     assert text in (glued, f"{begin} {glued[len(begin) :]}")
-    assert (
-        codec.decode([control, *first, *second, control]) == glued
-    )  # none beside the text
+    # none beside the text
+    assert codec.decode([control, *first, *second, control]) == glued
     assert "system.i" not in text.lower() or "system.i" in before.lower()
 
 
@@ -214,6 +205,5 @@ def test_no_space_is_added_inside_a_word(codec, word):
     ids = codec.encode(f"the {word}")
     for at in range(1, len(ids)):
         pieces = codec.decode([*ids[:at], min(codec.control_ids), *ids[at:]])
-        assert (
-            len(pieces.split()) <= 3
-        )  # a piece that is a word by itself may stand apart
+        # a piece that is a word by itself may stand apart
+        assert len(pieces.split()) <= 3

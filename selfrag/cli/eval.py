@@ -77,7 +77,7 @@ def run(
         WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5"),
     ] = None,
     engine: EngineChoice,
-    asked: Annotated[
+    item_options: Annotated[
         FieldValues,
         Fields(
             SourceSettings,
@@ -98,7 +98,7 @@ def run(
     from selfrag.evaluation.systems import decoding_settings, known_systems
 
     actors = ray_actors(ctx, ray)
-    if not asked.keys() & {"index", "retriever"}:
+    if not item_options.keys() & {"index", "retriever"}:
         refuse_options(ctx, ("--found",), "for --index or --retriever")
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     known = known_systems()
@@ -120,7 +120,7 @@ def run(
     quiet()
     settings = decoding_settings(changes or [])
     engine_name, engine_settings = engine_options(engine)
-    source = Source(list(map(Given.parse, files)), **asked)
+    source = Source(list(map(Given.parse, files)), **item_options)
     # a missing index is found before files are read
     source_settings = source.settings()
     results = run_systems(

@@ -39,7 +39,8 @@ Changes = Annotated[
     STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always"),
 ]
 StudySource = Annotated[
-    FieldValues, Fields(SourceSettings, "What is asked", "index", "limit", "seed")
+    FieldValues,
+    Fields(SourceSettings, "What is item_options", "index", "limit", "seed"),
 ]
 
 
@@ -65,7 +66,7 @@ def sweep(
     ] = "headline,retrieval_rate<=0.4",
     model: ModelSettings = "demo",
     engine: EngineChoice,
-    asked: StudySource,
+    item_options: StudySource,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +95,7 @@ def sweep(
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
     base = decoding_settings(changes or [])
-    sweep = Sweep(base, axes, grid, goal, asked.get("seed", 0), judge)
+    sweep = Sweep(base, axes, grid, goal, item_options.get("seed", 0), judge)
     # a bad setting is refused before a model is loaded
     plan(based(base), axes, grid=grid)
 
@@ -104,7 +105,7 @@ def sweep(
     from selfrag.evaluation.runner import Source
 
     quiet()
-    source = Source([Given.parse(file) for file in files], **asked)
+    source = Source([Given.parse(file) for file in files], **item_options)
     swept = run(
         sweep,
         Answering(model, *engine_options(engine)),
@@ -149,7 +150,7 @@ def ablate(
     ] = None,
     model: ModelSettings = "demo",
     engine: EngineChoice,
-    asked: StudySource,
+    item_options: StudySource,
     retry_failed: RetryFailed = False,
 ) -> CommandResult:
     """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
@@ -174,7 +175,7 @@ def ablate(
     from selfrag.experiments.sweeps import brief, sources
 
     quiet()
-    source = Source([Given.parse(file) for file in files], **asked)
+    source = Source([Given.parse(file) for file in files], **item_options)
     checkpoints = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: model for name, model in checkpoints.items() if model}
     ablated = run(

@@ -211,10 +211,8 @@ def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost(
     Console(file=file, width=120, force_terminal=False).print(terminal_answer(answer))
     shown = file.getvalue()
     assert "One. [1] Two. Three. [2] Four. [1]" in shown
-    title, other = (
-        shown.index("[1] [bold]Not mark-up[/bold]"),
-        shown.index("[2] Second"),
-    )
+    title = shown.index("[1] [bold]Not mark-up[/bold]")
+    other = shown.index("[2] Second")
     assert (
         title
         < shown.index("Text of the [first] passage.")

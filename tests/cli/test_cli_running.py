@@ -150,10 +150,11 @@ def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
     assert "Figures" in shown
+    # the third begins a link that a terminal opens
     for absent in (
         "| --- |",
         "###",
         "\x1b]8",
         "\x1b[31m",
-    ):  # the third begins a link that a terminal opens
+    ):
         assert absent not in shown

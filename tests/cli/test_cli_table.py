@@ -274,11 +274,12 @@ ODD = {
         for name in ("--model", "--name")
         for what in (*WEIGHTS, *NAMES)
     ),
+    # leaves all at defaults
     *(
         (command, name, "empty")
         for command in RIGHT
         for name in ("--recipe", "--config")
-    ),  # leaves all at defaults
+    ),
     ("critic inspect", "--provenance", "empty"),
     ("selfrag data make", "--from", "folder"),  # is what the right line gives
 }
@@ -438,9 +439,8 @@ class Line:
     command: str  # program and command
     arguments: tuple[str, ...]  # after it; `{w}` is the folder of the files
     what: str  # option or argument, and what is wrong with it
-    wrong: bool = (
-        True  # the command must end with an error that is not the one of its right line
-    )
+    # the command must end with an error that is not the one of its right line
+    wrong: bool = True
     value: str = "-"  # what was put in
     said: str = ""  # a part of the error
 
@@ -723,9 +723,8 @@ def ran(line, world):
     """Exit code, output and errors of a command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     main = critic if line.command.startswith("critic") else selfrag
-    shutil.rmtree(
-        world / "out", ignore_errors=True
-    )  # a server of Milvus may have written once more after the last
+    # a server of Milvus may have written once more after the last
+    shutil.rmtree(world / "out", ignore_errors=True)
     (world / "out").mkdir(exist_ok=True)
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
@@ -795,9 +794,10 @@ def test_a_bad_value_is_one_line(
     before = state(world)
     code, out, err = ran(line, world)
     assert state(world) == before
+    # transformers' own bar
     err = "".join(
         one for one in err.splitlines(keepends=True) if "Loading weights" not in one
-    )  # transformers' own bar
+    )
     if line.said:
         assert (code, out) == (2, "")
         assert line.said in err

@@ -171,10 +171,11 @@ def test_table_3_counts_rows_that_retrieve_at_least_once(file):
         [3, 3],
         [3, 3, 0],
     )
+    # 4 + 4 + 3 words, passages left out
     assert (long.labels(ISUSE), long.words) == (
         [0, 0, 3, 0, 0],
         {11: 3},
-    )  # 4 + 4 + 3 words, passages left out
+    )
     total = statistics.total
     assert (total.rows, total.retrieving) == (103, 63)
     assert (total.passages, total.segments) == ({0: 40, 1: 60, 2: 3}, {1: 100, 3: 3})
@@ -246,10 +247,11 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
     records, out = tmp_path / "provenance.jsonl", tmp_path / "page.html"
     write_lines(records, [provenance(ROWS[0])])
     pages = []
+    # a folder of critic augment
     for files in (
         [str(file), "--provenance", str(records)],
         [str(tmp_path)],
-    ):  # a folder of critic augment
+    ):
         assert main(["inspect", *files, *f"-o {out} -n 103".split()]) == 0
         assert (
             capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"

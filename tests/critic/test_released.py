@@ -168,10 +168,8 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
 
 @pytest.mark.engine
 def test_the_published_critic_is_asked_as_it_was_trained(tmp_path, command, refusal):
-    critic, rows = (
-        tiny.save_llama(tmp_path / "critic", reflection=False),
-        tmp_path / "train.json",
-    )
+    critic = tiny.save_llama(tmp_path / "critic", reflection=False)
+    rows = tmp_path / "train.json"
     write_json(rows, COMBINED[:4])
     line = f"critic adopt {rows} {critic}"
     assert "IsUse" in refusal(line)

@@ -106,10 +106,8 @@ def test_defect_32_a_passage_is_drawn_from_its_own_list():
     )
     drawn = Counter()
     for question in sample.questions:
-        owner, text = (
-            question.id.partition("/")[0].removeprefix("p"),
-            question.case.evidence.text,
-        )
+        owner = question.id.partition("/")[0].removeprefix("p")
+        text = question.case.evidence.text
         if question.rule.endswith("found_passage"):
             assert f"Instruction {owner} " in text
             drawn["found", text.split()[1]] += 1

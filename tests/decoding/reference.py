@@ -103,9 +103,8 @@ class Step:
     ids: tuple[int, ...] = ()
     likelihood: float = 0.0
     critiques: dict[str, Distribution | None] = field(default_factory=dict)
-    noise: set[str] = field(
-        default_factory=set
-    )  # critiques that the model did not expect where they were read
+    # critiques that the model did not expect where they were read
+    noise: set[str] = field(default_factory=set)
     boundary: tuple[float, ...] | None = None  # raw probabilities of Retrieve
     ended_itself: bool = False  # by EOS
     over: bool = False  # nothing may follow
@@ -183,11 +182,9 @@ class Asked:
     """A generation: its ids, and the probability of each watched id at each position."""
 
     def __init__(self, result: Generated, watched: Sequence[int]) -> None:
-        self.ids, self.logprobs, self.finish = (
-            result.token_ids,
-            result.token_logprobs,
-            result.finish,
-        )
+        self.ids = result.token_ids
+        self.logprobs = result.token_logprobs
+        self.finish = result.finish
         self.rows = [
             dict(zip(watched, map(float, row), strict=True)) for row in result.watched
         ]
@@ -274,9 +271,8 @@ class Reference:
         elif policy.retrieve_test == "all":
             score = yes / (yes + no + keep)
         else:
-            size = max(
-                1.0, math.fsum(raw)
-            )  # the random models' numbers may sum to more than 1
+            # the random models' numbers may sum to more than 1
+            size = max(1.0, math.fsum(raw))
             log_yes, log_no = math.log(yes / size), math.log(no / size)
             score = log_yes / (log_yes + log_no)
         if abs(score - policy.threshold) < 1e-6:  # the engine's numbers have 24 bits

@@ -79,12 +79,10 @@ class TalkingExecutor(Executor):
     def __init__(
         self, talker: Talker, *, continues: bool = True, logprobs: bool = True
     ) -> None:
-        self.talker, self.continues, self.logprobs, self.count = (
-            talker,
-            continues,
-            logprobs,
-            0,
-        )
+        self.talker = talker
+        self.continues = continues
+        self.logprobs = logprobs
+        self.count = 0
 
     def steps(
         self, requests: Sequence[ModelRequest]
@@ -157,12 +155,10 @@ class Draft:
     def __init__(
         self, talker: Talker, chat: Chat, begun: str, by_sentence: bool
     ) -> None:
-        self.talker, self.chat, self.begun, self.by_sentence = (
-            talker,
-            chat,
-            begun,
-            by_sentence,
-        )
+        self.talker = talker
+        self.chat = chat
+        self.begun = begun
+        self.by_sentence = by_sentence
         self.text, self.spent, self.ended = "", 0, ""
         self.tokens: list[tuple[str, float]] = []
         self.end: int | None = None  # characters of the segment
@@ -219,12 +215,10 @@ class ChatReference(Reference):
         policy: Decoding,
         evidence: Sequence[Passage] | None = None,
     ) -> None:
-        self.talker, self.search, self.policy, self.evidence = (
-            talker,
-            search,
-            policy,
-            evidence,
-        )
+        self.talker = talker
+        self.search = search
+        self.policy = policy
+        self.evidence = evidence
         self.kept: list[Passage] | None = None
         self.count, self.failed, self.close = 0, 0, False
         self.forbidden, self.nothing, self.reason = False, False, ""
@@ -356,10 +350,8 @@ class ChatReference(Reference):
                 if policy.likelihood == "product"
                 else product ** (1 / len(logs))
             )
-        last, spent_all = (
-            len(before.path) + 1 == policy.max_segments,
-            step.spent >= policy.answer_tokens,
-        )
+        last = len(before.path) + 1 == policy.max_segments
+        spent_all = step.spent >= policy.answer_tokens
         goes_on = (
             policy.after_cut == "go_on"
             and draft.ended == "budget"

@@ -193,10 +193,8 @@ def test_any_number_is_a_score_that_json_can_hold(given, kept):
 
 
 def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_breaks():
-    first, second = (
-        Passage("1", "First text.", "Title"),
-        Passage("1", "Second text.", "Title"),
-    )
+    first = Passage("1", "First text.", "Title")
+    second = Passage("1", "Second text.", "Title")
     seen = [
         f"[Retrieval]<paragraph>Title\n{one.text}</paragraph>"
         for one in (first, second)
@@ -257,9 +255,8 @@ def test_html_escapes_everything():
         "details",
         "summary",
     }
-    assert (
-        page.text.count(EVIL) == 4
-    )  # of the question, the segment, and the passage with its title
+    # of the question, the segment, and the passage with its title
+    assert page.text.count(EVIL) == 4
     assert Tags(replace(answered(), question=EVIL, error=EVIL)._repr_html_()).tags <= {
         "p",
         "b",

@@ -62,10 +62,8 @@ def test_a_joined_term_adds_its_weighted_score():
     assert (without.text, without.exact) == ("Sure.", True)
 
 
-CLOSE, SURE = (
-    says(0.9, 0.1, 0, 0, labels=FAITHFULNESS),
-    says(0, 0.1, 0.9, 0, labels=FAITHFULNESS),
-)
+CLOSE = says(0.9, 0.1, 0, 0, labels=FAITHFULNESS)
+SURE = says(0, 0.1, 0.9, 0, labels=FAITHFULNESS)
 
 
 def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_their_value():
@@ -103,9 +101,8 @@ def test_several_places_rank_by_their_mean_and_reject_by_their_worst():
         state.in_message(SiteKind.SENTENCE, 1, *span) for span in ((0, 3), (6, 15))
     ]
     made = Judgment(CITED, "x", (1.0, 0.0), 0.5), Judgment(CITED, "y", (0.0, 1.0), 1.0)
-    cited = Reflection(
-        state, tuple(map(Finding, sites, made))
-    )  # by the lengths of the sentences, 3 and 9
+    # by the lengths of the sentences, 3 and 9
+    cited = Reflection(state, tuple(map(Finding, sites, made)))
     assert cited.mean("here", None) == Judgment(
         CITED, "here", (0.25, 0.75), (0.5 + 3 * 1.0) / 4
     )
@@ -194,12 +191,13 @@ def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced():
         cheap, dear, tree=tree, names=[f"d{i}" for i in range(1, 6)], **settings
     )
     assert [m.text for m in cheap.inputs] == ["T1.", "T2.", "T3.", "T4."]
+    # T1 and T3 fail, so T3 and T4 come up
     assert [m.text for m in dear.inputs] == [
         "T1.",
         "T2.",
         "T3.",
         "T4.",
-    ]  # T1 and T3 fail, so T3 and T4 come up
+    ]
     assert [*found.statuses().values()] == [
         "forbidden",
         "finished",
@@ -213,10 +211,11 @@ def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced():
         Weights(judges={"dear": 1, "cheap": 1})
     ).exact  # as they count where none are given
     other = found.answer.rescore(Weights(judges={"dear": 0}))
+    # nobody knows whom other weights had let through
     assert (other.text, other.exact) == (
         "T2.",
         False,
-    )  # nobody knows whom other weights had let through
+    )
     assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
@@ -472,9 +471,8 @@ def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written():
         ["ad"],
     )
     assert decision.reason.endswith("ad 0.200 < 0.5, abstain")
-    assert (
-        len(found.engine.requests) == answer.usage.requests == 2
-    )  # the first boundary and the gate
+    # the first boundary and the gate
+    assert len(found.engine.requests) == answer.usage.requests == 2
     assert (answer.rescore().text, answer.rescore(threshold=0.5).exact) == (
         answer.text,
         True,
@@ -516,9 +514,8 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_
         "passage d1",
     ]
     assert "passage d1 left out" in decision.reason
-    assert [state.passages for state in judge.inputs] == [
-        (one,) for one in found["Q"]
-    ]  # the score asks no more
+    # the score asks no more
+    assert [state.passages for state in judge.inputs] == [(one,) for one in found["Q"]]
 
 
 def test_certainty_routes_the_search():

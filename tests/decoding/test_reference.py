@@ -124,11 +124,9 @@ class World:
     """One question, decoded by both."""
 
     def __init__(self, seed, *, failures=0.0, given=False, choices=()):
-        self.model, self.find, self.fickle = (
-            model(seed, failures),
-            random_search(seed),
-            seed % 3 == 0,
-        )
+        self.model = model(seed, failures)
+        self.find = random_search(seed)
+        self.fickle = seed % 3 == 0
         self.evidence, self.choices = evidence(seed, given=given), choices
 
     def search(self, k):
@@ -252,10 +250,8 @@ def test_a_tree_recorded_whole_is_exact_for_every_weight(seed, policy, other):
     )
     world = World(seed)
     answer = world.decoded(whole).answer
-    rescored, fresh = (
-        answer.rescore(other),
-        world.decoded(replace(whole, weights=other)).answer,
-    )
+    rescored = answer.rescore(other)
+    fresh = world.decoded(replace(whole, weights=other)).answer
     # A merged twin is not written on from: if other weights prefer it, its own continuations are unknown.
     unknown = [
         n

@@ -63,9 +63,8 @@ class ChatWorld:
         try:
             return reference.decode("Q")
         except Unanswerable as reason:
-            assume(
-                not reference.close
-            )  # rounding decides whether there is a candidate that could be generated
+            # rounding decides whether there is a candidate that could be generated
+            assume(not reference.close)
             return str(reason)
 
     def compare(self, policy):

@@ -90,14 +90,16 @@ def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothin
 @pytest.mark.parametrize(
     "policy, score",
     [
+        # section 4.3 of the paper
         (
             Decoding(mode="always"),
             math.exp(-0.4) + 0.9 + 0.75 + 0.5 * 0.575,
-        ),  # section 4.3 of the paper
+        ),
+        # Eq. 3 as printed
         (
             Decoding(mode="always", likelihood="product"),
             math.exp(-1.6) + 0.9 + 0.75 + 0.5 * 0.575,
-        ),  # Eq. 3 as printed
+        ),
         (
             Decoding.official(mode="always", max_segments=1),
             math.exp(-4.6 / 5) + 0.9 + 0.75 + 0.575,
@@ -173,11 +175,12 @@ def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_
         (0.2, "most_probable", "continue"),
         (0.2, "below_threshold", "retrieve"),  # A.4: .44 / (.44 + .06) = .88
         (0.9, "below_threshold", "continue"),
+        # section 4.3: for citations, every boundary retrieves
         (
             0.0,
             "most_probable",
             "retrieve",
-        ),  # section 4.3: for citations, every boundary retrieves
+        ),
         (None, "below_threshold", "continue"),
     ],
 )
@@ -387,9 +390,8 @@ def test_completions_of_several_segments_are_scored_and_cut_as_published(long):
         found = run(several(seed), evidence=evidence, policy=policy).answer
         assert found.trace.best is not None
         written = "".join(node.text for node in found.trace.path(found.trace.best))
-        assert (
-            written.replace(" ", "") == expected
-        )  # the published code glues texts where a token stood between
+        # the published code glues texts where a token stood between
+        assert written.replace(" ", "") == expected
         nodes = [node for node in found.trace.nodes if node.text.strip()]
         assert len(nodes) == len(published.scores)
         assert sorted(node.path_score for node in nodes) == pytest.approx(
@@ -476,9 +478,8 @@ def test_defect_40_option_likelihood():
             for option in "AB"
             for end in ("", "[No support / Contradictory]")
         }
-    found = choose(
-        table, "A", "B", weights=Weights(isrel=2.5)
-    )  # 2.5 * (0.8, 0.4) = (2, 1)
+    # 2.5 * (0.8, 0.4) = (2, 1)
+    found = choose(table, "A", "B", weights=Weights(isrel=2.5))
     assert found.answer.text == "B"
     totals = {node.text: node.path_score for node in found.answer.trace.nodes}
     assert totals == pytest.approx({"A": 1.1, "B": 1.9})
@@ -544,9 +545,8 @@ def test_length_is_taken_out_by_tokens_or_characters():
     table = {"[No Retrieval]": {"A": 0.3, "B": 0.5}, "[No Retrieval]B": {"b": 0.5}}
     table |= {"[No Retrieval]A": NEUTRAL, "[No Retrieval]Bb": NEUTRAL}
     assert choose(table, "A", "Bb", mode="never").answer.text == "A"  # 0.3 against 0.25
-    assert (
-        choose(table, "A", "Bb", mode="never", length="tokens").answer.text == "Bb"
-    )  # 0.3 against 0.5
+    # 0.3 against 0.5
+    assert choose(table, "A", "Bb", mode="never", length="tokens").answer.text == "Bb"
     with pytest.raises(UserError, match="length='words'"):
         choose(table, "A", "Bb", mode="never", length="words")
 

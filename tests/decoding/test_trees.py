@@ -47,10 +47,11 @@ def test_a_trace_in_json_keeps_settings_that_had_no_effect():
 )
 def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold, exact):
     answer = run(TREE, "d1").answer.rescore(threshold=threshold)
+    # with nothing else recorded
     assert (answer.text, answer.exact) == (
         "Found.",
         exact,
-    )  # with nothing else recorded
+    )
     assert answer.rescore().exact is exact
 
 

@@ -162,13 +162,14 @@ def test_guardrails_that_leave_nothing(effect, reason):
     assert told(answer) == (ABSTENTION, True, reason, False, ())
     assert Trace.from_json(answer.trace.to_json()).reason == reason
     written = run(CITING, "d1", guardrails="g<0.5:write", **critics).answer
+    # the guardrail asks for it
     assert told(written) == (
         "Own words.",
         False,
         None,
         False,
         (),
-    )  # the guardrail asks for it
+    )
 
 
 @pytest.mark.parametrize(

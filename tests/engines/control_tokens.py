@@ -110,10 +110,8 @@ def wordpiece() -> Any:
         models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]")
     )
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer, core.decoder = (
-        pre_tokenizers.BertPreTokenizer(),
-        decoders.WordPiece(),
-    )
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )

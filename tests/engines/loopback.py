@@ -27,9 +27,8 @@ class Loopback(ThreadingHTTPServer):
     def stop(self):
         self.shutdown()
         self.server_close()
-        for connection in list(
-            self.connections
-        ):  # a handler continues answering on the connections it has
+        # a handler continues answering on the connections it has
+        for connection in list(self.connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 

@@ -61,9 +61,8 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(
         passages, tmp_path / "index", encoder=encoder, language="none"
     )
     assert built(["aaaaa"], 1)[0][0].id == "p200"
-    assert (
-        server.url not in (tmp_path / "index" / "manifest.json").read_text()
-    )  # a file names no address
+    # a file names no address
+    assert server.url not in (tmp_path / "index" / "manifest.json").read_text()
     with pytest.raises(UserError, match=f"--encoder-engine URL.*{ADDRESS}"):
         open_index(tmp_path / "index")
     monkeypatch.setenv(ADDRESS, server.url)

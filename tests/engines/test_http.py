@@ -49,10 +49,8 @@ def test_senseless_settings(settings, said):
 
 
 def test_models_of_a_server(tmp_path):
-    m, n = (
-        {"id": "m", "root": "/models/m", "max_model_len": 99},
-        {"id": "n", "max_model_len": 5},
-    )
+    m = {"id": "m", "root": "/models/m", "max_model_len": 99}
+    n = {"id": "n", "max_model_len": 5}
     every = [m, n, {"id": "a", "parent": "/models/m"}]
 
     def found(cards, **settings):
@@ -124,7 +122,14 @@ def reply(**choice):
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"<html>", b"{", b"\xff", b"null", b"[]", b"{}", b'{"choices": []}'),
+        b"",
+        b"<html>",
+        b"{",
+        b"\xff",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"choices": []}',
         *(
             json.dumps(reply(token_ids=ids))
             for ids in ([], None, [8], [8, -1], [8, "11"], [8, True], [8, 12])
@@ -371,9 +376,8 @@ def test_one_failure_is_one_line_and_others_finish(load, server, fault, reason):
     assert isinstance(failed, Failed)
     assert reason in failed.reason
     assert "\n" not in failed.reason
-    assert server.seen[fault] == (
-        3 if fault == 22 else 1
-    )  # only what may pass is sent again
+    # only what may pass is sent again
+    assert server.seen[fault] == (3 if fault == 22 else 1)
     assert {sent["token_ids"][0]: sent["model"] for sent in server.sent} == {
         3: "tiny",
         fault: "tiny",

@@ -67,9 +67,8 @@ REQUESTS = [
         Generate(prompt(40 + at, 34), 8, watch_ids=(414, 3), adapter="extra")
         for at in range(3)
     ),
-    Generate(
-        prompt(CONTEXT - 4, 32), 50, watch_ids=REFLECTION
-    ),  # the server has a longer context
+    # the server has a longer context
+    Generate(prompt(CONTEXT - 4, 32), 50, watch_ids=REFLECTION),
 ]
 
 
@@ -164,9 +163,8 @@ def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine):
 
 @here
 def test_what_is_aborted_never_comes_back_and_others_finish(engine):
-    wave = [
-        Generate(prompt(20, 40 + i), 12, watch_ids=REFLECTION) for i in range(10)
-    ]  # more than run together
+    # more than run together
+    wave = [Generate(prompt(20, 40 + i), 12, watch_ids=REFLECTION) for i in range(10)]
     alone = [generated(engine, request) for request in wave]
     tickets = [engine.submit(request) for request in wave]
     assert [engine.step() for _ in range(3)] == [[]] * 3
@@ -375,9 +373,8 @@ def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_
     assert all(
         same(found[number], singles[number]) for number in range(32) if number % 4 > 1
     )
-    assert (
-        len({answer.text for answer in singles}) > 16
-    )  # one answer for all would prove nothing
+    # one answer for all would prove nothing
+    assert len({answer.text for answer in singles}) > 16
 
 
 def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag, singles):

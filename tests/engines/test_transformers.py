@@ -407,11 +407,12 @@ LINEAR = {"layer_types": ["full_attention", "linear_attention"], "model_type": "
 @pytest.mark.parametrize(
     "changed, most, said",
     [
+        # none is made up
         (
             {"num_hidden_layers": 3},
             None,
             r"lacks 9 of its weights, such as model\.layers\.2\.",
-        ),  # none is made up
+        ),
         (LINEAR, None, "layers of kind linear_attention; use the vllm engine"),
         (
             {"max_position_embeddings": 512},

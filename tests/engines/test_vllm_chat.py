@@ -52,9 +52,8 @@ def served(folder, tmp_path_factory):
     cache = ("--kv-cache-memory-bytes", str(200 << 20))
     server = ServedVLLM(folder, log, *options, *cache)
     warm = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2}
-    httpx.post(
-        f"{server.url}/v1/completions", json=warm, timeout=600
-    )  # the first request compiles kernels
+    # the first request compiles kernels
+    httpx.post(f"{server.url}/v1/completions", json=warm, timeout=600)
     yield server
     server.kill()
 

@@ -68,13 +68,14 @@ LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 8, "max_cpu_loras
             (),
         ),
         ({}, ADAPTERS, False, LORA, ()),
+        # one stays empty
         (
             {},
             ADAPTERS,
             True,
             LORA | {"max_loras": 13, "max_cpu_loras": 13},
             (),
-        ),  # one stays empty
+        ),
     ],
 )
 def test_arguments(config, adapters, cpu, wanted, absent):

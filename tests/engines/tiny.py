@@ -74,10 +74,8 @@ def byte_level_tokenizer(
     from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
-    core.pre_tokenizer, core.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
     _trained(
         core,
         vocab_size,
@@ -181,16 +179,12 @@ def save_chat(path: Path, family: str, *, context: int = 2048) -> Path:
     import transformers
 
     if family == "qwen":
-        template, special = (
-            _QWEN,
-            {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"},
-        )
+        template = _QWEN
+        special = {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
         more = ("<|im_start|>", "<think>", "</think>")
     else:
-        template, special = (
-            _LLAMA,
-            {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
-        )
+        template = _LLAMA
+        special = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
         more = ("<|start_header_id|>", "<|end_header_id|>")
     # Each word stands at the beginning of texts, where a reply has it without a space.
     sentences = [*SENTENCES, *LABEL_WORDS.split() * 50]

@@ -261,18 +261,16 @@ def test_metrics_of_one_answer(name, item, said, expected):
 
 def test_three_readings_of_contains():
     text = "It was NYC, where beatles lived [1]."
-    assert answer_recall(text, SETS) == pytest.approx(
-        1 / 3
-    )  # "beatles" is not "The Beatles" letter for letter
+    # "beatles" is not "The Beatles" letter for letter
+    assert answer_recall(text, SETS) == pytest.approx(1 / 3)
     assert str_em(text, SETS) == answer_recall_words(text, SETS) == pytest.approx(2 / 3)
     assert (
         answer_recall("a nyctalope", SETS)
         == answer_recall_words("a nyctalope", SETS)
         == 0.0
     )
-    assert str_em("a nyctalope", SETS) == pytest.approx(
-        1 / 3
-    )  # a substring, as in ALCE
+    # a substring, as in ALCE
+    assert str_em("a nyctalope", SETS) == pytest.approx(1 / 3)
     # The first line, without citation marks.
     assert str_em("New [1] York\nThe Beatles", SETS) == pytest.approx(1 / 3)
     assert answer_recall_words("New York.\nThe Beatles", SETS) == pytest.approx(2 / 3)
@@ -330,10 +328,8 @@ def test_rouge_by_hand():
 
 
 def test_defect_30_three_of_four_questions_retrieved_is_three_quarters():
-    read, in_vain = (
-        Output("x", read=("p1",), retrieved=True),
-        Output("x", retrieved=True),
-    )
+    read = Output("x", read=("p1",), retrieved=True)
+    in_vain = Output("x", retrieved=True)
     assert (
         ratio([part("retrieval_rate", SHORT, o) for o in (read, read, read, in_vain)])
         == 0.75
@@ -360,14 +356,13 @@ def test_recall_and_ndcg_by_hand():
         (3 + 1 / 2) / ideal
     )
     assert (ndcg_at(["x"], {"a": 1}, 3), ndcg_at(["x"], {"a": 0}, 3)) == (0.0, None)
-    item, output = (
-        Item("q", "who?", True, gold=frozenset({"b", "z"})),
-        Output("x", read=("a", "b"), retrieved=True),
-    )
+    item = Item("q", "who?", True, gold=frozenset({"b", "z"}))
+    output = Output("x", read=("a", "b"), retrieved=True)
+    # of what the model was shown
     assert part("retrieval_recall@2", item, output) == (
         0.5,
         1.0,
-    )  # of what the model was shown
+    )
     assert part("retrieval_recall@2", NO_ANSWER, output) is None
     # A passage named twice counts once.
     assert recall_at(["a", "a", "b"], {"a", "b"}, 2) == 1.0
@@ -407,9 +402,10 @@ def test_both_agree_with_trec_eval():
             if found.measure.NAME == "R"
             else (ndcg_at, own)
         )
+        # its digits
         assert (figure(ranked[found.query_id], gold, k) or 0.0) == pytest.approx(
             found.value, abs=1e-4
-        )  # its digits
+        )
 
 
 ITEMS = (SHORT, SEVERAL, LETTERS, LONG, NO_ANSWER, BARE)

@@ -45,11 +45,9 @@ def figure(name, *outputs):
 
 
 def test_citations_of_two_items():
-    one, other, silent = (
-        Output("Ann", cited=("p1", "p3")),
-        Output("Bob", cited=("p2",)),
-        Output("Bob"),
-    )
+    one = Output("Ann", cited=("p1", "p3"))
+    other = Output("Bob", cited=("p2",))
+    silent = Output("Bob")
     # 2 of 3 citations are gold; one item has half of its gold passages, one also half, one none.
     assert figure("citation_precision", one, other, silent) == pytest.approx(2 / 3)
     assert figure("citation_recall", one, other, silent) == pytest.approx(1 / 3)
@@ -122,9 +120,8 @@ class Letters:
 
 def test_alce_by_hand():
     response = [
-        CitedClaim(
-            "ab", ("a", "b", "c")
-        ),  # together: yes; a and b are needed, c is not: 1, 2 of 3
+        # together: yes; a and b are needed, c is not: 1, 2 of 3
+        CitedClaim("ab", ("a", "b", "c")),
         CitedClaim("d", ("d", "dx")),  # each alone is enough: 1, 2 of 2
         CitedClaim("e", ("f",)),  # does not entail: 0, 0 of 1
         CitedClaim("g"),  # cites nothing: 0
@@ -176,9 +173,8 @@ def test_claim_recall_by_hand():
     assert claim_recall(["ab [1]\ncd"], [["a", "c"]], judge) == [0.5]  # the first line
     judge.rounds.clear()
     claim_recall(["ab", "ab", ""], [["a", "b"], ["a"], ["c"]], judge)
-    assert judge.rounds == [
-        [("ab", "a"), ("ab", "b")]
-    ]  # each pair once, nothing of empty answers
+    # each pair once, nothing of empty answers
+    assert judge.rounds == [[("ab", "a"), ("ab", "b")]]
 
 
 def test_sentences_cite_their_segment():
@@ -219,9 +215,8 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
         CitedClaim("So it did."),  # there is no third passage
     )
     own = Output("Ann did [2].", ("p1",), ("p1", "p2"), True, (("Ann did [2].", "p1"),))
-    assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(
-        own, PASSAGES
-    )  # citations by segment
+    # citations by segment
+    assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(own, PASSAGES)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +288,8 @@ def test_three_grades_of_support_as_longbench_cite_counts_them():
     assert (nothing.recall, nothing.precision, nothing.f1) == (0.0, 0.0, 0.0)
     assert silent is None
     seen = [request.prompt.messages[0].content for request in executor.requests]
-    assert any(
-        "By Goethe." in one and "A river." in one for one in seen
-    )  # what a sentence cites is one support
+    # what a sentence cites is one support
+    assert any("By Goethe." in one and "A river." in one for one in seen)
 
 
 def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(

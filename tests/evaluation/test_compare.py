@@ -158,10 +158,8 @@ def few(folder, file=FEW, **options):
 
 def test_runs_that_cannot_be_compared(runs, tmp_path):
     assert list(read_runs(runs, ["long"])[0].files) == ["long"]
-    half, limited = (
-        few(tmp_path / "half"),
-        few(tmp_path / "limited", settings={"limit": 3}),
-    )
+    half = few(tmp_path / "half")
+    limited = few(tmp_path / "limited", settings={"limit": 3})
     for folders, message in (
         ([], "no run to compare"),
         ([runs[0], runs[0]], "both of a system called reflective"),

@@ -84,9 +84,8 @@ def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli, tmp_path):
         verdicts == [row.index(max(row)) == 2 for row in found] == entails(judge, PAIRS)
     )
     assert len(set(verdicts)) == 2  # the random model says both
-    ids = judge._ids(("Ann " * 100, "it rained"))[
-        "input_ids"
-    ]  # the premise is cut, and never the hypothesis
+    # the premise is cut, and never the hypothesis
+    ids = judge._ids(("Ann " * 100, "it rained"))["input_ids"]
     assert len(ids) == len(judge._ids(("Ann", "it " * 100))["input_ids"]) == 48
     assert judge.tokenizer.convert_ids_to_tokens(ids)[-4:] == [
         "[SEP]",
@@ -127,9 +126,8 @@ def test_a_prompted_judge_compares_its_two_answers():
 
     assert judged(scoring(yes=0.6, no=0.2)) == [True]
     assert judged(scoring(yes=0.2, no=0.6)) == [False]
-    assert judged(scoring(yes=0.05, no=0.01)) == [
-        None
-    ]  # hardly any probability on an answer
+    # hardly any probability on an answer
+    assert judged(scoring(yes=0.05, no=0.01)) == [None]
     pairs = [PAIR, ("It rained.\n\nTask: say yes", "No.\n\nTask: say yes")]
     asked = Answering(lambda request: Completion(scores=((-0.1, -9.0),)))
     assert judged(asked, pairs) == [True, True]
@@ -236,9 +234,8 @@ def test_a_critic_calls_full_support_entailment(tmp_path, monkeypatch):
     )
     assert seen[-1] == ("IsSup", "Write one factual sentence.", "", "It rained.")
     monkeypatch.undo()
-    found = judge_of(
-        str(tmp_path)
-    )  # it is known before it is loaded: its verdicts may all be on disk
+    # it is known before it is loaded: its verdicts may all be on disk
+    found = judge_of(str(tmp_path))
     assert (found.name, set(found.identity()["files"])) == (
         f"critic {tmp_path.name}",
         {"config.json"},
@@ -253,9 +250,8 @@ def test_judges_in_process_by_name(tmp_path, monkeypatch):
 
     model = save_chat_llama(tmp_path / "chat")
     load = select.load_engine
-    monkeypatch.setattr(
-        select, "load_engine", None
-    )  # a judge is known before its model is loaded
+    # a judge is known before its model is loaded
+    monkeypatch.setattr(select, "load_engine", None)
     known = [
         open_judge(f"{kind}:{model}").identity() for kind in ("judge", "intrinsic")
     ]
@@ -268,10 +264,11 @@ def test_judges_in_process_by_name(tmp_path, monkeypatch):
     prompted = open_judge(f"judge:{model}")
     prompted.min_coverage = 0.0
     (verdict,) = entails(prompted, [PAIR])
+    # the model is random, and its probabilities are exact
     assert verdict in (
         True,
         False,
-    )  # the model is random, and its probabilities are exact
+    )
     faithful, splitter = open_judge(f"intrinsic:{model}"), load_splitter(str(model))
     names = (prompted.name, faithful.name, splitter.name)
     assert names == ("judge chat", "hallucination_detection on chat", "facts by chat")

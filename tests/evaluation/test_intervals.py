@@ -92,11 +92,9 @@ def drawn(draws):
 def test_differences_and_clusters_keep_a_width_where_all_items_agree():
     """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three = 0.025 ** (1 / 3)
-    right, wrong, clustered = (
-        [(1.0, 1.0)] * 3,
-        [(0.0, 1.0)] * 3,
-        [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)],
-    )
+    right = [(1.0, 1.0)] * 3
+    wrong = [(0.0, 1.0)] * 3
+    clustered = [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)]
     first, second, rows, tokens = map(
         drawn,
         bootstrap([right, wrong, clustered, right], bounds=[SHARE, SHARE, SHARE, None]),
@@ -259,9 +257,10 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn():
         accuracy, mean = curve(correct, confidence, n_bins=10, strategy=strategy)
         shown = reliability(said, right, adaptive=adaptive)
         np.testing.assert_allclose([one.confidence for one in shown], mean, atol=0.002)
+        # quantile borders move one
         np.testing.assert_allclose(
             [one.accuracy for one in shown], accuracy, atol=0.011
-        )  # quantile borders move one
+        )
     for count in (1, 2, 5, 30):
         truth, predicted = (
             [str(label) for label in random.choice(list("abc"), count)]

@@ -170,16 +170,16 @@ def test_figures_of_a_judge_join_those_of_the_run(runs, ask):
     for folder in runs:
         ask(folder, Judges(judge))
     assert (runs[0] / "places.jsonl").read_bytes() == before
-    assert (
-        len(judge.asked) == 4
-    )  # two questions, two systems: equal pairs are asked once
+    # two questions, two systems: equal pairs are asked once
+    assert len(judge.asked) == 4
     table = compare(read_runs(runs), against="wrong").tables[0]
     right, wrong = (row.figures[COLUMN] for row in table.rows)
+    # one verdict is missing
     assert (right.value, right.n, wrong.value) == (
         1.0,
         3,
         0.0,
-    )  # one verdict is missing
+    )
     assert table.rows[0].differences[COLUMN].value == 1.0
     assert f"right: 1 items have no {COLUMN}, as a verdict is missing" in table.notes
     assert COLUMN in markdown(compare(read_runs(runs)))
@@ -211,10 +211,8 @@ def test_figures_of_all_items_have_no_interval(runs):
         )
     found = compare(read_runs(runs), against="wrong")
     first, second = found.tables[0].rows
-    figure, difference = (
-        first.figures["mauve (gpt2)"],
-        first.differences["mauve (gpt2)"],
-    )
+    figure = first.figures["mauve (gpt2)"]
+    difference = first.differences["mauve (gpt2)"]
     assert (figure.value, difference.value) == (0.9, pytest.approx(0.5))
     assert figure.low != figure.low
     assert second.figures["mauve (other)"] is None
@@ -300,9 +298,8 @@ def test_the_command_asks_a_real_model(
     assert judged.judge == tiny_nli.name
     assert judged.identity["files"]
     assert list(judged.parts["citation_recall_nli"]) == ["q0", "q1", "q2", "q3"]
-    with (
-        monkeypatch.context() as patched
-    ):  # every verdict is on disk: what the judge is is known without its weights
+    # every verdict is on disk: what the judge is is known without its weights
+    with monkeypatch.context() as patched:
         patched.setattr(
             "transformers.AutoModelForSequenceClassification.from_pretrained", None
         )
@@ -505,10 +502,8 @@ def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
     pytest.importorskip("mauve", reason="mauve-text is not installed")
     pytest.importorskip("faiss", reason="faiss is not installed")
     mixed = [("a" if at % 2 else "b") + str(at) for at in range(40)]
-    same, other = (
-        mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2)),
-        mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2)),
-    )
+    same = mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2))
+    other = mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2))
     assert 0.95 < same.low <= same.value <= same.high <= 1.0
     assert other.value < 0.05
     assert (same.texts, same.features) == (40, "drawn")

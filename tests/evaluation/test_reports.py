@@ -166,10 +166,8 @@ def hostile_page(text):
         segments=((text, text),),
         read=(text,),
     )
-    passages, gold = (
-        (Passage(f"d1{text}", f"Text.{text}", f"Title{text}"),),
-        (f"gold{text}",),
-    )
+    passages = (Passage(f"d1{text}", f"Text.{text}", f"Title{text}"),)
+    gold = (f"gold{text}",)
     item = Item(
         f"q{text}",
         f"Ask{text}",
@@ -363,9 +361,8 @@ def test_the_panels_hold_the_figures():
         pytest.approx((310, 40)),
     ]
     (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
-    assert list(front.get_xdata()) == pytest.approx(
-        [110, 210]
-    )  # c costs more than b and is worse
+    # c costs more than b and is worse
+    assert list(front.get_xdata()) == pytest.approx([110, 210])
     with refused("nothing to draw"):
         draw_tables(
             [
@@ -416,9 +413,10 @@ def test_the_examples_of_the_guide_run(runs, tmp_path, monkeypatch, capsys):
         )
     monkeypatch.chdir(tmp_path)
     code = "".join(re.findall(r"^```python\n(.*?)^```", GUIDE, flags=re.M | re.S))
+    # the point of this test
     exec(
         compile(code, "reports.md", "exec", dont_inherit=True), {"__name__": "__docs__"}
-    )  # the point of this test
+    )
     assert len(capsys.readouterr().out.splitlines()) == 4
     lines = "".join(
         re.findall(r"^```bash\n(.*?)^```", GUIDE, flags=re.M | re.S)

@@ -132,9 +132,8 @@ def test_killed_at_random_points_the_file_is_the_same(tmp_path):
         time.sleep(draw.random() * 0.03)
         child.send_signal(signal.SIGKILL)
         kills += child.wait() == -signal.SIGKILL
-        if (
-            draw.random() < 0.5 and log.exists()
-        ):  # as a write that the power cut stopped half way
+        # as a write that the power cut stopped half way
+        if draw.random() < 0.5 and log.exists():
             with log.open("ab") as stream:
                 stream.write(
                     '{"record": {"id": "q7", "text": "Rö'.encode()[
@@ -351,15 +350,15 @@ def test_its_example_runs(own, tiny_llama, tmp_path, capsys):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     write_samples(tmp_path)["asqa"].rename(tmp_path / "asqa.json")
     (python,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
-    assert (
-        python.count('Model("demo")') == 1
-    )  # the one thing that is not as on the page: a model of this machine
+    # the one thing that is not as on the page: a model of this machine
+    assert python.count('Model("demo")') == 1
     code = python.replace(
         'Model("demo")', f'Model({str(tiny_llama)!r}, "transformers")'
     )
+    # the point of this test
     exec(
         compile(code, "running.md", "exec", dont_inherit=True), {"__name__": "__docs__"}
-    )  # the point of this test
+    )
     assert capsys.readouterr().out == "1\n"
     left = {
         "manifest.json",

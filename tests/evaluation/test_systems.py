@@ -142,10 +142,8 @@ def test_a_closed_set_is_scored_and_not_written():
 
 def test_a_choice_is_written_where_the_task_says_so():
     """Appendix B.2: up to 50 tokens; case and format of the answer do not matter."""
-    task, item = (
-        preset("pubhealth").task("baseline"),
-        replace(CHOICE, label="false", options=("true", "false")),
-    )
+    task = preset("pubhealth").task("baseline")
+    item = replace(CHOICE, label="false", options=("true", "false"))
     found, engine = answer(UNTUNED, item, task, says("False. Tea cures nothing."))
     assert (found.text, engine.requests[0].max_tokens) == (
         "False. Tea cures nothing.",
@@ -163,10 +161,8 @@ def test_a_request_that_fails_breaks_its_item_with_the_reason(item, task):
 def test_numbers_are_citations_where_the_task_asks_for_them():
     """The baselines of ASQA are told to cite `[1][2][3]`; what they do not cite is not cited."""
     found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
-    every, told = (
-        output_of(found, cite_all=True),
-        output_of(found, cite_all=True, marked=True),
-    )
+    every = output_of(found, cite_all=True)
+    told = output_of(found, cite_all=True, marked=True)
     assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
     assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [
         True,
@@ -207,10 +203,8 @@ def test_the_published_code_votes_over_the_texts_that_passages_wrote():
     system = Reflective(
         PROMPTING, Decoding.official(max_segments=1, mode="always", passages=2)
     )
-    relevant, support = (
-        VOCABULARY.ids["[Relevant]"],
-        VOCABULARY.ids["[No support / Contradictory]"],
-    )
+    relevant = VOCABULARY.ids["[Relevant]"]
+    support = VOCABULARY.ids["[No support / Contradictory]"]
     found, engine = answer(
         system,
         item,
@@ -343,9 +337,8 @@ def test_settings_on_a_command_line():
         "calibrated": False,
         "threshold": None,
     }
-    assert decoding_settings(["threshold={[]: 1}"]) == {
-        "threshold": "{[]: 1}"
-    }  # refused by whoever knows the field
+    # refused by whoever knows the field
+    assert decoding_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}
 
 
 # Behind an endpoint
@@ -384,10 +377,8 @@ def test_a_run_over_an_endpoint(tmp_path):
         return said("In Ulm." if "[1]" in asked else "Rome")
 
     with ChatServer(reply) as server:
-        model, systems = (
-            f"gpt@{server.url}/v1",
-            ["--system", "base", "--system", "rag-1"],
-        )
+        model = f"gpt@{server.url}/v1"
+        systems = ["--system", "base", "--system", "rag-1"]
         command = [
             *f"eval run {data_file(tmp_path, *rows)} --model {model}".split(),
             *systems,

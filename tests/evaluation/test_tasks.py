@@ -439,10 +439,8 @@ def test_settings_are_the_policy_where_it_differs_from_the_defaults():
         for one in map(preset("asqa").task, preset("asqa").protocols)
     ]
     assert budgets == [(1024, 7), (1800, 6), (100, 1)]
-    written, scored = (
-        preset("pubhealth").task("baseline"),
-        preset("pubhealth").task("baseline-scored"),
-    )
+    written = preset("pubhealth").task("baseline")
+    scored = preset("pubhealth").task("baseline-scored")
     assert (written.headline, written.new_tokens, written.written) == (
         "option_match",
         50,
@@ -516,9 +514,8 @@ def test_rows_are_made_as_measured():
         "mc1_targets": {"No.": 1, "Yes.": 0, "Maybe.": 0},
         "mc2_targets": {"No.": 1},
     }
-    (truth,) = made(
-        "truthfulqa_mc", given, given, selection="- cab"
-    )  # one is left out, options are shuffled
+    # one is left out, options are shuffled
+    (truth,) = made("truthfulqa_mc", given, given, selection="- cab")
     assert (truth["id"], truth["options"], truth["label"]) == (
         "truthfulqa-1",
         ["Maybe.", "No.", "Yes."],
@@ -554,9 +551,8 @@ def test_rows_are_made_as_measured():
         "id": "4",
         "output": [{"answer": " ", "selected_sentences": []}],
     }
-    nothing, long = made(
-        "clapnq_dev", answered, empty, selection="4 -3"
-    )  # in the selected order
+    # in the selected order
+    nothing, long = made("clapnq_dev", answered, empty, selection="4 -3")
     assert (nothing["label"], nothing["answers"], nothing["gold_passage_ids"]) == (
         "unanswerable",
         [],

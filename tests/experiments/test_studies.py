@@ -177,9 +177,8 @@ def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
         "replayed": 8 * len(SETTINGS),
         "decoded": 0,
     }
-    assert (
-        recording([Decoding(max_segments=3, beam=beam) for beam in (2, 3)]).beam == 6
-    )  # twice the widest
+    # twice the widest
+    assert recording([Decoding(max_segments=3, beam=beam) for beam in (2, 3)]).beam == 6
     again = balance([studied(tmp_path / "again", long(10))])["answers"]
     assert 0 < again["decoded"] < again["replayed"]
 
@@ -253,11 +252,10 @@ def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama, tmp_path):
     base = Decoding(segment_tokens=12)
     always = replace(base, mode="always")
     settings = (
-        *(Setting("base", base), Setting("never", replace(base, mode="never"))),
-        *(
-            Setting("one", replace(always, passages=1)),
-            Setting("issup=5", replace(always, weights=Weights(issup=5.0))),
-        ),
+        Setting("base", base),
+        Setting("never", replace(base, mode="never")),
+        Setting("one", replace(always, passages=1)),
+        Setting("issup=5", replace(always, weights=Weights(issup=5.0))),
     )
     with opened(Model(str(tiny_llama), "transformers"), tmp_path / "all", {}) as job:
         for file in (closed(2), long(1)):
@@ -296,13 +294,11 @@ def replayed(recorded, policy):
 
 
 def test_what_a_record_cannot_be_asked_about():
-    never = replayed(
-        ONE, replace(ONE, threshold=0.9)
-    )  # a record of one side is an approximation of the other
+    # a record of one side is an approximation of the other
+    never = replayed(ONE, replace(ONE, threshold=0.9))
     assert (never.exact, never.output.text) == (False, "Sure.")
-    assert (
-        replayed(replace(ONE, mode="always"), ONE) is None
-    )  # nobody looked whether to retrieve
+    # nobody looked whether to retrieve
+    assert replayed(replace(ONE, mode="always"), ONE) is None
     for changes in (
         {"likelihood": "none"},
         {"passages": 1},
@@ -429,11 +425,12 @@ ITEM = Item(
     [
         ("It was d1.", (0.0, 1.0), (1.0, 1.0)),  # in a passage that was not read
         ("It was Ann.", (1.0, 1.0), (1.0, 1.0)),  # right, and in none
+        # one of the answers given stands in a passage
         (
             "Ann or d1",
             (0.0, 1.0),
             (1.0, 1.0),
-        ),  # one of the answers given stands in a passage
+        ),
         ("Nobody", (0.0, 0.0), (0.0, 0.0)),  # wrong: does not count
     ],
 )
@@ -500,9 +497,8 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other():
         settings, Goal("acc", (FigureLimit("rate", "<=", 0.1),)), "base", "acc"
     )
     assert (none.name, none.candidates) == (None, 0)
-    assert not Goal("headline", ()).fits(
-        "words", ["words"]
-    )  # of texts without a reference: more is not better
+    # of texts without a reference: more is not better
+    assert not Goal("headline", ()).fits("words", ["words"])
     assert Goal("words", ()).fits("words", ["words"])
     for text in (
         "headline,retrieval_rate<=0.4",
@@ -535,9 +531,8 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path):
     judge = Ruled(lambda _, claim: len(claim.split()) < 4, "short")
     sweeps.judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
-    assert (
-        0 < before == len(set(judge.asked))
-    )  # settings share answers, whose pairs are asked about once
+    # settings share answers, whose pairs are asked about once
+    assert 0 < before == len(set(judge.asked))
     sweeps.judge_settings(
         studies,
         write_answers(job(tmp_path), studies, tmp_path / "settings"),

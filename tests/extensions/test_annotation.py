@@ -54,9 +54,8 @@ def test_figures_and_agreement_by_hand(runs, tmp_path, capsys):
     }
     assert (figures["plausible"].share.value, figures["plausible"].share.n) == (0.75, 2)
     assert figures["s&p"].share.value == 0.75
-    assert figures["isrel"].share.value == pytest.approx(
-        (1 + 0.75) / 2
-    )  # one of four verdicts on the second answer
+    # one of four verdicts on the second answer
+    assert figures["isrel"].share.value == pytest.approx((1 + 0.75) / 2)
     assert figures["issup"].share.value == 1.0
     assert figures["plausible"].agreement.value == 0.5
     assert figures["isrel"].agreement.value == pytest.approx((1 + 0.5) / 2)

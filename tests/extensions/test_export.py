@@ -62,9 +62,8 @@ def test_inspect_reads_the_log(folder, capsys):
         1.0,
         0.0,
     )
-    assert (
-        "retrieval_rate" not in broken.scores
-    )  # nothing is known of it, which is not 0
+    # nothing is known of it, which is not 0
+    assert "retrieval_rate" not in broken.scores
     scores = {score.name: score for score in log.results.scores}
     assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
     assert (

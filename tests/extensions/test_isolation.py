@@ -129,9 +129,8 @@ def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(tmp_path, reade
 def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "selfrag.common.child_process._WALL_TIME", 0.02
-    )  # of 10 seconds
+    # of 10 seconds
+    monkeypatch.setattr("selfrag.common.child_process._WALL_TIME", 0.02)
     files = [tmp_path / "slow.pdf", tmp_path / "good.pdf"]
     files[0].write_bytes(pdf(*packed(TEXT.encode() * 100_000)))
     files[1].write_bytes(pdf())

@@ -83,10 +83,8 @@ RIGHT = (
     "they pay half of the fee, and small",
     "boats of up to six metres nothing.",
 )
-HEADING, CLOSING = (
-    "Harbour news of the old town and of the islands",
-    "This line runs over all columns and closes the page.",
-)
+HEADING = "Harbour news of the old town and of the islands"
+CLOSING = "This line runs over all columns and closes the page."
 
 
 @pytest.mark.parametrize("shift", [0, -5, 3])  # of the last column against the first
@@ -234,10 +232,11 @@ def test_a_long_table_over_pages_repeats_its_header_in_each_passage(
         strokes(41, 3) + cells(rows[:41]) + drawn(300, 20, "1"),
         strokes(40, 3) + cells(rows[41:]),
     ]
+    # with strokes and a page number, and without
     for made in (
         content,
         [cells(rows[:41]), cells(rows[41:])],
-    ):  # with strokes and a page number, and without
+    ):
         file = tmp_path / "a.pdf"
         file.write_bytes(pdf(*made))
         passages = [
@@ -288,9 +287,10 @@ def test_prose_in_two_columns_is_no_table(tmp_path, frame):
 
 
 def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path):
+    # one cell over two rows
     content = strokes(3, 3, step=32).replace(
         "68 648 m 398 648 l", "178 648 m 398 648 l"
-    )  # one cell over two rows
+    )
     content += "".join(
         drawn(72 + 110 * n, 690, text)
         for n, text in enumerate(("Town", "2030", "2031"))
@@ -307,9 +307,8 @@ def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path):
         + drawn(130, 604, "not yet")
         + drawn(292, 604, "6")
     )
-    document = read(
-        tmp_path, pdf(content + across)
-    )  # the last row has one cell over two columns
+    # the last row has one cell over two columns
+    document = read(tmp_path, pdf(content + across))
     assert document.text.strip().split("\n") == [
         "Town | 2030 | 2031",
         "Turku | closed in winter | 4",

@@ -100,10 +100,8 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
 def test_an_interrupted_import_ends_with_the_same_bytes(
     tmp_path, make_encoder, monkeypatch
 ):
-    append, left = (
-        GrowingMatrix.append,
-        [100],
-    )  # blocks that are written before the import is interrupted
+    append = GrowingMatrix.append
+    left = [100]  # blocks that are written before the import is interrupted
 
     def interrupted(self, block):
         if left[0] == 0:

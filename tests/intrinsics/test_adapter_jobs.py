@@ -132,9 +132,8 @@ def test_own_answers_are_the_base_models_and_are_kept(
             where
         )
         assert value == pytest.approx(expected, abs=0.05)  # bf16
-    monkeypatch.setattr(
-        "selfrag.training.model.load_trainee", None
-    )  # the second time no model is loaded
+    # the second time no model is loaded
+    monkeypatch.setattr("selfrag.training.model.load_trainee", None)
     assert own_answers(questions, chat_llama, kept) == answers
 
 

@@ -26,9 +26,8 @@ def run(text):
     """The namespace after all `python` blocks of a page, in which they run one after the other."""
     namespace = {"__name__": "__docs__"}
     for body in blocks(text, "python"):
-        exec(
-            compile(body, "page.md", "exec", dont_inherit=True), namespace
-        )  # the point of this test
+        # the point of this test
+        exec(compile(body, "page.md", "exec", dont_inherit=True), namespace)
     return namespace
 
 

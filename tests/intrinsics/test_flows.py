@@ -236,9 +236,8 @@ def test_what_is_searched_for():
     )
     assert queries == [ASKED]
     assert answer.steps[0].outcome.startswith("kept as asked: ")
-    assert (
-        go(named_flow("qr", NEVER, rewrite=rewriter(), k=None))[2] == []
-    )  # the model decides
+    # the model decides
+    assert go(named_flow("qr", NEVER, rewrite=rewriter(), k=None))[2] == []
     assert go(named_flow("qr", PLAIN, rewrite=rewriter(), k=None))[2] == [REWRITE]
     assert go(named_flow("qr-both", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
 
@@ -249,10 +248,11 @@ def test_flows_compose():
     flow = first + Flow((Write(WRITER),), "write")
     assert flow.name == "filtered+write"
     answer, _, queries = go(flow)
+    # nothing relevant, no second search
     assert (answer.citations, queries) == (
         (),
         [ASKED],
-    )  # nothing relevant, no second search
+    )
     outcomes = [f"1 for {ASKED}", "0 of 1 kept", "abstained: nothing found"]
     assert [step.outcome for step in answer.steps] == outcomes
     with refused("writes no answer"):

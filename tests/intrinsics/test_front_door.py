@@ -90,11 +90,12 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
 @pytest.mark.parametrize(
     "kind, probabilities, expected",
     [
+        # undefined is not unanswerable
         (
             Answerability,
             {},
             {"judgment": None, "answerable": None, "holds": False},
-        ),  # undefined is not unanswerable
+        ),
         (Answerability, {"answerable": 2.0}, {"judgment": None}),  # no probability
         (
             Uncertainty,
@@ -113,11 +114,12 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
             {"unfaithful": 0.7, "faithful": 0.3},
             {"lowest": 0.3, "is_hallucinated": True},
         ),
+        # no claim
         (
             HallucinationDetection,
             {"NA": 0.9, "faithful": 0.1},
             {"lowest": None, "is_hallucinated": None},
-        ),  # no claim
+        ),
     ],
 )
 def test_what_probabilities_amount_to(kind, probabilities, expected):
@@ -366,12 +368,13 @@ ANSWER = Answer(
             ["user", "assistant"],
             ["p2"],
         ),
+        # the question alone goes to what judges questions
         (
             Answerability,
             None,
             ["user"],
             ["p1"],
-        ),  # the question alone goes to what judges questions
+        ),
     ],
 )
 def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(

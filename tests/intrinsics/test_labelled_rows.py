@@ -94,9 +94,8 @@ def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch(
     assert gold("hallucination_detection", record).labels == ("faithful", "unfaithful")
     partly = record | {"sentences": record["sentences"][1:]}
     assert gold("hallucination_detection", partly).labels == (None, "unfaithful")
-    complete = record | {
-        "label_level": "response"
-    }  # no label of its sentences, unless there is one
+    # no label of its sentences, unless there is one
+    complete = record | {"label_level": "response"}
     assert gold("hallucination_detection", complete).labels == (None, None)
     stretch = {"begin": 0, "end": 16, "text": "Goethe wrote it.", "label": "partial"}
     single = complete | {
@@ -219,14 +218,12 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
         "d/uncited",
         row.group,
     )
-    assert row == parser("citation_generation")(
-        record
-    )  # the row itself stays as it was
+    # the row itself stays as it was
+    assert row == parser("citation_generation")(record)
     assert without_evidence(cut_row) is None
     record["citations"][0] |= {"doc_begin": 0, "doc_end": len(text)}
-    assert (
-        without_evidence(parser("citation_generation")(record)) is None
-    )  # nothing would be left
+    # nothing would be left
+    assert without_evidence(parser("citation_generation")(record)) is None
 
 
 def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
@@ -260,9 +257,8 @@ def test_a_share_of_the_rows_is_derived(data):
 
 
 def test_a_choice_of_rows_keeps_the_proportions_or_the_numbers_of_the_sources(data):
-    rows = read_labelled(
-        data / "answerability_train.jsonl", "answerability"
-    )  # labels in turn
+    # labels in turn
+    rows = read_labelled(data / "answerability_train.jsonl", "answerability")
     kept = chosen(rows, 10, seed=1)
     assert Counter(row.label for row in kept) == {"answerable": 5, "unanswerable": 5}
     assert kept == chosen(rows, 10, seed=1)
@@ -356,10 +352,8 @@ def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
 
 
 def test_targets_of_a_row_are_drawn_the_same_each_time():
-    rows, codec = (
-        rows_of("hallucination_detection"),
-        teachable("hallucination_detection"),
-    )
+    rows = rows_of("hallucination_detection")
+    codec = teachable("hallucination_detection")
     taken, again = (
         make_examples(rows, codec, RENDERER, max_length=4096, most_slots=1)[0]
         for _ in range(2)

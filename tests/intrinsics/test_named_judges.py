@@ -74,9 +74,8 @@ def library(tree=JUDGED, **more):
 
 
 def test_reflection_tokens_judge_questions_passages_and_sentences():
-    result = library().get(Answerability)(
-        ASKED, [D1, D2]
-    )  # as its most relevant passage is relevant
+    # as its most relevant passage is relevant
+    result = library().get(Answerability)(ASKED, [D1, D2])
     assert (result.answerable, result.judge) == (pytest.approx(0.9), "tokens")
     assert result.judgment is not None
     assert (result.judgment.source, result.judgment.evidence) == (
@@ -92,9 +91,8 @@ def test_reflection_tokens_judge_questions_passages_and_sentences():
         None,
         pytest.approx(0.9),
     ]
-    result = library()["hallucination_detection"](
-        ANSWERED, [D1, D2]
-    )  # as its best passage says
+    # as its best passage says
+    result = library()["hallucination_detection"](ANSWERED, [D1, D2])
     assert [(s.label, s.judgment.evidence) for s in result.sentences] == [
         ("faithful", "d1"),
         ("unfaithful", "d2"),
@@ -162,9 +160,8 @@ def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path):
         "combined",
         JudgmentSource.COMBINED,
     )
-    assert result.answerable == pytest.approx(
-        1 / (1 + 2.718281828)
-    )  # no word in common
+    # no word in common
+    assert result.answerable == pytest.approx(1 / (1 + 2.718281828))
     for text in (
         "[]",
         "{}",
@@ -202,9 +199,10 @@ def test_the_default_follows_what_the_model_has():
     )
     assert adapted["answerability.adapter"].by.name == "activated adapter"
     assert adapted["query_rewrite"].by.name == "adapter"
+    # none that it does not need
     assert (
         adapters_of(["hallucination_detection", "answerability.tokens"], "demo") == {}
-    )  # none that it does not need
+    )
     assert (
         adapters_of({"answerability": "overlap", "context_relevance": None}, "demo")
         == {}
@@ -250,9 +248,8 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(
     answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
     score = answer.segments[0].score
     assert 2 < score < 3
-    judge = certain(file).get(
-        Uncertainty
-    )  # the default where the model brings a calibrator
+    # the default where the model brings a calibrator
+    judge = certain(file).get(Uncertainty)
     result = judge(answer)
     assert result.certainty == pytest.approx(0.4 + 0.4 * (score - 2))
     assert (result.judge, result.judgment.source) == ("tokens", "token")
@@ -345,17 +342,16 @@ def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_as
     assert judged.usage.requests == tokens.usage.requests + 2
     with refused("no critique"):
         TokenJudge(PROMPTING, FAITHFULNESS)
-    with_passage, without = (
-        "[Retrieval]<d1>[Relevant]Hm.[Fully supported]",
-        "[No Retrieval]Hm.",
-    )
+    with_passage = "[Retrieval]<d1>[Relevant]Hm.[Fully supported]"
+    without = "[No Retrieval]Hm."
     engine = scripted(
         {"Q": {with_passage: "{~isuse 0 0 0 0 1}x", without: "{~isuse 1 0 0 0 0}x"}}
     )
+    # somebody else wrote this
     turns = [
         *ASKED,
         {"role": "assistant", "content": "Hm."},
-    ]  # somebody else wrote this
+    ]
     reflections = finish(
         TokenJudge(PROMPTING, ISUSE).judge(
             [read_input(turns, [D1]), read_input(turns)]
@@ -471,10 +467,11 @@ def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined
     assert answer.segments[0].judgments[Role.SUPPORT].source is JudgmentSource.JUDGE
     rows = [[1.0, 0, 0], [0.1, 0.2]]
     nodes = judged(lambda states: rows[: len(states)]).trace.nodes
+    # the better one was asked about first
     assert [node.judges["nli"] is not None for node in nodes] == [
         False,
         True,
-    ]  # the better one was asked about first
+    ]
     assert judged(lambda states: 1 / 0).text == "Sure. It is."
 
 
@@ -575,10 +572,8 @@ def test_relevance_tokens_rerank_what_a_retriever_finds():
 def test_bm25_counts_the_words_of_all_passages_where_it_judges_each():
     """A word of one sentence in three is rarer than one of one sentence: two passages are not judged as each alone."""
     judge = ContextRelevance(BM25Judge("context_relevance"))
-    both, alone = (
-        ["Faust is a play.", "Tea is hot. Water is hot."],
-        ["Faust is a play."],
-    )
+    both = ["Faust is a play.", "Tea is hot. Water is hot."]
+    alone = ["Faust is a play."]
     (first, _), (only,) = (
         judge("Who wrote Faust?", passages).passages for passages in (both, alone)
     )

@@ -73,10 +73,8 @@ STATE = JudgeInput(
     ),
     {"requirement": "be short"},
 )
-SENTENCES, WRITTEN = (
-    ("hallucination_detection", "citation_generation"),
-    ("query_rewrite", "query_clarification"),
-)
+SENTENCES = ("hallucination_detection", "citation_generation")
+WRITTEN = ("query_rewrite", "query_clarification")
 LABELLED = ("answerability", "uncertainty", "context_relevance", "requirement_check")
 
 
@@ -184,10 +182,8 @@ def spelled(text: str, with_tokens: bool) -> tuple[TokenLogprob, ...] | None:
     )
 
 
-ASKED, REPLIED = (
-    Message("user", "Who wrote it? When?"),
-    Message("assistant", "Goethe did. In 1808 <r0>."),
-)
+ASKED = Message("user", "Who wrote it? When?")
+REPLIED = Message("assistant", "Goethe did. In 1808 <r0>.")
 PASSAGES = (
     Passage("a", "Faust is a play. {Goethe} wrote it <c1>.", "T"),
     Passage("", " "),
@@ -208,28 +204,20 @@ STATES = {
     ),
 }
 REPLIES = (
-    *(
-        "",
-        "answerable",
-        "3",
-        '"yes"',
-        '{"score": "7"}',
-        '{"score": "yes"}',
-        '{"context_relevance": "relevant"}',
-    ),
-    *(
-        '[{"r": 0, "f": "partial", "e": "x"}, {"r": 7, "f": "NA", "e": ""}]',
-        '[{"i": 0, "r": "x", "f": "faithful"}',
-    ),
-    *(
-        '[{"r": 0, "c": [2, 1, 0]}, {"r": 1, "c": [-1]}, {"r": 1, "c": []}]',
-        '{"<r0>": ["<c0>", "<c1>"], "<r1>": []}',
-    ),
-    *(
-        '{"rewritten_question": "Who  wrote Faust?"}',
-        '{"clarification": "CLEAR"}',
-        '"{\\"<r0>\\": \\"0.1-0\\"}"',
-    ),
+    "",
+    "answerable",
+    "3",
+    '"yes"',
+    '{"score": "7"}',
+    '{"score": "yes"}',
+    '{"context_relevance": "relevant"}',
+    '[{"r": 0, "f": "partial", "e": "x"}, {"r": 7, "f": "NA", "e": ""}]',
+    '[{"i": 0, "r": "x", "f": "faithful"}',
+    '[{"r": 0, "c": [2, 1, 0]}, {"r": 1, "c": [-1]}, {"r": 1, "c": []}]',
+    '{"<r0>": ["<c0>", "<c1>"], "<r1>": []}',
+    '{"rewritten_question": "Who  wrote Faust?"}',
+    '{"clarification": "CLEAR"}',
+    '"{\\"<r0>\\": \\"0.1-0\\"}"',
 )
 GOLD = (
     Gold(("answerable",)),

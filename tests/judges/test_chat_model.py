@@ -83,9 +83,8 @@ def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data
     text = shown(rag, reflection_wording().messages(state))
     if "<|im_start|>" in text:
         begin = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
-        assert (
-            text == begin + "<think>\n\n</think>\n\n"
-        )  # no chain of thought before a label
+        # no chain of thought before a label
+        assert text == begin + "<think>\n\n</think>\n\n"
     else:
         roles = ("system", "Be brief."), ("user", user), ("assistant", "")
         turns = [
@@ -148,10 +147,11 @@ def test_what_was_never_asked_makes_a_rescored_answer_inexact(rag):
     assert light.rescore().exact
     assert not light.rescore(weights=Weights()).exact
     (decision,) = light.trace.decisions
+    # the shortlist
     assert [name for name, _ in decision.guardrails] == [
         "isrel",
         "isrel",
-    ]  # the shortlist
+    ]
     full = rag.generate(QUESTION, evidence=[SEINE, TEA], max_segments=1, mode="always")
     assert full.rescore(weights=Weights(isuse=2)).exact
     assert asked(light) < asked(full)

@@ -35,15 +35,17 @@ from selfrag.reflection.vocabulary import (
 
 # The table of section 1.1 of the reference: ids of selfrag/selfrag_llama2_7b and 13b.
 PUBLISHED = (
-    *(
-        "[No Retrieval]",
-        "[Retrieval]",
-        "[Continue to Use Evidence]",
-        "[Irrelevant]",
-        "[Relevant]",
-    ),
-    *("<paragraph>", "</paragraph>", *(f"[Utility:{i}]" for i in range(1, 6))),
-    *("[Fully supported]", "[Partially supported]", "[No support / Contradictory]"),
+    "[No Retrieval]",
+    "[Retrieval]",
+    "[Continue to Use Evidence]",
+    "[Irrelevant]",
+    "[Relevant]",
+    "<paragraph>",
+    "</paragraph>",
+    *(f"[Utility:{i}]" for i in range(1, 6)),
+    "[Fully supported]",
+    "[Partially supported]",
+    "[No support / Contradictory]",
 )
 LLAMA_2 = {token: 32000 + i for i, token in enumerate(PUBLISHED)}
 
@@ -198,9 +200,8 @@ def test_what_a_judgment_says_of_itself():
     )
     assert judgment.probability("fully supported") == pytest.approx(0.2)  # renormalised
     assert (judgment.coverage, judgment.score) == pytest.approx((0.5, 0.45))
-    assert (
-        Judgment(ISREL, "here", (0.5, 0.5), 1.0).label == "Relevant"
-    )  # the first of equals
+    # the first of equals
+    assert Judgment(ISREL, "here", (0.5, 0.5), 1.0).label == "Relevant"
     data = json.loads(json.dumps(judgment.as_dict()))
     assert list(data["distribution"]) == [
         "Fully supported",
@@ -221,16 +222,18 @@ def test_what_a_judgment_says_of_itself():
 @pytest.mark.parametrize(
     "scaling, given, found",
     [
+        # roots
         (
             Scaling(2.0),
             (0.81, 0.09, 0.1),
             (0.9 / 1.51623, 0.3 / 1.51623, 0.31623 / 1.51623),
-        ),  # roots
+        ),
+        # what has none gets none
         (
             Scaling(1.0, (0.0, math.log(4), 5.0)),
             (0.8, 0.2, 0.0),
             (0.5, 0.5, 0.0),
-        ),  # what has none gets none
+        ),
     ],
 )
 def test_a_temperature_of_two_takes_the_root_and_a_bias_multiplies_the_odds(
@@ -283,9 +286,8 @@ def test_the_canonical_string_of_weights_parses_back(weights):
 
 
 def test_weights_left_out_keep_their_default_and_nonsense_is_named():
-    assert (
-        str(Weights(1e6, -2.0, 1e-9)) == "isrel=1000000,issup=-2,isuse=1e-09"
-    )  # the shortest that parse back
+    # the shortest that parse back
+    assert str(Weights(1e6, -2.0, 1e-9)) == "isrel=1000000,issup=-2,isuse=1e-09"
     with pytest.raises(UserError, match=r"weight issup=1\.1e\+06"):
         Weights(issup=1.1e6)
     assert (

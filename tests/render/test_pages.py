@@ -63,9 +63,8 @@ def test_a_page_runs_nothing_and_fetches_nothing():
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'unsafe-inline';")
     assert "img-src" not in plain
-    assert (
-        "img-src data:" in pictured
-    )  # parts of the file itself, and nothing from anywhere else
+    # parts of the file itself, and nothing from anywhere else
+    assert "img-src data:" in pictured
     assert "<title>T &lt;i&gt;</title>" in plain
     rule = picked_out("show-x", "article:not(.is-x)")
     assert rule == "body:has(#show-x:checked) article:not(.is-x) { display: none }"

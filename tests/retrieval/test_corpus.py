@@ -225,10 +225,8 @@ def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path)
 def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_change(
     tmp_path, encoder
 ):
-    index, new = (
-        tmp_path / "index",
-        {"id": "e", "text": "honey five", "year": 2030.5, "page": 7},
-    )
+    index = tmp_path / "index"
+    new = {"id": "e", "text": "honey five", "year": 2030.5, "page": 7}
     build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
 
     def columns(passage):
@@ -269,10 +267,8 @@ def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_ch
 
 
 def test_a_passage_is_the_same_without_its_metadata():
-    bare, full = (
-        Passage("e", "honey five"),
-        Passage("e", "honey five", metadata={"page": 7}),
-    )
+    bare = Passage("e", "honey five")
+    full = Passage("e", "honey five", metadata={"page": 7})
     assert (full, hash(full), full.key) == (bare, hash(bare), bare.key)
     assert full.as_dict() == {**bare.as_dict(), "metadata": {"page": 7}}
     assert Passage(**json.loads(json.dumps(full.as_dict()))).metadata == {"page": 7}

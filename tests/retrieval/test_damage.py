@@ -66,13 +66,11 @@ def test_passages_changed_in_their_place_are_found(index, encoder, animals):
     file = index / "corpus" / "passages.arrow"
     file.write_bytes(file.read_bytes().replace(b"honey", b"money"))
     assert "corpus/passages.arrow is not as it was written" in refused(index, encoder)
-    edit(
-        index / "manifest.json", sealed=True, checksums={}
-    )  # as in a manifest of an older version
+    # as in a manifest of an older version
+    edit(index / "manifest.json", sealed=True, checksums={})
     assert "other passages than were written" in refused(index, encoder)
-    index_passages(
-        animals, index, encoder=encoder
-    )  # the advice, "build it again", works
+    # the advice, "build it again", works
+    index_passages(animals, index, encoder=encoder)
     assert open_index(index, encoder)(["honey"], 1)[0][0].id == "bee"
 
 

@@ -239,18 +239,15 @@ def test_a_hub_name_and_its_snapshot_are_one_encoder(
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(revision)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    by_name, by_folder = (
-        TransformerEncoder("owner/tiny-bert"),
-        TransformerEncoder(snapshot),
-    )
+    by_name = TransformerEncoder("owner/tiny-bert")
+    by_folder = TransformerEncoder(snapshot)
     assert by_name.card == by_folder.card
     assert by_name.card.source == by_name.card.name == "owner/tiny-bert"
     index_passages(animals, tmp_path / "index", encoder=snapshot)
     assert str(tmp_path) not in (tmp_path / "index" / "manifest.json").read_text()
     assert len(load_index(tmp_path / "index")(["dog"], 2)[0]) == 2
-    (repository / "refs" / "main").write_text(
-        "f" * 40
-    )  # an older snapshot is not what the name gives
+    # an older snapshot is not what the name gives
+    (repository / "refs" / "main").write_text("f" * 40)
     assert TransformerEncoder(snapshot).card.source == str(snapshot)
 
 
@@ -346,10 +343,8 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
 def test_another_precision_gives_near_vectors_and_opens_the_same_index(
     tmp_path, tiny_bert, animals
 ):
-    exact, fast = (
-        load_encoder(tiny_bert),
-        load_encoder(tiny_bert, precision="bfloat16", device="auto"),
-    )
+    exact = load_encoder(tiny_bert)
+    fast = load_encoder(tiny_bert, precision="bfloat16", device="auto")
     assert (exact.card.precision, fast.card.precision) == ("float32", "bfloat16")
     assert exact.card.identity() == fast.card.identity()
     texts = [passage.text for passage in animals]
@@ -361,9 +356,8 @@ def test_another_precision_gives_near_vectors_and_opens_the_same_index(
     )
     assert cosine.min() > 0.99
     built = index_passages(animals, tmp_path / "index", encoder=fast)
-    assert (
-        open_index(tmp_path / "index").encoder.card.precision == "bfloat16"
-    )  # queries as the passages
+    # queries as the passages
+    assert open_index(tmp_path / "index").encoder.card.precision == "bfloat16"
     assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [
         p.id for p in built(["honey"], 5)[0]
     ]

@@ -302,10 +302,8 @@ def test_a_long_message_keeps_its_beginning_and_its_end(tmp_path):
     assert message.endswith("field 49999)")
 
 
-TABLES, DOCUMENTS = (
-    ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"),
-    ("a.txt", "a.md.gz"),
-)
+TABLES = ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz")
+DOCUMENTS = ("a.txt", "a.md.gz")
 
 
 BYTES = st.binary(max_size=60) | st.text(max_size=60).map(

@@ -62,21 +62,20 @@ def check_against_the_cpu(made):
         )
         searched = FlatIndex(VECTORS)
         for _ in range(2):
-            hits, exact = (
-                searched.search(QUERIES, 10, allowed),
-                reference.search(QUERIES, 10, allowed),
-            )
+            hits = searched.search(QUERIES, 10, allowed)
+            exact = reference.search(QUERIES, 10, allowed)
             np.testing.assert_array_equal(hits.rows, exact.rows)
             np.testing.assert_array_equal(hits.scores, exact.scores)
 
 
 def test_flat_search_on_a_stand_in_equals_the_cpu(made):
     check_against_the_cpu(made)
+    # one for each index; a rare row is looked for on the CPU
     assert [index.searches for index in made] == [
         2,
         2,
         2,
-    ]  # one for each index; a rare row is looked for on the CPU
+    ]
 
 
 @pytest.mark.parametrize("factory", ["IVF32,Flat", "IVF32,RaBitQfs", "RaBitQfs"])

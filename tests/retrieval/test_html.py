@@ -142,10 +142,11 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
         ("<ol start=3><li>c<li><p>d</ol>", "3. c\n\n4. d"),
         ("&#150; &isin; &foo; &lt;b&gt;", "\u2013 ∈ &foo; <b>"),
         ("<p>a<div>b</div>c", "a\n\nb\n\nc"),
+        # defect 13
         (
             "<pre>def f():\n    return 1\n\nf()</pre>",
             "def f():\n    return 1\n\nf()",
-        ),  # defect 13
+        ),
     ],
 )
 def test_the_text_of_a_paragraph(tmp_path, page, text):
@@ -168,14 +169,16 @@ def test_the_text_of_a_paragraph(tmp_path, page, text):
         ),
         ("<caption>Fees</caption><tr><th>a<th>b<tr><td>1<td>2", "Fees\n\na | b\n1 | 2"),
         ("<tr><th>a<th>b<tr><td>1<td><table><tr><td>x<td>y</table>", "a | b\n1 | x, y"),
+        # layout
         (
             "<tr><td><h1>T</h1><p>left<td><table><tr><td>1<td>2</table>",
             "T\n\nleft\n\n1 | 2",
-        ),  # layout
+        ),
+        # code with line numbers
         (
             "<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>",
             "1\n2\n\na\nb",
-        ),  # code with line numbers
+        ),
         (
             "<tr><td colspan=1000000000>a<td>b<tr><td>c<td rowspan=99999999>d",
             "a | b\nc | d",

@@ -60,9 +60,8 @@ def finish(out, limit):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize(
-    "limit", [2_000, 20_000]
-)  # in the corpus (some 12 kB), and in the vectors (some 38 kB)
+# in the corpus (some 12 kB), and in the vectors (some 38 kB)
+@pytest.mark.parametrize("limit", [2_000, 20_000])
 def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, limit):
     status, errors = finish(tmp_path / "index", limit)
     assert status == 1
@@ -181,10 +180,8 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
     for step, left in ((1, "old"), (2, "old"), (3, "new"), (4, "new")):
         home = tmp_path / str(step)
         home.mkdir()
-        target, finished = (
-            directory(home / "index[1]", "old"),
-            directory(home / "finished", "new"),
-        )
+        target = directory(home / "index[1]", "old")
+        finished = directory(home / "finished", "new")
         directory(home / "index", "another")
         assert killed_at(step, lambda new=finished, old=target: publish(new, old)) == (
             step < 4

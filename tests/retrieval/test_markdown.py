@@ -106,6 +106,5 @@ def test_a_hostile_file_takes_at_most_ten_times_the_time_of_an_honest_one(kind):
         started = time.process_time()
         parse_markdown(markdown, "doc")
         seconds.append(time.process_time() - started)
-    assert (
-        seconds[1] < 10 * seconds[0] + 2.0
-    )  # a busy machine; quadratic work would take longer
+    # a busy machine; quadratic work would take longer
+    assert seconds[1] < 10 * seconds[0] + 2.0

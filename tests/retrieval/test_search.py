@@ -138,9 +138,8 @@ def test_the_template_reaches_passages_and_queries(tmp_path, encoder):
     )
     retriever(["q{query}"], 1)
     assert encoder.texts == ["passage: T{} | {text} {x}", "query: q{query}"]
-    assert (
-        Template().of_passage(Passage("a", "text", "Title")) == "Title text"
-    )  # as Contriever was trained
+    # as Contriever was trained
+    assert Template().of_passage(Passage("a", "text", "Title")) == "Title text"
     for wrong in ("{title}", "{text} {body}", "{text"):
         with pytest.raises(UserError, match="template"):
             Template(passage=wrong)
@@ -211,9 +210,8 @@ def by_words(index, query, k=9):
         ("barking", {"dog"}),
         ("the owl and the bee", {"owl", "bee"}),
         ("the of zebra", set()),
-        *(
-            (query, {"bee"}) for query in ("body:honey OR *", "+honey -bees ^5")
-        ),  # a query holds no syntax
+        # a query holds no syntax
+        *((query, {"bee"}) for query in ("body:honey OR *", "+honey -bees ^5")),
         *((query, set()) for query in ("a AND (", "row:0", "\\", "\ud800")),
     ],
 )
@@ -264,10 +262,8 @@ def test_a_filter_of_words_is_exact(tmp_path, share, monkeypatch):
     add_words(tmp_path / "w", passages, 0, "english")
     words = WordIndex(tmp_path / "w", "english")
     allowed = np.random.default_rng(0).random(2000) < share
-    every, hits = (
-        words.search("honey bees", 2000),
-        words.search("honey bees", 10, allowed),
-    )
+    every = words.search("honey bees", 2000)
+    hits = words.search("honey bees", 10, allowed)
     expected = [row for row in every.rows[0].tolist() if allowed[row]][:10]
     assert hits.rows[0].tolist() == expected
 
@@ -286,12 +282,13 @@ FIRST, SECOND = [(3, 9.0), (1, 5.0), (2, 1.0)], [(2, 4.0), (3, 2.0)]
 @pytest.mark.parametrize(
     "fusion, first, second, fused",
     [
+        # scores scaled to 0..1, equal ones by row
         (
             Fusion(),
             FIRST,
             SECOND,
             [(2, 0.5), (3, 0.5), (1, 0.25)],
-        ),  # scores scaled to 0..1, equal ones by row
+        ),
         (Fusion(weight=1.0), FIRST, SECOND, [(3, 1.0), (1, 0.5), (2, 0.0)]),
         (Fusion(), [], [], []),
         (Fusion(), [("b", 7.0)], [("a", 7.0)], [("a", 0.5), ("b", 0.5)]),
@@ -309,11 +306,9 @@ def test_fusion_of_two_rankings(fusion, first, second, fused):
     assert [score for _, score in hits] == pytest.approx([score for _, score in fused])
 
 
-A, B, C = (
-    Passage("a", "text a"),
-    Passage("b", "text b", "B"),
-    Passage("c", "text c", score=0.5),
-)
+A = Passage("a", "text a")
+B = Passage("b", "text b", "B")
+C = Passage("c", "text c", score=0.5)
 
 
 def test_fixed_passages_serve_every_query_or_follow_their_question_through_later_searches():

@@ -40,9 +40,8 @@ def test_faiss_and_numpy_agree_to_the_bit(rows, dim, queries, k, seed):
     )
     assert by_faiss.scores.shape == (queries, min(k, rows))
     np.testing.assert_array_equal(by_faiss.scores, by_numpy.scores)
-    clear = (
-        by_faiss.scores > by_faiss.scores[:, -1:]
-    )  # a tie at the last place may be cut anywhere
+    # a tie at the last place may be cut anywhere
+    clear = by_faiss.scores > by_faiss.scores[:, -1:]
     np.testing.assert_array_equal(by_faiss.rows[clear], by_numpy.rows[clear])
 
 
@@ -133,10 +132,8 @@ def queries(vectors):
 
 @pytest.fixture(scope="module", params=["rabitq", "ivf", "IVF64,Flat"])
 def built(request, vectors, tmp_path_factory):
-    file, flat = (
-        tmp_path_factory.mktemp("dense") / "dense.faiss",
-        FlatIndex(vectors.astype(np.float16)),
-    )
+    file = tmp_path_factory.mktemp("dense") / "dense.faiss"
+    flat = FlatIndex(vectors.astype(np.float16))
     card = build_compressed(
         flat, factory_of(request.param, len(vectors), DIM), file, progress=False
     )
@@ -159,9 +156,8 @@ def test_the_stated_recall_is_reached_on_other_queries(built, vectors, queries):
     assert card.recall_low >= 0.9
     assert recall(results, exact) >= card.recall_low - 0.03
     same = results.rows[:, 0] == exact.rows[:, 0]
-    np.testing.assert_array_equal(
-        results.scores[same, 0], exact.scores[same, 0]
-    )  # rescored exactly
+    # rescored exactly
+    np.testing.assert_array_equal(results.scores[same, 0], exact.scores[same, 0])
     assert (np.diff(results.scores, axis=1) <= 0).all()
 
 
@@ -231,9 +227,8 @@ def test_int8_is_a_quarter_of_the_disk_and_finds_the_same(tmp_path, vectors):
         lambda place, **_: remove_passages(place, ["9"]),
         compact_index,
     ):
-        change(
-            index, storage="int8"
-        )  # the second changes nothing, the last writes the int8 vectors again
+        # the second changes nothing, the last writes the int8 vectors again
+        change(index, storage="int8")
         results = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
         assert [p.id for p in results] == [p.id for p in exact]
         assert [p.score for p in results] == pytest.approx(

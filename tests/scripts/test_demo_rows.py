@@ -191,9 +191,8 @@ def test_layouts(data):
     instructions = {
         row.instruction for row in rows if row.source == "raschka/instruction"
     }
-    assert instructions == {
-        "Rhyme 'cat'."
-    }  # a question of fact is no example of no retrieval
+    # a question of fact is no example of no retrieval
+    assert instructions == {"Rhyme 'cat'."}
 
 
 def test_gold_passages_hold_the_answer_and_negatives_do_not(data):
@@ -212,9 +211,8 @@ def test_gold_passages_hold_the_answer_and_negatives_do_not(data):
         contains_any(row.target[1].passage.text, [answers[row.instruction]])
         for row in negatives
     )
-    assert not any(
-        "seoul" in row.instruction.casefold() for row in rows
-    )  # a development query
+    # a development query
+    assert not any("seoul" in row.instruction.casefold() for row in rows)
 
 
 def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data, tmp_path):
@@ -224,10 +222,8 @@ def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data, tmp
     assert make(data, second, mixture) == manifest
     for name in ("rows.jsonl", "heldout.jsonl", "manifest.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
-    train, heldout = (
-        list(read_rows(first / "rows.jsonl")),
-        list(read_rows(first / "heldout.jsonl")),
-    )
+    train = list(read_rows(first / "rows.jsonl"))
+    heldout = list(read_rows(first / "heldout.jsonl"))
     assert train
     assert heldout
     assert not {row.instruction for row in train} & {row.instruction for row in heldout}

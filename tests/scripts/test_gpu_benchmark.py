@@ -212,9 +212,8 @@ def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
     assert all(status == "skipped" for status, _ in statuses.values()), statuses
     assert done.returncode == 0
     long = [step for step in ended["questions-7b"]["results"] if step["form"] == "long"]
-    assert {step["requests/question"] for step in long} == {
-        25.0
-    }  # 5, and twice 5 for each of the two kept
+    # 5, and twice 5 for each of the two kept
+    assert {step["requests/question"] for step in long} == {25.0}
     assert {step["new tokens/question"] for step in long} == {150.0}
     assert [step["step"] for step in ended["retraining"]["results"]] == [2, 4]
 

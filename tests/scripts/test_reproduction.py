@@ -255,9 +255,8 @@ def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script, monkey
     monkeypatch.setattr(f"{module}.python_line", list)
     monkeypatch.setattr(f"{module}.subprocess", SimpleNamespace(run=here))
     write_samples(tmp_path / "files")
-    short = tiny.save_llama(
-        tmp_path / "model", context=512
-    )  # its answers are shorter than the tasks allow
+    # its answers are shorter than the tasks allow
+    short = tiny.save_llama(tmp_path / "model", context=512)
     words = f"--files {tmp_path}/files --out {tmp_path} --model {short} --limit 1"
     options = [*words.split(), "--engine=transformers", "--no-judges"]
     code, _, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *options)
@@ -345,10 +344,8 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples):
             assert read.startswith(
                 "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always "
             )
-            read, want = (
-                read.partition("<</SYS>>\n\n")[2],
-                f"{evidence}{question_text} [/INST]",
-            )
+            read = read.partition("<</SYS>>\n\n")[2]
+            want = f"{evidence}{question_text} [/INST]"
         assert read == want
 
 

@@ -13,10 +13,8 @@ from selfrag.training.reports import render
 @pytest.fixture
 def ship(tmp_path, run_script):
     """Ships a run of one adapter with its report; gives exit code, output and error output."""
-    adapter, report = (
-        tmp_path / "runs" / "answerability" / "adapter",
-        tmp_path / "report",
-    )
+    adapter = tmp_path / "runs" / "answerability" / "adapter"
+    report = tmp_path / "report"
     adapter.mkdir(parents=True)
     report.mkdir()
     facts = {"held_out": 2, "sources": {"squad2/answerable": 8}}
@@ -65,9 +63,8 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path
             "answerability: 0.00 MB\n",
             "",
         )
-        (folder / "combined.json").write_text(
-            "{}"
-        )  # what was learned about tokens stays
+        # what was learned about tokens stays
+        (folder / "combined.json").write_text("{}")
     assert (folder / "adapter_model.safetensors").read_bytes() == b"0" * 1000
     text = (folder / "README.md").read_text()
     for said in (
@@ -91,11 +88,9 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path
 
 
 def test_a_critics_card_gets_tables_licences_and_use(tmp_path, run_script):
-    run, out, report = (
-        tmp_path / "run",
-        tmp_path / "package" / "adapter",
-        tmp_path / "report.md",
-    )
+    run = tmp_path / "run"
+    out = tmp_path / "package" / "adapter"
+    report = tmp_path / "report.md"
     for name in ("adapter", "model"):
         (run / name).mkdir(parents=True)
     (run / "adapter" / "critic.json").write_text("{}")

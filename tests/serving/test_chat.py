@@ -18,9 +18,8 @@ from selfrag.judges.conversation import read_input
 from selfrag.render import passage_name
 from selfrag.serving.citations import TITLE, url_of
 
-os.environ.setdefault(
-    "LITELLM_LOCAL_MODEL_COST_MAP", "True"
-)  # its import would ask the network for prices
+# its import would ask the network for prices
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 QUESTIONS = [f"question {number}" for number in range(6)]
 
 

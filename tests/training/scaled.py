@@ -30,9 +30,8 @@ def _as_on_gpus(state: PartialState, *args: Any, **options: Any) -> None:
     shared = PartialState._shared_state
     if shared.get("distributed_type") is DistributedType.MULTI_CPU:
         shared["distributed_type"] = DistributedType.MULTI_GPU
-    if (
-        torch.distributed.is_initialized()
-    ):  # DeepSpeed began it, and accelerate saw no device
+    # DeepSpeed began it, and accelerate saw no device
+    if torch.distributed.is_initialized():
         rank = torch.distributed.get_rank()
         shared |= {
             "num_processes": torch.distributed.get_world_size(),
@@ -44,10 +43,8 @@ def _as_on_gpus(state: PartialState, *args: Any, **options: Any) -> None:
 def main(base: str, rows: str, out: Path, settings: str) -> None:
     """Run and save what came out."""
     tables = json.loads(settings)
-    chosen, scale = (
-        config(**tables["config"]),
-        Scale(**tables["scale"]) if "scale" in tables else None,
-    )
+    chosen = config(**tables["config"])
+    scale = Scale(**tables["scale"]) if "scale" in tables else None
     found = trained(rows_of(Path(rows), chosen), Path(base), out / "run", chosen, scale)
     if found is not None and not (out / "product").exists():
         save = save_adapter if chosen.method == "lora" else save_checkpoint

@@ -33,10 +33,8 @@ def matrices(model):
 def test_defect_26_any_tokenizer_family_gets_fifteen_single_ids(base):
     """A row is its description moved to the frequent tokens; expanded again, a model is left as it is."""
     model, tokenizer = base
-    before, old = (
-        len(tokenizer),
-        [matrix.detach().clone() for matrix in matrices(model)],
-    )
+    before = len(tokenizer)
+    old = [matrix.detach().clone() for matrix in matrices(model)]
     expansion = expand(model, tokenizer)
 
     def mean(matrix, text):

@@ -85,9 +85,8 @@ def test_fused_layers_give_the_numbers_and_gradients_of_peft(tmp_path, family):
         )
         result = with_adapter(model, expansion, Lora(4, 8))
         for name, parameter in result.named_parameters():
-            if (
-                "lora_B" in name
-            ):  # zero at the start, which would hide half of the gradient
+            # zero at the start, which would hide half of the gradient
+            if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=0.05)
         return result, tokenizer
 

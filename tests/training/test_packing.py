@@ -85,9 +85,8 @@ def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
     assert all(
         len(step) == 2 and {len(load) for load in step} == {2} for step in bounded
     )
-    assert all(
-        len(step) == 4 for step in plan(workers=4, load_tokens=400)
-    )  # never fewer than workers
+    # never fewer than workers
+    assert all(len(step) == 4 for step in plan(workers=4, load_tokens=400))
 
 
 @given(

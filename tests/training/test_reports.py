@@ -64,12 +64,10 @@ def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(
     manifest = read_json(job.product / "training.json")
     figures = last_figures(read_log(job.run_dir / "log.jsonl"))
     for said in (
-        *(
-            "| s | 3 |",
-            "| other\\|kind | 1 |",
-            "for tiny-base",
-            f"{manifest['facts']['tokens']} tokens a pass",
-        ),
+        "| s | 3 |",
+        "| other\\|kind | 1 |",
+        "for tiny-base",
+        f"{manifest['facts']['tokens']} tokens a pass",
         *(
             f"| {group} | {count} | {loss:.3f} | {accuracy:.3f} |"
             for group, count, loss, accuracy in figures
@@ -225,10 +223,8 @@ def test_a_live_run_is_followed_over_a_restart(log):
     )
     half = log.read_text() + lines(record(3, 1.0))[:20]
     again = lines(record(1, 3.0), record(2, 2.0))  # continued from step 1
-    contents, kept = (
-        iter([half, again, again + lines(record(3, 0.5), record(4, 0.5))]),
-        Kept(),
-    )
+    contents = iter([half, again, again + lines(record(3, 0.5), record(4, 0.5))])
+    kept = Kept()
 
     def wait():
         content = next(contents, None)

@@ -67,10 +67,8 @@ def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(
         )
 
     assert command("whole")[0] == 0
-    whole, before = (
-        made(tmp_path / "whole" / "adapter"),
-        made(tmp_path / "whole" / "annotated"),
-    )
+    whole = made(tmp_path / "whole" / "adapter")
+    before = made(tmp_path / "whole" / "annotated")
     seeds = [stage["config"]["seed"] for stage in whole["stages"] if "config" in stage]
     assert seeds == [20, 21, 22, 23, 24, 24, 24]
     assert whole["stages"] == [

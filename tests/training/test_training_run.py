@@ -329,10 +329,8 @@ def test_four_bits_learn_what_the_plain_base_learns_and_merge_into_it(tmp_path, 
 
     base = save_base(tmp_path / "base", "llama sentencepiece")
     plain = config(epochs=6, learning_rate=3e-3, row_learning_rate=3e-3)
-    settings, scale = (
-        replace(plain, quantize="nf4"),
-        Scale(micro_tokens=90, checkpointing=True),
-    )
+    settings = replace(plain, quantize="nf4")
+    scale = Scale(micro_tokens=90, checkpointing=True)
     found = fit_scaled(
         rows_of(rows, settings), base, tmp_path / "nf4", settings, scale
     ).trainee

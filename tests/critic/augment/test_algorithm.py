@@ -39,21 +39,17 @@ from selfrag.judges.external import FunctionJudge
 from selfrag.reflection.labels import ISUSE
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken
 
-FULLY, PARTLY, NONE = (
-    "Fully supported",
-    "Partially supported",
-    "No support / Contradictory",
-)
+FULLY = "Fully supported"
+PARTLY = "Partially supported"
+NONE = "No support / Contradictory"
 FOUND = passages("d1", "d2", "d3")
 R, I = "Relevant", "Irrelevant"  # noqa: E741 - two columns of a table
 text = st.text(st.sampled_from("ab .\n\t\u3000é😀"), max_size=60)
 
 
 def run(rule=None, pairs=None, find=None, **options):
-    critic, retriever = (
-        ScriptedCritic(rule),
-        CountingRetriever(find or (lambda query: FOUND)),
-    )
+    critic = ScriptedCritic(rule)
+    retriever = CountingRetriever(find or (lambda query: FOUND))
     chosen = AugmentOptions(shortest=0, **options)
     given = pairs if isinstance(pairs, list) else [pairs or pair()]
     results = augment_together(given, critic, retriever, chosen, spans)
@@ -115,10 +111,21 @@ def test_three_way_decisions_per_sentence():
 
     result, critic, retriever = run(rule, pair("One. Two. Three. Four."), find)
     assert layout(result) == [
-        *("[Retrieval]", "<w1>", "[Relevant]", "One.", "[Fully supported]"),
-        *("[Continue to Use Evidence]", " Two.", "[Partially supported]"),
-        *("[No Retrieval]", " Three."),
-        *("[Retrieval]", "<f1>", "[Relevant]", " Four.", "[Fully supported]"),
+        "[Retrieval]",
+        "<w1>",
+        "[Relevant]",
+        "One.",
+        "[Fully supported]",
+        "[Continue to Use Evidence]",
+        " Two.",
+        "[Partially supported]",
+        "[No Retrieval]",
+        " Three.",
+        "[Retrieval]",
+        "<f1>",
+        "[Relevant]",
+        " Four.",
+        "[Fully supported]",
         "[Utility:5]",
     ]
     assert retriever.queries == [
@@ -137,7 +144,8 @@ def test_three_way_decisions_per_sentence():
         ("Four.", "One. Two. Three.", "w1"),
     ]
     assert [(c.output, c.evidence.id) for c in critic.of("IsSup")] == [
-        *(("One.", "w1"), ("One.", "w2")),
+        ("One.", "w1"),
+        ("One.", "w2"),
         ("Two.", "w1"),
         ("Four.", "f1"),
     ]
@@ -189,8 +197,13 @@ def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported():
         lambda case: "Irrelevant" if case.group == "IsRel" else answers(case)
     )
     assert [part for part in layout(result) if not part.startswith("<")] == [
-        *("[Retrieval]", "[Irrelevant]", "Paris."),
-        *("[Retrieval]", "[Irrelevant]", " It lies on the Seine.", "[Utility:5]"),
+        "[Retrieval]",
+        "[Irrelevant]",
+        "Paris.",
+        "[Retrieval]",
+        "[Irrelevant]",
+        " It lies on the Seine.",
+        "[Utility:5]",
     ]
     assert critic.of("IsSup") == []
 
@@ -230,11 +243,9 @@ def test_the_initial_decision_is_the_ratio_of_two_labels(threshold, retrieves):
 
 
 def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none():
-    blank, again, nameless = (
-        Passage("b", " \n", "T", 9.0),
-        Passage("again", "text  of d1"),
-        Passage("", "x", "", 0.8),
-    )
+    blank = Passage("b", " \n", "T", 9.0)
+    again = Passage("again", "text  of d1")
+    nameless = Passage("", "x", "", 0.8)
     for found, expected in (
         ([blank, FOUND[0], again, nameless], ["d1"]),
         ([*reversed(FOUND), FOUND[0]], ["d1", "d2", "d3"]),
@@ -279,10 +290,11 @@ def test_the_task_instruction_is_not_searched_for(between):
     given = pair("true", instruction=f"Is it correct?{between}Bern lies on the Aare.")
     assert run(pairs=given)[2].queries == ["Bern lies on the Aare. true"]
     assert run(pairs=given, query="full")[2].queries == [f"{given.instruction} true"]
+    # nothing is left without it
     for instruction in (
         "What does '## Input:' mean?",
         "Say x.\n\n## Input:\n\n ",
-    ):  # nothing is left without it
+    ):
         assert (
             run(pairs=pair("true", instruction=instruction))[2].queries[0].split()[0]
             == instruction.split()[0]
@@ -381,9 +393,8 @@ def test_defect_36_what_cannot_be_decided_is_never_guessed(
     assert isinstance(result, Dropped)
     assert (result.id, result.reason) == ("q1", reason)
     assert result.detail.startswith(detail)
-    assert bool(critic.calls) is not bool(
-        given
-    )  # what could not be trained on costs nothing
+    # what could not be trained on costs nothing
+    assert bool(critic.calls) is not bool(given)
 
 
 BROKEN = Critic({"IsUse": FunctionJudge("broken", ISUSE, lambda inputs: 1 / 0)})
@@ -510,9 +521,8 @@ def test_rows_without_retrieval_are_down_sampled(name, share):
         share, abs=0.04
     )
     assert all(many(mixed, balance, count=200))
-    assert (
-        many(unaided, balance, count=50) == kept[:50]
-    )  # seeded, whatever the neighbours
+    # seeded, whatever the neighbours
+    assert many(unaided, balance, count=50) == kept[:50]
     assert name == "none" or many(unaided, balance, seed=2, count=50) != kept[:50]
 
 

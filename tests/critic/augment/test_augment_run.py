@@ -138,11 +138,14 @@ def test_every_row_is_its_pair_and_has_a_provenance(made):
 def test_defect_33_same_seed_same_bytes_and_unknown_names_work(tmp_path, made):
     small_run.run(made.pairs, tmp_path / "again")
     assert small_run.contents(tmp_path / "again") == small_run.contents(made.out)
-    source, rule = (
-        open_source(str(made.pairs)),
-        lambda case: "Irrelevant" if case.group == "IsRel" else ...,
-    )
-    found = lambda query: passages(*"abcdefgh")  # noqa: E731
+    source = open_source(str(made.pairs))
+
+    def rule(case):
+        return "Irrelevant" if case.group == "IsRel" else ...
+
+    def found(query):
+        return passages(*"abcdefgh")
+
     first, second = (
         run(source, tmp_path / str(s), rule, found, seed=s, passages=8).manifest
         for s in (1, 2)
@@ -204,13 +207,10 @@ def test_a_run_that_breaks_off_asks_only_for_what_is_missing_and_takes_no_other_
     with refused(r"shards.jsonl"):
         run(PairSource(other, "made"), out)
     stream.end = 10
-    resumed, whole = (
-        run(PairSource(stream, "made"), out),
-        run(PairSource(stream, "made"), tmp_path / "whole"),
-    )
-    assert (
-        len(resumed.critic.calls) == len(whole.critic.calls) / 3
-    )  # two of three shards were there
+    resumed = run(PairSource(stream, "made"), out)
+    whole = run(PairSource(stream, "made"), tmp_path / "whole")
+    # two of three shards were there
+    assert len(resumed.critic.calls) == len(whole.critic.calls) / 3
     assert resumed.manifest == whole.manifest
 
 
@@ -248,11 +248,12 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, made):
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # in the first line of the log, in a shard, in the final files
     for size in (
         200,
         4_000,
         20_000,
-    ):  # in the first line of the log, in a shard, in the final files
+    ):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
             with refused(
@@ -277,10 +278,8 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, made):
 def test_a_bad_row_stops_before_anything_is_spent_or_is_counted(
     tmp_path, change, named
 ):
-    path, records = (
-        tmp_path / "pairs.jsonl",
-        [record(0), record(1), record(2, **change)],
-    )
+    path = tmp_path / "pairs.jsonl"
+    records = [record(0), record(1), record(2, **change)]
     with refused() as caught:
         run(
             written(path, records),
@@ -307,10 +306,8 @@ def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(tmp_path, 
         cache_dir=str(tmp_path / "hf"),
     )
     loaded.save_to_disk(str(tmp_path / "saved"))
-    saved, streamed = (
-        open_source(str(tmp_path / "saved")),
-        PairSource(loaded.to_iterable_dataset(), "made"),
-    )
+    saved = open_source(str(tmp_path / "saved"))
+    streamed = PairSource(loaded.to_iterable_dataset(), "made")
     assert (saved.total(), streamed.total()) == (40, None)
     for number, source in enumerate((saved, streamed)):
         check_same(source, tmp_path / f"out{number}", made)

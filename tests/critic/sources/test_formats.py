@@ -17,10 +17,11 @@ EXPECTED = read_lines(SAMPLES / "expected.jsonl")
 
 def test_every_format_has_a_sample_and_the_papers_counts_are_those_of_its_table():
     assert {one["format"] for one in EXPECTED} == {form.name for form in FORMATS}
+    # appendix A.3
     assert (
         sum(form.paper_rows for form in FORMATS if form.name != "oasst1_messages")
         == 145_619
-    )  # appendix A.3
+    )
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,13 @@ def test_options_go_before_the_recipe(options, printed, capsys):
     assert (
         main(
             [
-                *["train", "rows.jsonl", "--base", "b", "-o", "o", "--print-config"],
+                "train",
+                "rows.jsonl",
+                "--base",
+                "b",
+                "-o",
+                "o",
+                "--print-config",
                 *options,
             ]
         )

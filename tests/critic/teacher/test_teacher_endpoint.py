@@ -320,9 +320,8 @@ def test_the_pace_is_kept_and_tokens_are_estimated_where_the_endpoint_does_not_c
         teacher(server, requests_per_minute=1200, constraint=LabelConstraint.CHOICE),
         questions(8),
     )
-    assert (
-        server.started[-1] - server.started[0] >= 7 * 0.05 / 2
-    )  # the first may be noticed late
+    # the first may be noticed late
+    assert server.started[-1] - server.started[0] >= 7 * 0.05 / 2
     assert all(
         reply.prompt_tokens > 200 and reply.completion_tokens > 0 for reply in replies
     )

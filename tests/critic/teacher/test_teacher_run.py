@@ -164,10 +164,11 @@ def test_money_stops_the_asking(server, tmp_path):
     outcomes = label_questions(
         questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits
     )
+    # what is under way when the limit is reached is still paid for
     assert outcomes.cost in (
         5.0,
         6.0,
-    )  # what is under way when the limit is reached is still paid for
+    )
     assert (len(outcomes.rows), outcomes.not_asked) == (
         outcomes.cost,
         20 - outcomes.cost,

@@ -203,10 +203,8 @@ def test_cited_answers(tmp_path):
     )
 
     def cited(row):
-        said, texts = (
-            row["conversation"][-1]["content"],
-            {document["doc_id"]: document["text"] for document in row["documents"]},
-        )
+        said = row["conversation"][-1]["content"]
+        texts = {document["doc_id"]: document["text"] for document in row["documents"]}
         return [
             (
                 said[document["response_begin"] : document["response_end"]],

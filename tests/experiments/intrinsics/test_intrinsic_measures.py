@@ -169,9 +169,8 @@ def test_flagged_responses_and_labels_of_sentences():
         "72.2",
     )
     record = MAKERS[name][1](0)
-    for sentence, score in zip(
-        record["sentences"], (0.95, 0.04), strict=True
-    ):  # steps of a tenth count as grades
+    # steps of a tenth count as grades
+    for sentence, score in zip(record["sentences"], (0.95, 0.04), strict=True):
         sentence.pop("label")
         sentence["score"] = score
     graded = [parser(name)(record)]
@@ -190,9 +189,8 @@ def test_citations_by_sentence_by_passage_and_by_entailment():
         "deaf",
         Says(lambda request: Completion(scores=tuple(None for _ in request.slots))),
     )
-    entails = Beside(
-        lambda pairs: ["Goethe" in claim for _, claim in pairs]
-    )  # the passage says who, nothing else
+    # the passage says who, nothing else
+    entails = Beside(lambda pairs: ["Goethe" in claim for _, claim in pairs])
     by_system = evaluate_citations(
         rows(name), [*subjects(name), deaf], [], 0, entails
     ).figures
@@ -225,17 +223,17 @@ def test_citations_by_sentence_by_passage_and_by_entailment():
     }
     for system in ("the rows themselves", "adapter"):
         figures = by_system[system]["entailment"]["all rows"]
+        # one sentence of two
         assert (figures["recall"]["value"], figures["precision"]["value"]) == (
             0.5,
             1.0,
-        )  # one sentence of two
+        )
         assert figures["f1"] == pytest.approx(2 / 3)
     assert (
         value(by_system, "first sentence", "entailment", "all rows", "precision") == 0.5
     )
-    assert (
-        value(by_system, "untrained", "entailment", "all rows", "recall") == 0.0
-    )  # it cites nothing
+    # it cites nothing
+    assert value(by_system, "untrained", "entailment", "all rows", "recall") == 0.0
 
 
 def test_snippets_of_neighbouring_sentences_are_graded_as_one():
@@ -387,10 +385,8 @@ def test_follow_ups_are_made_from_questions_that_name_their_passage():
 
 def test_rewrites_against_people_and_by_what_they_find():
     name, followups = "query_rewrite", turns(COLLECTION)
-    known, gold = (
-        oracle(name, rows(name)),
-        {turn.state.messages: turn.gold for turn in followups},
-    )
+    known = oracle(name, rows(name))
+    gold = {turn.state.messages: turn.gold for turn in followups}
 
     def reply(request):
         if request.state.messages not in gold:
@@ -467,10 +463,11 @@ def test_what_becomes_of_a_flow():
         assert (name, states) == ("hallucination_detection", [])
         return []
 
+    # the first has not abstained
     silent = [
         DecodingError("nothing"),
         taken("Q?", "I don't know the answer", ()),
-    ]  # the first has not abstained
+    ]
     assert _outcomes([turn] * 2, silent, SimpleNamespace(ask=none), ALONE) == [
         None,
         FlowOutcome(False, False),
@@ -484,10 +481,11 @@ def test_what_becomes_of_a_flow():
         "Q?", "Goethe wrote it. It is long.", (Passage("p", "Goethe.", "Faust"),)
     )
     grader = SimpleNamespace(
+        # where it does not say, the words decide
         abstained=lambda states: [
             True,
             None,
-        ],  # where it does not say, the words decide
+        ],
         statements=lambda states: [["Goethe wrote it.", "It is long."]] * len(states),
     )
     graded = _outcomes([turn] * 2, [answer] * 2, None, Beside(entails, grader))
@@ -498,10 +496,8 @@ def test_what_becomes_of_a_flow():
 def command(tmp_path_factory):
     """The beginning of a command line: a tiny chat model, and rows of all five intrinsics."""
     folder = tmp_path_factory.mktemp("measured")
-    model, data = (
-        save_chat_llama(folder / "tiny-chat"),
-        write_data(folder / "intrinsics", count=12),
-    )
+    model = save_chat_llama(folder / "tiny-chat")
+    data = write_data(folder / "intrinsics", count=12)
     return (
         f"eval intrinsics --model {model} --data {data} --engine transformers".split()
     )
@@ -537,16 +533,12 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
     assert main([*command, *more]) == 0
     printed = capsys.readouterr().out
     for title in (
-        *(
-            "Rewrites against people's (3",
-            "Certainty, after the answer (3",
-            "Hallucinated responses",
-        ),
-        *(
-            "Answerability, all rows (3)",
-            "Citations against annotated ones (3",
-            "Published: Table 8",
-        ),
+        "Rewrites against people's (3",
+        "Certainty, after the answer (3",
+        "Hallucinated responses",
+        "Answerability, all rows (3)",
+        "Citations against annotated ones (3",
+        "Published: Table 8",
         "Published: tables 2 to 4, MT-RAG, standalone",
     ):
         assert title in printed
@@ -573,9 +565,8 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
         words = f"--by overlap --out {tmp_path} --rival mixtral@{server.url}/v1".split()
         assert main([*command, *words]) == 0
         assert {body["model"] for body in server.bodies} == {"mixtral"}
-    assert (
-        "answerability: overlap: row 4 of 4" in capsys.readouterr().err
-    )  # not a terminal
+    # not a terminal
+    assert "answerability: overlap: row 4 of 4" in capsys.readouterr().err
     figures = written(tmp_path)["figures"]["answerability"]
     assert set(figures) == {"majority", "overlap", "rival mixtral"}
     assert (

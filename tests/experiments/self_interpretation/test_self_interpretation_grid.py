@@ -63,12 +63,11 @@ def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_r
     assert set(cells) == set(published())
     assert all(GridCell.from_dict(asdict(cell)) == cell for cell in cells)
     for prompt, examples, recall, f in (
-        *(
-            ("basic", 1, 0.3845, 0.5375),
-            ("direct", 0, 0.4746, 0.5700),
-            ("counterfactual", 2, 0.4999, 0.6139),
-        ),
-        *(("basic", None, 0.4278, 0.5626), ("counterfactual", None, 0.4763, 0.5989)),
+        ("basic", 1, 0.3845, 0.5375),
+        ("direct", 0, 0.4746, 0.5700),
+        ("counterfactual", 2, 0.4999, 0.6139),
+        ("basic", None, 0.4278, 0.5626),
+        ("counterfactual", None, 0.4763, 0.5989),
     ):
         some = [
             c
@@ -95,9 +94,8 @@ def test_orders():
     cells = grid(
         cutoffs=(5,), orders=("random",), examples=(0, 1), prompts=("basic", "direct")
     )
-    assert (
-        len({questions().trials(cell, ["q0"])[0].passages for cell in cells}) == 1
-    )  # the same in every prompt
+    # the same in every prompt
+    assert len({questions().trials(cell, ["q0"])[0].passages for cell in cells}) == 1
 
 
 def test_questions_without_an_answer_among_the_top_passages_are_left_out():
@@ -161,10 +159,11 @@ def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(
         path, [{"id": f"{at}__{kind}__dev", **row} for at, kind in enumerate(kinds)]
     )
     questions = draw(Given.parse(f"qampari={path}"), 10)
+    # two others are examples
     assert [len(question.passages) for question in questions.items] == [
         10,
         10,
-    ]  # two others are examples
+    ]
     assert {name.split("__")[1]: kind for name, kind in questions.kinds.items()} == {
         kind: kind for kind in kinds
     }

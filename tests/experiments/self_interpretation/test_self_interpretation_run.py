@@ -339,17 +339,14 @@ def test_agreement_by_hand(tmp_path):
     }
     assert list(lines) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
     assert "nan" not in str(lines)
-    relevance, cited, nothing = (
-        lines["IsRel"],
-        lines["cited"],
-        lines["citation intrinsic"],
-    )
+    relevance = lines["IsRel"]
+    cited = lines["cited"]
+    nothing = lines["citation intrinsic"]
     assert (relevance["contexts"], relevance["says yes"]) == ("15", "10")
     # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
     assert value(relevance["kappa with cited"]) == 0.4
-    assert (
-        kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value
-    )  # not a number: all say the same
+    # not a number: all say the same
+    assert kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value
     assert [
         value(relevance[name]) for name in ("AUC of cited", "relevant: P", "R", "AUC")
     ] == [1.0, 100.0, 100.0, 1.0]

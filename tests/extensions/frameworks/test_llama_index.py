@@ -17,10 +17,8 @@ QUESTIONS = [f"question {number}" for number in range(8)]
 
 
 def test_the_first_mark_is_the_first_source_node():
-    engine, sources = (
-        SelfRAGQueryEngine(rag=random_rag(), settings={"max_segments": 2}),
-        0,
-    )
+    engine = SelfRAGQueryEngine(rag=random_rag(), settings={"max_segments": 2})
+    sources = 0
     for question in QUESTIONS:
         answer = random_rag().generate(question, max_segments=2)
         response = engine.query(question)

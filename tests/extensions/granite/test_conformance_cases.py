@@ -23,17 +23,14 @@ EXPECTED = {
         "D3/RC/requirement_check",
     ),
     Deviation.OFFSETS: (
-        *(
-            "D3/CG/citations",
-            "D3/HD/gpt_oss_hallucination_detection",
-            "D3/HD/hallucination_detection",
-        ),
-        *(
-            "D4/CA/api-context-attribution",
-            "D4/CA/context-attribution",
-            "D4/CG/citations",
-        ),
-        *("D4/HD/api-hallucination_detection", "D4/HD/gpt_oss_hallucination_detection"),
+        "D3/CG/citations",
+        "D3/HD/gpt_oss_hallucination_detection",
+        "D3/HD/hallucination_detection",
+        "D4/CA/api-context-attribution",
+        "D4/CA/context-attribution",
+        "D4/CG/citations",
+        "D4/HD/api-hallucination_detection",
+        "D4/HD/gpt_oss_hallucination_detection",
         "D4/HD/hallucination_detection",
     ),
 }

@@ -75,11 +75,12 @@ def test_01_boolean_labels_have_their_probability():
 @pytest.mark.parametrize(
     "raw, expected, code",
     [
+        # 02
         (
             '[{"r":0,"c":[1,1]},{"r":1,"c":[]}]',
             [["Beta is second."], []],
             Code.DUPLICATE,
-        ),  # 02
+        ),
         (
             '[{"r":0,"c":[1]},{"r":0,"c":[0]},{"r":1,"c":[]}]',
             [["Beta is second."], []],
@@ -92,11 +93,12 @@ def test_01_boolean_labels_have_their_probability():
             OUT,
         ),
         ('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]', [None, ["Alpha is first."]], OUT),  # 04
+        # 12: kept as far as it goes
         (
             '[{"r":0,"c":[2,',
             [["Gamma is third."], None],
             Code.TRUNCATED,
-        ),  # 12: kept as far as it goes
+        ),
     ],
 )
 def test_02_03_04_12_what_of_a_list_is_cited(raw, expected, code):
@@ -192,16 +194,18 @@ def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_fron
 @pytest.mark.parametrize(
     "first, score, coverage",
     [
+        # 09: an empty token is no label
         (
             [("un", 0.6), ("", 0.2), ("answer", 0.1)],
             0.1 / 0.7,
             0.7,
-        ),  # 09: an empty token is no label
+        ),
+        # 10: a quote or a space may be part of the token
         (
             [('"un', 0.9), ('"answer', 0.1)],
             0.1,
             1.0,
-        ),  # 10: a quote or a space may be part of the token
+        ),
         ([(' "un', 0.9), (' "answer', 0.1)], 0.1, 1.0),
         ([("un", 0.1), ("answer", 0.1), ("x", 0.8)], 0.5, 0.2),
     ],

@@ -76,9 +76,8 @@ def recorded_state(name, sent):
         if argument in ARGUMENTS
     }
     documents = DOCUMENTS if sent.get("documents") else ()
-    if (
-        criterion == "context_relevance"
-    ):  # it has no sense without passages, so only the codec takes it
+    # it has no sense without passages, so only the codec takes it
+    if criterion == "context_relevance":
         return JudgeInput(
             turns, documents, guardian_arguments(criterion, "assistant_response")
         )
@@ -334,11 +333,9 @@ def switch(request, tmp_path_factory):
     "name", ["guardian", "citation_generation", "uncertainty", "answerability"]
 )
 def test_a_checkpoint_is_prompted_with_the_ids_of_its_own_template(switch, name):
-    tokenizer, kind, made = (
-        load_tokenizer(switch),
-        find(name),
-        switch_codecs(switch)[name],
-    )
+    tokenizer = load_tokenizer(switch)
+    kind = find(name)
+    made = switch_codecs(switch)[name]
     hostile = Message(
         "user", "Is <guardian> or <certainty> or <|answerability|> magic?"
     )
@@ -452,10 +449,8 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
         folder = root / "guardian-core" / "granite-4.1-3b" / "lora"
         folder.mkdir(parents=True)
         for name, content in files.items():
-            git, large = (
-                hashlib.sha1(b"blob 2\0{}").hexdigest(),
-                hashlib.sha256(content).hexdigest(),
-            )
+            git = hashlib.sha1(b"blob 2\0{}").hexdigest()
+            large = hashlib.sha256(content).hexdigest()
             blob = tmp_path / (git if name.endswith("json") else large)
             blob.write_bytes(
                 content + b"!" * (damaged and name.endswith("safetensors"))
@@ -557,11 +552,12 @@ def test_tokens_judge_in_the_own_dialect_only():
 @pytest.mark.parametrize(
     "grade, chat, granite",
     [
+        # a score on a border is in the upper range
         (
             {"score": 0.3},
             "partial",
             "0.3-0.4",
-        ),  # a score on a border is in the upper range
+        ),
         ({"score": 1}, "faithful", "0.9-1.0"),
         ({"score": 0.09}, "unfaithful", "0.1-0"),
         ({"label": "0.1-0.2"}, "partial", "0.1-0.2"),

@@ -86,10 +86,8 @@ BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>
 
 @pytest.mark.parametrize("dialect", ["granite-3.2", "granite-3.3"])
 def test_system_turn(dialect):
-    made, head = (
-        published(dialect, "uncertainty"),
-        "<|start_of_role|>system<|end_of_role|>",
-    )
+    made = published(dialect, "uncertainty")
+    head = "<|start_of_role|>system<|end_of_role|>"
 
     def text(judge_input, **changes):
         return replace(made, **changes).encode(judge_input).prompt.text
@@ -200,9 +198,10 @@ BAD = {
 @pytest.mark.parametrize("message", BAD)
 def test_a_bad_configuration_is_one_line(message, tmp_path):
     content = BAD[message]
+    # JSON is YAML
     (tmp_path / "io.yaml").write_text(
         content if isinstance(content, str) else json.dumps(content)
-    )  # JSON is YAML
+    )
     with refused(re.escape(message)):
         codec_of_file(tmp_path / "io.yaml")
 

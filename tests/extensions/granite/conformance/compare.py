@@ -41,9 +41,8 @@ class MismatchError(Exception):
 class Rejoined:
     """Where the public libraries see a span: in the sentences of a text joined by one space."""
 
-    texts: tuple[
-        tuple[str, tuple[Span, ...]], ...
-    ]  # each original with the spans of its numbered sentences
+    # each original with the spans of its numbered sentences
+    texts: tuple[tuple[str, tuple[Span, ...]], ...]
 
     @classmethod
     def of(cls, request: ModelRequest) -> Rejoined:
