@@ -78,9 +78,10 @@ def _run(connection: socket.socket) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdin, sys.stdout, sys.stderr = (
-        os.fdopen(n, "rww"[n]) for n in range(3)
-    )  # of other kinds
+    # those of the server are of other kinds
+    sys.stdin = os.fdopen(0, "r")
+    sys.stdout = os.fdopen(1, "w")
+    sys.stderr = os.fdopen(2, "w")
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
