@@ -285,7 +285,7 @@ class Decoding:
     ) -> None:
         """Refuse settings that somebody asked for although the mode never reads them.
 
-        `Decoding` itself takes them: presets, sweeps and published tasks set them together with any mode.
+        Commands refuse them. `Decoding` and `generate` take them: programs, presets and sweeps set them with any mode.
 
         Args:
             names: fields that were asked for, those of a field with a dotted name.

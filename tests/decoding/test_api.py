@@ -52,15 +52,15 @@ def test_options_by_name_change_the_defaults():
     [
         ({"mode": "always", "threshold": 0.5}, "threshold"),
         ({"mode": "never", "passages": 2}, "passages"),
-        ({"decoding": Decoding(mode="never"), "shortlist": 9}, "shortlist"),
+        ({"mode": "never", "shortlist": 9}, "shortlist"),
         ({"mode": "always", "guardrails": ("x<0.5:retrieve",)}, "guardrails"),
     ],
 )
 def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(settings, name):
+    # Programs, sweeps and presets set both.
+    policy = Decoding(**settings)
     with pytest.raises(UserError, match=f"^{name} has no effect with mode="):
-        rag("Q").generate("Q", **settings)
-    # Sweeps and presets set both.
-    assert Decoding(mode="never", threshold=0.5, passages=2).mode == "never"
+        policy.check_effective(settings)
 
 
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
