@@ -177,7 +177,7 @@ def build(
     splitting = _splitting(_DEFAULT, cutting)
     name = encoder_source(encoder, encoder_engine) or DEMO
     encoding_options = dict(encoding)
-    if ray is not None:
+    if actors is not None:
         encoding_options["device"] = "cpu"
     loaded = load_encoder(resolve_encoder(name), **encoding_options)
     with ExitStack() as stack:

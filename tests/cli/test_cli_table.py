@@ -366,7 +366,7 @@ REFUSED = {
     f"{_ASK} --mode never --passages 3": "--passages has no effect with mode=never",
     f"{_ASK} --mode never --w-sup 2": "--w-sup has no effect with mode=never",
     f"{_ASK} --mode always --guardrail answerability<0.5:retrieve": "--guardrail has no effect with mode=always",
-    f"{_RUN} --set mode=never --set keep_evidence=below_threshold": "keep_evidence has no effect with mode=never",
+    f"{_EVAL} --set mode=never --set keep_evidence=below_threshold": "keep_evidence has no effect with mode=never",
     f"ask '{'why ' * 25_000}' --engine transformers --model {{w}}/tiny --mode never": "tokens",
     "ask hi --engine transformers --model {w}/plain": "neither reflection tokens nor a chat template",
     "ask hi --engine transformers --model {w}/damaged": "config.json holds no object",

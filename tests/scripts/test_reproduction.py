@@ -3,7 +3,6 @@
 import re
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -248,12 +247,8 @@ def test_a_figure_is_within_its_tolerance_or_not():
 def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script, monkeypatch):
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
 
-    def here(words, check):
-        return SimpleNamespace(returncode=main(words[1:]))
-
-    module = "scripts.reproduction.reproduce_selfrag"
-    monkeypatch.setattr(f"{module}.python_line", list)
-    monkeypatch.setattr(f"{module}.subprocess", SimpleNamespace(run=here))
+    step = "scripts.reproduction.reproduce_selfrag.run_step"
+    monkeypatch.setattr(step, lambda words: main(words[1:]))
     write_samples(tmp_path / "files")
     # its answers are shorter than the tasks allow
     short = tiny.save_llama(tmp_path / "model", context=512)
