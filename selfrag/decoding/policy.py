@@ -95,9 +95,17 @@ _UNREAD = {
     "always": frozenset({"threshold", "retrieve_test", "keep_evidence"}),
     "never": frozenset(
         {
-            *("threshold", "retrieve_test", "keep_evidence", "retrieve_once"),
-            *("no_retrieval_branch", "without_evidence", "passages", "shortlist"),
-            *("guardrails", "weights.isrel", "weights.issup"),
+            "threshold",
+            "retrieve_test",
+            "keep_evidence",
+            "retrieve_once",
+            "no_retrieval_branch",
+            "without_evidence",
+            "passages",
+            "shortlist",
+            "guardrails",
+            "weights.isrel",
+            "weights.issup",
         }
     ),
 }
@@ -295,10 +303,11 @@ class Decoding:
             UserError: a field has no effect in this mode.
         """
         unread = _UNREAD[self.mode]
-        if any(guardrail.effect == "retrieve" for guardrail in self.guardrails):
+        asks_to_retrieve = any(part.effect == "retrieve" for part in self.guardrails)
+        if self.mode == "always" and asks_to_retrieve:
             unread |= {"guardrails"}
         for name in names:
-            if self.mode != "adaptive" and name in unread:
+            if name in unread:
                 raise UserError(
                     f"{options.get(name, name)} has no effect with mode={self.mode}; leave one of the two out"
                 )

@@ -20,8 +20,13 @@ from pathlib import Path
 PROGRAMS = {"selfrag": "selfrag.cli.main", "critic": "critic.cli.main"}
 PRELOADED = (
     *PROGRAMS.values(),
-    *("torch", "transformers.models.llama.modeling_llama", "datasets", "spacy", "vllm"),
-    *("selfrag.api", "selfrag.experiments.studies"),
+    "torch",
+    "transformers.models.llama.modeling_llama",
+    "datasets",
+    "spacy",
+    "vllm",
+    "selfrag.api",
+    "selfrag.experiments.studies",
 )
 """What most commands import, seconds of each."""
 LAUNCHER = """#!{python} -S
