@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from selfrag.common.errors import UserError
     from selfrag.decoding.answer import Answer, Segment
     from selfrag.decoding.policy import Decoding
-    from selfrag.decoding.terms import Weights
     from selfrag.reflection.judgment import Judgment
+    from selfrag.reflection.weights import Weights
 
 _HOMES = {
     "Answer": "selfrag.decoding.answer",
@@ -32,7 +32,7 @@ _HOMES = {
     "Segment": "selfrag.decoding.answer",
     "SelfRAG": "selfrag.api",
     "UserError": "selfrag.common.errors",
-    "Weights": "selfrag.decoding.terms",
+    "Weights": "selfrag.reflection.weights",
 }
 """Where each name is defined. Its module is imported when the name is first used, so that commands start quickly."""
 

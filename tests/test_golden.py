@@ -22,10 +22,10 @@ from scripted_judges import Scripted, distribution, says
 from written import run
 
 from selfrag.common.errors import UserError
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import Trace
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, RELEVANCE
 from selfrag.reflection.labels import ISSUP, ISUSE
+from selfrag.reflection.weights import Weights
 from selfrag.render import html, plain
 from selfrag.viewer.trees import svg
 

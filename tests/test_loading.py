@@ -11,7 +11,6 @@ from selfrag.cli.options import decoding
 from selfrag.common import plugins
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.engines import load_engine
 from selfrag.engines.adapters import shipped_adapters
 from selfrag.loading import (
@@ -23,6 +22,7 @@ from selfrag.loading import (
     resolve_model,
 )
 from selfrag.reflection.requests import Generate, Generated
+from selfrag.reflection.weights import Weights
 
 TEXT = '{"id": "p1", "title": "Tea", "text": "Green tea wants 80 degrees."}\n'
 

@@ -15,11 +15,11 @@ from scripts.benchmarks.speed.timing import answer_all, prompting_of
 from scripts.benchmarks.speed.workload import Item
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.evaluation.intervals import bracketed, mean
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.weights import Weights
 
 POLICY = Decoding(mode="always", max_segments=1, segment_tokens=50)
 ROLES = ("isrel", "issup", "isuse")

@@ -10,11 +10,12 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError, require
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.refusals import refuses
-from selfrag.decoding.terms import Weights, as_label
+from selfrag.decoding.terms import as_label
 from selfrag.decoding.trace import FinishReason, Node, Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.requests import Usage as Usage
+from selfrag.reflection.weights import Weights
 from selfrag.render import html, plain
 
 

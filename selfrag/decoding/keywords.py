@@ -11,7 +11,8 @@ from selfrag.decoding.policy import (
     SegmentEnd,
     WithoutEvidence,
 )
-from selfrag.decoding.terms import Guardrail, ScoreTerm, Weights
+from selfrag.decoding.terms import Guardrail, ScoreTerm
+from selfrag.reflection.weights import Weights
 
 
 class DecodingFields(TypedDict, total=False):

@@ -19,16 +19,15 @@ from selfrag.common.checks import check_choice, check_float, check_int, unknown_
 from selfrag.common.errors import UserError
 from selfrag.decoding.terms import (
     REPLACEABLE,
-    TOKEN_TERMS,
     Guardrail,
     ScoreTerm,
-    Weights,
     as_label,
     distinct_roles,
     parts,
 )
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, Role, group
+from selfrag.reflection.weights import TOKEN_TERMS, Weights
 
 Action = Literal["retrieve", "continue", "write", "abstain"]
 TokenConstraint = Mapping[Role, frozenset[str]]

@@ -13,6 +13,7 @@ from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
+from selfrag.decoding.candidates import WrittenStep, grow
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import (
     APPLICABLE,
@@ -24,15 +25,7 @@ from selfrag.decoding.segments import (
 )
 from selfrag.decoding.token_writer import TokenWriter
 from selfrag.decoding.trace import ROOT, Node, Status
-from selfrag.decoding.tree import (
-    Abort,
-    Race,
-    RequestBatch,
-    Tree,
-    WrittenStep,
-    grow,
-    race,
-)
+from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, race
 from selfrag.decoding.writer import Candidate, Hypothesis
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, Role

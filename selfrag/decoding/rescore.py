@@ -18,9 +18,9 @@ from selfrag.decoding.segments import (
     critique_score,
     group_scores,
 )
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.reflection.labels import CRITIQUES, LabelSet
+from selfrag.reflection.weights import Weights
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]

@@ -16,7 +16,6 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.decoding.terms import TOKEN_TERMS
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import (
     CRITIQUES,
@@ -29,6 +28,7 @@ from selfrag.reflection.labels import (
 )
 from selfrag.reflection.requests import Finish, Generated
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.weights import TOKEN_TERMS
 
 WatchedRow: TypeAlias = NDArray[np.float32]
 Branch: TypeAlias = Literal["passage", "continue", "none"]

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace_schema import (
     DecisionRecord,
     JudgmentRecord,
@@ -17,6 +16,7 @@ from selfrag.decoding.trace_schema import (
     read_record,
 )
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.weights import Weights
 
 ConstructorFields: TypeAlias = dict[str, Any]
 """Arguments of a constructor."""

@@ -22,7 +22,6 @@ from selfrag.decoding.option_scoring import normalised, option_logprobs, option_
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.segments import geometric_mean
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
 from selfrag.decoding.tree import Decoder, RequestBatch
@@ -45,6 +44,7 @@ from selfrag.reflection.requests import (
     TokenIds,
     ask,
 )
+from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 

@@ -23,7 +23,6 @@ from selfrag.common.provenance import model_files
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Node, Status, Trace, trace_of
 from selfrag.evaluation.items import USAGE, Item, Output, output_of
@@ -43,6 +42,7 @@ from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.judges.chat_model import model_of
 from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.reflection.weights import Weights
 
 _RESCORABLE = (
     "weights accumulate aggregate beam threshold retrieve_test keep_evidence mode"

@@ -19,7 +19,6 @@ from selfrag.common.errors import UserError
 from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
-from selfrag.decoding.terms import TOKEN_TERMS
 from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.comparison import (
     Comparison,
@@ -51,6 +50,7 @@ from selfrag.experiments.studies import (
 )
 from selfrag.intrinsics.named import open_judge
 from selfrag.reflection.judge import Judge
+from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.render.tables import escape
 
 BASE = "base"

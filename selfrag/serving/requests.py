@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
+from selfrag.reflection.weights import Weights
 from selfrag.serving.settings import CitationStyle
 
 MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 2_000, 100, 256, 100

@@ -14,10 +14,10 @@ from selfrag.cli.options import constraints, decoding, judge_names, judge_weight
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
+from selfrag.reflection.weights import Weights
 from selfrag.render import terminal_answer, terminal_text
 
 LABELS = {"retrieve": 3, "isrel": 2, "issup": 3, "isuse": 5}

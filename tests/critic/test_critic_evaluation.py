@@ -24,10 +24,17 @@ from critic.baselines import (
     tfidf_critic,
 )
 from critic.cases import GROUPS, Case, LabelledCase
-from critic.evaluation import MAJORITY, PROMPTED, TFIDF, figures, report, run_evaluation
+from critic.evaluation import (
+    MAJORITY,
+    PROMPTED,
+    TFIDF,
+    EvaluationSubjects,
+    figures,
+    report,
+    run_evaluation,
+)
 from critic.student.judge import StudentCritic
 from critic.student.prompt import CriticPrompt
-from critic.subjects import EvaluationSubjects
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.common.jsonl import write_jsonl

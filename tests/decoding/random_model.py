@@ -17,10 +17,10 @@ from written import EOS, FIRST_CHARACTER, VOCABULARY
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
 from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.weights import Weights
 
 TEXTS = (
     "One.",

@@ -15,9 +15,9 @@ from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention
 CITING = {

@@ -16,11 +16,11 @@ from written import PROMPTING, VOCABULARY, Characters, Searches, passages, run, 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import read, read_critique
-from selfrag.decoding.terms import Weights
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, ISREL, ISUSE, RETRIEVE, TOKENS
 from selfrag.reflection.requests import Finish, Generated
+from selfrag.reflection.weights import Weights
 
 D1, D2 = "[Retrieval]<d1>", "[Retrieval]<d2>"
 GOOD, POOR = "{isuse 0 0 0 0 1}", "{isuse 1 0 0 0 0}"

@@ -16,7 +16,6 @@ from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import read_critique
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import UNUSABLE, Trace
 from selfrag.experiments.studies import rescored
 from selfrag.judges.sentences import judged_turn
@@ -34,6 +33,7 @@ from selfrag.reflection.judge import Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.requests import Generate, Generated
+from selfrag.reflection.weights import Weights
 
 
 def by_text(**known):

@@ -32,13 +32,13 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import USAGE, output_of
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, SegmentFinal, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))

@@ -24,7 +24,6 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.option_scoring import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.judgment import Judgment
@@ -39,6 +38,7 @@ from selfrag.reflection.labels import (
 )
 from selfrag.reflection.requests import Finish, Generate, Generated
 from selfrag.reflection.vocabulary import Scaling
+from selfrag.reflection.weights import Weights
 
 
 def judgment(labels, *probabilities):

@@ -19,9 +19,9 @@ from written import run
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.rescore import rescore
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import Trace, trace_of
 from selfrag.reflection.judge import Scope
+from selfrag.reflection.weights import Weights
 from selfrag.render import html, plain
 from selfrag.viewer.traces import traces_page
 from selfrag.viewer.trees import svg

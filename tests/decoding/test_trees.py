@@ -17,11 +17,11 @@ from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 from selfrag.render import html, terminal_answer
 
 TREE = {

@@ -9,9 +9,9 @@ from written import PROMPTING, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.decoding.trace import AnswerReason, Trace
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
+from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention
 NOTHING = AnswerReason.NOTHING_FOUND

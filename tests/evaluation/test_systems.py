@@ -20,7 +20,6 @@ from written import (
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import documents, preset
@@ -38,6 +37,7 @@ from selfrag.evaluation.systems import (
 )
 from selfrag.evaluation.task import CLOSED, LONG, SHORT
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 
 PASSAGES = tuple(

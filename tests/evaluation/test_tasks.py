@@ -17,13 +17,13 @@ from table5 import CHOOSE, CITE, CLAIM
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
 from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
 from selfrag.evaluation.task_files import read_task, read_tasks, save_rows, searched
+from selfrag.reflection.weights import Weights
 from selfrag.render.tables import compact
 
 ROW = {

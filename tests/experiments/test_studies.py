@@ -16,7 +16,6 @@ from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, EngineError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
@@ -48,6 +47,7 @@ from selfrag.experiments.sweep_plots import normalised, places_of
 from selfrag.experiments.sweeps import Axis, plan
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 
 EVIDENCE = passages("d1", "d2", "d3")
 SETTINGS = plan(

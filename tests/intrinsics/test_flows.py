@@ -13,7 +13,6 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.terms import Weights
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.intrinsics import (
     Answerability,
@@ -41,6 +40,7 @@ from selfrag.intrinsics.flows import (
     run,
 )
 from selfrag.judges.wire import Completion
+from selfrag.reflection.weights import Weights
 
 ASKED, REWRITE = "and for Microsoft?", "Who founded Microsoft?"
 TALK = [

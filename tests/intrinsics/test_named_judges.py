@@ -16,7 +16,6 @@ from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.terms import Weights
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
@@ -49,6 +48,7 @@ from selfrag.reflection.judge import Cost, Scope
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, Role
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 from selfrag.runtime import finish
 
 D1, D2 = passages("d1", "d2")

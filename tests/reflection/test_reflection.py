@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.common.errors import UserError, VocabularyError
-from selfrag.decoding.terms import Weights
 from selfrag.reflection import intrinsic_labels
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import (
@@ -32,6 +31,7 @@ from selfrag.reflection.vocabulary import (
     as_record,
     read_scalings,
 )
+from selfrag.reflection.weights import Weights
 
 # The table of section 1.1 of the reference: ids of selfrag/selfrag_llama2_7b and 13b.
 PUBLISHED = (
