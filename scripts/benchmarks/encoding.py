@@ -56,7 +56,7 @@ def main(passages: Path, *, encoder: str, texts: int = 1000, rounds: int = 3) ->
 
 
 def encoders(source: str) -> dict[str, Callable[[Sequence[str]], Any]]:
-    """Return functions that encode texts: sentence-transformers as it is by default, and ours in both formats."""
+    """Return functions that encode texts: sentence-transformers as it is by default, and ours in each format."""
     from sentence_transformers import SentenceTransformer
 
     theirs = SentenceTransformer(source, device="cpu", trust_remote_code=False)
@@ -65,7 +65,7 @@ def encoders(source: str) -> dict[str, Callable[[Sequence[str]], Any]]:
             list(texts), show_progress_bar=False
         )
     }
-    for precision in ("float32", "bfloat16"):
+    for precision in ("float32", "bfloat16", "int8"):
         ours = TransformerEncoder(source, precision=precision)
         ways[precision] = (
             lambda texts, ours=ours: np.concatenate(  # type: ignore[misc]

@@ -103,6 +103,11 @@ def test_a_batch_holds_a_budget_of_tokens_with_padding(lengths, most, batches):
     assert list(token_batches([[0] * length for length in lengths], most)) == batches
 
 
+def test_a_batch_without_padding_has_texts_of_one_length():
+    ids = [[0] * length for length in (3, 5, 3, 5, 3)]
+    assert list(token_batches(ids, 6, padded=False)) == [[1], [3], [0, 2], [4]]
+
+
 def test_blocks_are_read_while_the_model_runs_and_their_faults_arrive(plain):
     def blocks():
         yield ["a"]
@@ -340,12 +345,13 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
     assert theirs.encode([]).shape == (0, 16)
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_another_precision_gives_near_vectors_and_opens_the_same_index(
-    tmp_path, tiny_bert, animals
+    tmp_path, tiny_bert, animals, precision
 ):
     exact = load_encoder(tiny_bert)
-    fast = load_encoder(tiny_bert, precision="bfloat16", device="auto")
-    assert (exact.card.precision, fast.card.precision) == ("float32", "bfloat16")
+    fast = load_encoder(tiny_bert, precision=precision, device="auto")
+    assert (exact.card.precision, fast.card.precision) == ("float32", precision)
     assert exact.card.identity() == fast.card.identity()
     texts = [passage.text for passage in animals]
     first, second = exact.encode(texts), fast.encode(texts)
@@ -357,7 +363,7 @@ def test_another_precision_gives_near_vectors_and_opens_the_same_index(
     assert cosine.min() > 0.99
     built = index_passages(animals, tmp_path / "index", encoder=fast)
     # queries as the passages
-    assert open_index(tmp_path / "index").encoder.card.precision == "bfloat16"
+    assert open_index(tmp_path / "index").encoder.card.precision == precision
     assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [
         p.id for p in built(["honey"], 5)[0]
     ]
