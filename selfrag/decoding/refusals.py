@@ -1,8 +1,8 @@
 """Whether a text as a whole says that it gives no answer: a rule about English, and short texts of other languages.
 
-A text refuses if each of its sentences does, apart from apologies, offers of help and what a passage holds instead. One
-sentence with an answer, or about something else, makes it no refusal: a biography may end with `The passage does not
-mention her birthplace.` The patterns are in `refusals.toml`.
+A text refuses if each of its sentences does, apart from apologies, offers of help and what a passage holds instead, or
+if it refuses with reasons (`explained_refusals`). One sentence with an answer makes it no refusal: a biography may end
+with `The passage does not mention her birthplace.` The patterns are in `refusals.toml`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
+
+from selfrag.decoding.explained_refusals import explains_refusal, hints_at_answer
 
 _LONGEST = 1_500
 """Characters of a text that may be a refusal; a longer one says something."""
@@ -34,6 +36,12 @@ _ABBREVIATION = re.compile(
     r"\b(dr|mr|mrs|ms|st|prof|jr|sr|vs|no|e\.g|i\.e|u\.s)\.(?= )", re.IGNORECASE
 )
 _MARKS = re.compile(r" ?\[\d{1,3}(?:[,;] ?\d{1,3})*\]")
+_INITIAL = re.compile(r"\b([A-Z])\.(?=\s)")
+_LIST_OF_SOURCES = re.compile(
+    r"\n\s*(?:sources?|references?):\s*\n.*", re.IGNORECASE | re.DOTALL
+)
+_BRACKETS = re.compile(r" ?\[[^\]]{1,60}\]|\*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[\"'(#-]*[A-Z0-9\u2022])|\n+")
 _SENTENCE = re.compile(r"[.!?\u2026]+(?:\s|$)|\n+")
 _CLAUSE = re.compile(
     r"[,;:]? (?:but|though|although|however|so)[ ,]|; | - | \u2013 | \u2014 |, (?:and|nor|therefore) "
@@ -140,6 +148,25 @@ def refuses(text: str) -> bool:
         return True
     if not hinted:
         return False
+    sentences = _sentences(text)
+    if hints_at_answer(sentences):
+        return False
+    return _refuses_throughout(cleaned) or explains_refusal(sentences)
+
+
+def _sentences(text: str) -> list[str]:
+    """Return sentences and lines in lower case, without contractions and marks."""
+    plain = _BRACKETS.sub("", _LIST_OF_SOURCES.sub("", text)).replace("\u2019", "'")
+    parts = _SENTENCE_END.split(_INITIAL.sub(r"\1", _ABBREVIATION.sub(r"\1", plain)))
+    return [
+        _contracted(part.strip().lower())
+        for part in parts
+        if any(character.isalnum() for character in part)
+    ]
+
+
+def _refuses_throughout(cleaned: str) -> bool:
+    """Return whether each sentence refuses, or says nothing of its own beside one that does."""
     cleaned = _ABBREVIATION.sub(r"\1", _QUOTE.sub('"', cleaned))
     refused = False
     for sentence in _SENTENCE.split(cleaned):
