@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 _GIVEN = r"(?:provided|given|retrieved|available|supplied|relevant|cited|above|search|knowledge|graph)"
 _EVIDENCE = rf"""(?:
-    (?:{_GIVEN}\s+)*(?:(?:pieces|parts|sections)\s+of\s+)?(?:context|passages?|sources?|documents?|documentation|text|excerpts?|evidence|articles?|graph|
-        information|filings?|materials?|snippets?)
+    (?:{_GIVEN}\s+)*(?:(?:pieces|parts|sections)\s+of\s+)?
+        (?:context|passages?|sources?|documents?|documentation|text|excerpts?|evidence|articles?|graph|information|
+        filings?|materials?|snippets?)
   | (?:{_GIVEN}\s+)+(?:data(?:set)?|reports?|chunks?|content|results?|paragraphs?|pages?|records?|tables?|details?)
 )"""
 _ADVERBS = r"(?:\w+ly\s+|also\s+|even\s+)*"
@@ -33,7 +34,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.VERBOSE)
 
 
-# All of these read lower-case sentences without contractions, and begin at their beginning.
+# All but `_HINTED` match at the beginning of a sentence, or of what follows its lead.
 _LEAD = _pattern(
     rf"""(?:(?:unfortunately|however|but|sorry|i\s+am\s+(?:very\s+)?sorry|i\s+apologi[sz]e)\b[,.]?\s*(?:but\s+)?
     | (?:based|relying)\s+(?:solely\s+|only\s+)?(?:on|upon)\s[^,]{{0,90}},\s*
@@ -101,8 +102,6 @@ _ABOUT = _pattern(
     let\s+me\s+know|could\s+you|would\s+you|sorry|mention(?:s|ed)|discuss(?:es|ed)?|focus(?:es|ed)?|only|confidence|
     to\s+(?:answer|calculate|determine|compute|identify))\b"""
 )
-
-
 _YES_OR_NO = _pattern(r"\W*(?:yes|no|correct|true|false)\s*[,.:;\u2014-]")
 
 
@@ -111,9 +110,7 @@ class _Sentence:
     """What one sentence does."""
 
     refuses: bool  # it says that the evidence, or the speaker, gives no answer
-    concludes: (
-        bool  # it says so as a result, such as `Therefore, it cannot be determined.`
-    )
+    concludes: bool  # it says so as the result: `Therefore, it cannot be determined.`
     declines: bool  # the speaker, or the question, is without an answer
     answers: bool  # it turns to an answer, or guesses one
     explains: bool  # it is about the evidence, or about what would be needed
@@ -126,7 +123,7 @@ class _Sentence:
 
 def explains_refusal(sentences: list[str]) -> bool:
     """Return whether the sentences of a text, lower case and without contractions, are a refusal with reasons."""
-    if _YES_OR_NO.match(sentences[0]):
+    if not sentences or _YES_OR_NO.match(sentences[0]):
         return False
     # `I do not know him.` may be an answer
     if len(sentences) == 1 and _GIVES.match(sentences[0]) is None:

@@ -45,6 +45,8 @@ ANSWERS = [
     "The report found no evidence of fraud.",
     "The cause of the fire was never found. The owner was not insured.",
     "The names are Ann and Bo. However, I do not know the referee.",
+    # nothing but a mark
+    "[no]",
     # an answer in the midst of remarks
     "The passage does not mention her birthplace. She won the prize in 1903.",
 ]
