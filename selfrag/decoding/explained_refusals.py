@@ -15,7 +15,8 @@ _EVIDENCE = rf"""(?:
     (?:{_GIVEN}\s+)*(?:(?:pieces|parts|sections)\s+of\s+)?
         (?:context|passages?|sources?|documents?|documentation|text|excerpts?|evidence|articles?|graph|information|
         filings?|materials?|snippets?)
-  | (?:{_GIVEN}\s+)+(?:data(?:set)?|reports?|chunks?|content|results?|paragraphs?|pages?|records?|tables?|details?)
+  | (?:{_GIVEN}\s+)+(?:data(?:set)?|reports?|chunks?|content|results?|paragraphs?|pages?|records?|tables?|details?|
+        triples|facts)
 )"""
 _ADVERBS = r"(?:\w+ly\s+|also\s+|even\s+)*"
 _TELL = r"""(?:contain|mention|provide|specify|include|state|indicate|identify|discuss|describe|address|explain|list|
@@ -24,7 +25,7 @@ _TELL = r"""(?:contain|mention|provide|specify|include|state|indicate|identify|d
 _TOLD = r"""(?:provided|specified|mentioned|available|stated|given|included|disclosed|found|listed|described|discussed|
     identified|indicated|detailed|addressed|present|covered|explained|defined)"""
 _DO = r"""(?:answer|determine|provide|calculate|identify|find|tell|say|give|compute|estimate|establish|respond|
-    assess|specify|locate|ascertain|derive)"""
+    generate|assess|specify|locate|ascertain|derive)"""
 _DONE = r"""(?:answered|determined|calculated|identified|described|found|provided|established|computed|inferred|
     ascertained|derived|estimated)"""
 _THING = r"(?:information|mention|data|details?|evidence|reference|indication)"
@@ -40,17 +41,21 @@ _LEAD = _pattern(
     | (?:based|relying)\s+(?:solely\s+|only\s+)?(?:on|upon)\s[^,]{{0,90}},\s*
     | according\s+to\s[^,]{{0,60}},\s*
     | (?:from|in)\s+(?:the\s+)?{_EVIDENCE}[^,]{{0,40}},\s*
-    | (?:answer|note|response)\s*:\s*
+    | neither\s*,\s* | (?:answer|note|response)\s*:\s*
     | \W+)+"""
 )
 _REFUSAL = _pattern(
     rf"""(?:
-      (?:(?:the|this|these|any|your|both|all)\s+)?{_EVIDENCE}\b[^.;]{{0,60}}?
+      (?:(?:the|this|these|any|your|both|all)\s+(?:[\w'-]+\s+){{0,2}})?{_EVIDENCE}\b[^.;]{{0,60}}?
         \b(?:(?:do|does|did)\s+not\s+{_ADVERBS}{_TELL}\b|(?:contains?|provides?|includes?|has|have|offers?|gives?)\s+no\b
         |(?:is|are)\s+(?:insufficient|incomplete|not\s+(?:enough|sufficient)))
     | (?:the|this|that)\s+[^.;,]{{3,60}}?\s(?:does|did)\s+not\s+{_ADVERBS}(?:mention|specify|state|provide)\b
     | there\s+(?:is|are|was|were)\s+(?:no|not\s+(?:any|enough|sufficient)|insufficient)\s(?:[^.;,]{{0,60}}\s)?{_THING}\b
     | there\s+(?:is|are)\s+no\s[^.;,]{{0,80}}\s{_TOLD}\b
+    | there\s+(?:is|are|was|were)\s+no\s+(?:(?:direct|clear|relevant|specific)\s+)?
+        (?:answer|(?:search\s+)?results?|passages?)\b
+    | neither\s[^.;,]{{1,80}}\s(?:is|are|was|were)\s+{_TOLD}\b
+    | (?:i|we)\s+(?:am|are)\s+not\s+(?:sure|certain|aware)\b
     | (?:no|insufficient|not\s+enough)\s+(?:\w+\s+){{0,3}}{_THING}\b[^.;]{{0,80}}?
         \b(?:is|are|was|were)\s+{_ADVERBS}(?:{_TOLD}|given)
     | (?:it|they)\s+(?:do|does|did)\s+not\s+{_ADVERBS}{_TELL}\b
@@ -72,6 +77,7 @@ _NO_RESULT = _pattern(
     | .*?\b(?:is|are)\s+not\s+(?:available|known|possible|provided|given)\b
     | .*?\b(?:i|we)\s+(?:cannot|am\s+unable\s+to|are\s+unable\s+to|am\s+not\s+able\s+to)\s+{_ADVERBS}{_DO}\b
     | .*?\b(?:i|we)\s+do\s+not\s+(?:know|have\s+(?:enough|sufficient|the|any|that|this|access|specific))\b
+    | .*?\b(?:is|be|:)\s*["']?not\s+(?:specified|mentioned|stated)\b
     | .*?\b(?:insufficient|not\s+(?:enough|sufficient))\b
     | .*?\b(?:not\s+possible|impossible)\s+to\s+{_DO}\b)"""
 )
@@ -102,6 +108,9 @@ _ABOUT = _pattern(
     let\s+me\s+know|could\s+you|would\s+you|sorry|mention(?:s|ed)|discuss(?:es|ed)?|focus(?:es|ed)?|only|confidence|
     to\s+(?:answer|calculate|determine|compute|identify))\b"""
 )
+_LABEL = _pattern(
+    r"(?:abstain|not\s+found|unanswerable|no\s+answer|insufficient\s+(?:information|evidence))\s*(?::|$)"
+)
 _YES_OR_NO = _pattern(r"\W*(?:yes|no|correct|true|false)\s*[,.:;\u2014-]")
 
 
@@ -125,6 +134,8 @@ def explains_refusal(sentences: list[str]) -> bool:
     """Return whether the sentences of a text, lower case and without contractions, are a refusal with reasons."""
     if not sentences or _YES_OR_NO.match(sentences[0]):
         return False
+    if _LABEL.match(sentences[0]) is not None:
+        return True
     # `I do not know him.` may be an answer
     if len(sentences) == 1 and _GIVES.match(sentences[0]) is None:
         return False

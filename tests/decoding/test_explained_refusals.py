@@ -22,6 +22,12 @@ REFUSALS = [
     "Therefore, I don't know.",
     "I couldn't find relevant information about parking in the leaflet. It does not mention cars at all.\n\nSources:\n"
     "1. [Leaflet](https://example.org/leaflet)",
+    "ABSTAIN: The evidence is about other plants. It says when they flower.",
+    "NOT FOUND\n\nThe context names version 2 only as that of the compiler.",
+    "Neither Ames nor Boone is mentioned in the passages.",
+    "There is no direct answer to the question. The search results are about pianos.",
+    "The context speaks of voice assistants. It does not mention any language. Therefore, the answer would be `Not "
+    "specified`.".replace("`", '"'),
     "No relevant evidence was found on the author's training.",
     "The provided pieces of context do not mention the bridge. Without additional information, it is not possible to "
     "determine its length.",
