@@ -36,6 +36,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 # All but `_HINTED` match at the beginning of a sentence, or of what follows its lead.
+
+# what stands before a main clause
 _LEAD = _pattern(
     rf"""(?:(?:unfortunately|however|but|sorry|i\s+am\s+(?:very\s+)?sorry|i\s+apologi[sz]e)\b[,.]?\s*(?:but\s+)?
     | (?:based|relying)\s+(?:solely\s+|only\s+)?(?:on|upon)\s[^,]{{0,90}},\s*
@@ -44,6 +46,7 @@ _LEAD = _pattern(
     | neither\s*,\s* | (?:answer|note|response)\s*:\s*
     | \W+)+"""
 )
+# the evidence lacks it, or the speaker has not found it
 _REFUSAL = _pattern(
     rf"""(?:
       (?:(?:the|this|these|any|your|both|all)\s+(?:[\w'-]+\s+){{0,2}})?{_EVIDENCE}\b[^.;]{{0,60}}?
@@ -65,13 +68,16 @@ _REFUSAL = _pattern(
     | it\s+is\s+(?:not\s+possible|impossible)\s+to\s+{_DO}\b
     )"""
 )
+# `the fee is not mentioned`; a refusal where the sentence names the evidence
 _NOT_TOLD = _pattern(
     rf"[^.;,]{{0,160}}?\b(?:is|are|was|were)\s+not\s+{_ADVERBS}{_TOLD}\b"
 )
+# what introduces a result
 _CONCLUSION = _pattern(
     r"(?:and\s+)?(?:therefore|thus|so|hence|as\s+such|as\s+a\s+result|consequently|accordingly|in\s+conclusion"
     r"|without\s[^,]{0,80}|since\s[^,]{0,120}|given\s+(?:this|that|the)\b[^,]{0,80})\s*,?\s*"
 )
+# the result: it cannot be said
 _NO_RESULT = _pattern(
     rf"""(?:.*?\bcannot\s+be\s+{_ADVERBS}{_DONE}\b
     | .*?\b(?:is|are)\s+not\s+(?:available|known|possible|provided|given)\b
@@ -81,33 +87,41 @@ _NO_RESULT = _pattern(
     | .*?\b(?:insufficient|not\s+(?:enough|sufficient))\b
     | .*?\b(?:not\s+possible|impossible)\s+to\s+{_DO}\b)"""
 )
+# such a result is of the speaker or the question, and not about the world
 _SPEAKS = _pattern(
     rf"(?:(?:but|however|and)\s*,?\s*)?(?:i|we)\b|.*?\b(?:but|so|and)\s+(?:i|we)\b|(?:the|this|your)\s+question\b"
     rf"|(?:the|this)\s+{_EVIDENCE}\s+is\b"
 )
+# a sentence that turns against the one before
 _TURN = _pattern(
     r"(?:however|but|nevertheless|nonetheless|that\s+said|still|yet|although|though|instead|in\s+general|generally"
     r"|typically|in\s+reality|from\s+general|based\s+on\s+(?:general|common|public\w*))\b"
 )
+# a turn to what the passages hold instead
 _INSTEAD = _pattern(r"(?:however|but)\s*,?\s*(?:it|the|they)\b[^.]{0,60}\bmention")
+# an answer that the evidence does not state
 _GUESS = _pattern(
     r""".*?\b(?:infer(?:red)?|assumed?|suggest(?:s|ing|ed)?|impl(?:y|ies|ied)|general\s+knowledge|other\s+sources|
     publicly\s+available|in\s+reality|likely|probably|(?:appears?|seems?)\s+(?:to|that)|i\s+found
     | but\s+i\s+can\s+(?:explain|tell|give|describe)
     | but\s+(?:it|he|she|they)\s+(?:was|were|is|are|had)(?!\s+not))\b"""
 )
+# the same beside a refusal, in a form that leaves no doubt
 _HINTED = _pattern(
     r"""(?:however|but)\s*,?\s+(?:it|they|this|the\s+\w+)\s+(?:\w+ly\s+)?(?:suggest|impl(?:y|ies))|according\s+to\s+other
     \s+sources|general\s+knowledge|publicly\s+available"""
 )
+# the sentence names its evidence
 _GIVES = _pattern(
     r".*\b(?:context|passages?|sources?|documents?|documentation|text|excerpts?|article|provided|given|retrieved|relevant)\b"
 )
+# about the evidence, or what would be needed
 _ABOUT = _pattern(
     rf""".*?\b(?:{_EVIDENCE}|provided|given|question|needs?|needed|necessary|required|additional|if\s+you|please|
     let\s+me\s+know|could\s+you|would\s+you|sorry|mention(?:s|ed)|discuss(?:es|ed)?|focus(?:es|ed)?|only|confidence|
     to\s+(?:answer|calculate|determine|compute|identify))\b"""
 )
+# a label that a prompt may ask for
 _LABEL = _pattern(
     r"(?:abstain|not\s+found|unanswerable|no\s+answer|insufficient\s+(?:information|evidence))\s*(?::|$)"
 )
@@ -126,7 +140,7 @@ class _Sentence:
 
     @property
     def is_aside(self) -> bool:
-        """Whether it answers nothing itself."""
+        """Return whether it answers nothing itself."""
         return self.refuses or self.declines or self.explains
 
 

@@ -156,8 +156,8 @@ def refuses(text: str) -> bool:
 
 def _sentences(text: str) -> list[str]:
     """Return sentences and lines in lower case, without contractions and marks."""
-    plain = _BRACKETS.sub("", _LIST_OF_SOURCES.sub("", text)).replace("\u2019", "'")
-    parts = _SENTENCE_END.split(_INITIAL.sub(r"\1", _ABBREVIATION.sub(r"\1", plain)))
+    unmarked = _BRACKETS.sub("", _LIST_OF_SOURCES.sub("", text)).replace("\u2019", "'")
+    parts = _SENTENCE_END.split(_INITIAL.sub(r"\1", _ABBREVIATION.sub(r"\1", unmarked)))
     return [
         _contracted(part.strip().lower())
         for part in parts
