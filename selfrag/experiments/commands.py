@@ -97,7 +97,10 @@ def sweep(
     base = decoding_settings(changes or [])
     sweep = Sweep(base, axes, grid, goal, item_options.get("seed", 0), judge)
     # a bad setting is refused before a model is loaded
-    plan(based(base), axes, grid=grid)
+    policy = based(base)
+    plan(policy, axes, grid=grid)
+    if axis and not grid:
+        policy.check_effective(each.setting for each in axes)
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.evaluation.presets import Given

@@ -93,6 +93,11 @@ class Axis:
             return cls(name, _span(text, values))
         return cls(name, tuple(map(_value, map(str.strip, values.split(",")))))
 
+    @property
+    def setting(self) -> str:
+        """The field of `Decoding` that changes, a weight with `weights.` before it."""
+        return f"weights.{self.name}" if self.name in TOKEN_TERMS else self.name
+
     def apply(self, decoding: Decoding, value: Value) -> Decoding:
         """Return the policy with this axis at `value`."""
         changed: dict[str, Any] = {self.name: value}

@@ -412,6 +412,8 @@ REFUSED = {
     f"{_SWEEP} --axis=issup=1,1": "give at least one value, and each once",
     f"{_SWEEP} --axis=threshold=0:1:1e-9": "a span of 1000000001 values; give 1 to 1000",
     f"{_SWEEP} --axis=issup=1 --axis=issup=2": "axis issup is given twice",
+    f"{_SWEEP} --axis=threshold=0,1 --set=mode=always": "threshold has no effect with mode=always",
+    f"{_SWEEP} --axis=isrel=0,1 --set=mode=never": "weights.isrel has no effect with mode=never",
     f"{_SWEEP} --axis=issup=high": "axis issup: 'high' is not a number",
     f"{_MEASURE} --only poetry": "nothing to measure under 'poetry'",
     f"{_MEASURE} --dialect elvish": "unknown dialect 'elvish'",
