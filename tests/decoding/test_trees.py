@@ -323,6 +323,31 @@ def test_equal_queries_are_searched_once():
     assert found.answer.usage.searches == 4
 
 
+def test_a_wide_beam_is_rescored_as_it_was_decoded_the_earlier_of_equals_first():
+    """Passages 1, 2 and 3 are less relevant than the 32 others, and 33 have room."""
+    numbers = range(1, 36)
+    tree = {}
+    for i in numbers:
+        relevant = "{isrel .6 .4}" if i <= 3 else "{isrel .9 .1}"
+        tree[f"[Retrieval]<d{i}>"] = f"{relevant}{i}.{MORE}"
+        tree[f"{i}.[Retrieval]<end>"] = "[Relevant]End.</s>"
+    first = passages(*(f"d{i}" for i in numbers))
+    settings = {"mode": "always", "history": "text", "beam": 33, "max_segments": 2}
+    answer = run(
+        tree,
+        search=lambda query: first if query == "Q" else passages("end"),
+        passages=35,
+        **settings,
+    ).answer
+    assert answer.rescore() == answer
+    for rescored, pruned in (
+        (answer, ["2.", "3."]),
+        (answer.rescore(Weights(isrel=-1)), ["34.", "35."]),
+    ):
+        dropped = [n.text for n in rescored.trace.nodes if n.status == "pruned"]
+        assert [text for text in dropped if text != "End."] == pruned
+
+
 def test_passages_are_cut_and_the_cut_is_noted():
     """Of 502 characters 160 are tokenised and 5 kept; the other 342 count as 86 tokens."""
     tree = {"[Retrieval]<paragraph>T\nxxx</paragraph>": "[Relevant]A.</s>"}
