@@ -518,6 +518,16 @@ def test_an_irrelevant_passage_costs_one_token():
     assert found.answer.usage.generated_tokens == found.engine.generated
 
 
+def test_at_the_last_segment_all_wait_for_the_best():
+    """The second has a place in a beam of 2, but at most .7 + .5 + 2 in place of 3.46."""
+    tree = THREE | {"[Retrieval]<d2>": (branch(0.7, "Second.", "0 0 0 0 1"), 0.99)}
+    settings = {"mode": "always", "max_segments": 1, "beam": 2}
+    answer = run(tree, "d1", "d2", branch_and_bound=True, **settings).answer
+    first, second = answer.trace.nodes
+    assert (answer.text, first.status) == ("First answer.", Status.FINISHED)
+    assert (second.status, len(second.token_ids)) == (Status.BOUNDED, 1)
+
+
 def test_a_record_of_the_full_search_is_the_default():
     assert not Decoding().branch_and_bound
     assert (
