@@ -253,6 +253,8 @@ def test_a_temperature_of_two_takes_the_root_and_a_bias_multiplies_the_odds(
         {"isrel": {"temperature": True, "biases": {}}},
         {"isrel": {"temperature": 1.0, "biases": {"Relevant": 1.0}}},
         {"isrel": {"temperature": 1.0, "biases": {"Relevant": 1.0, "Irrelevant": "2"}}},
+        {"isrel": {"temperature": 100.5, "biases": {}}},
+        {"isrel": {"temperature": 1, "biases": {"Relevant": 0, "Irrelevant": -100.5}}},
         {"certainty": {"temperature": 1.0, "biases": {}}},
     ],
 )
