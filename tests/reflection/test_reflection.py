@@ -344,3 +344,9 @@ def test_scores_of_intrinsic_labels_lie_between_0_and_1(name):
     scores = [label.value for label in getattr(intrinsic_labels, name).labels]
     assert min(scores) >= 0
     assert 0.9 < max(scores) <= 1
+
+
+def test_the_value_of_a_range_of_faithfulness_is_its_middle():
+    for label in intrinsic_labels.FAITHFULNESS_BINS.labels[:10]:
+        low, high = sorted(map(float, label.name.split("-")))
+        assert label.value == pytest.approx((low + high) / 2)
