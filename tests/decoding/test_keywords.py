@@ -29,6 +29,11 @@ def test_the_keywords_are_the_fields():
         assert options.annotation == "Unpack[DecodingFields]"
 
 
+def test_settings_have_no_order():
+    with pytest.raises(TypeError, match="positional"):
+        Decoding("never")
+
+
 @pytest.mark.slow
 def test_a_type_checker_refuses_wrong_keywords(tmp_path):
     program = tmp_path / "program.py"
