@@ -241,6 +241,16 @@ def test_an_answer_that_a_failed_generation_cut_off_says_so():
     check_partial(run(TWO, "d1", mode="always", history="text").answer, "One.", PARTIAL)
 
 
+def test_an_answer_of_which_nothing_could_be_used_says_which_segment_failed():
+    tree = {
+        "[Retrieval]<d1>": "[Irrelevant]No.</s>",
+        "[Retrieval]<d2>": Failed("no memory"),
+    }
+    answer = run(tree, "d1", "d2", mode="always", forbid={"isrel": "Irrelevant"}).answer
+    reason = "segment 1 could not be written: no memory"
+    check_partial(answer, "I don't know the answer", reason)
+
+
 def test_the_other_sides_failures_make_no_rescored_answer_partial():
     tree = TWO | {
         "": "{~retrieve 1 0 0}x",
