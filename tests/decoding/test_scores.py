@@ -169,6 +169,12 @@ def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_
     assert policy.retrieval_score(judgment) == pytest.approx(ratio, abs=6e-4)
 
 
+def test_a_ratio_is_never_negative():
+    """A trace of another program may hold probabilities that add up to a little more than 1."""
+    judgment = Judgment(RETRIEVE, "start", (1.0, 0.0, 0.0), coverage=1.001)
+    assert SHORT.retrieval_score(judgment) == 0
+
+
 @pytest.mark.parametrize(
     "threshold, rule, action",
     [
