@@ -206,20 +206,12 @@ class JudgeInput:
 
 
 def _readable(value: Any) -> Any:
-    """Return a value with every lone surrogate in its texts replaced; the value itself where there is none."""
+    """Return a value with every lone surrogate in its texts replaced; a passage has none."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, Message):
         content = replace_surrogates(value.content)
         return value if content is value.content else replace(value, content=content)
-    if isinstance(value, Passage):
-        texts = (value.id, value.text, value.title)
-        readable = tuple(map(replace_surrogates, texts))
-        return (
-            value
-            if readable == texts
-            else replace(value, id=readable[0], text=readable[1], title=readable[2])
-        )
     if isinstance(value, Mapping):
         return {_readable(key): _readable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -93,7 +93,7 @@ def _scaling(name: str, values: object) -> Scaling:
         sound = all(
             type(number) in (int, float) and math.isfinite(number) for number in numbers
         )
-        if sound and 0.01 <= numbers[0] <= 100 and max(map(abs, numbers)) <= 100:
+        if sound and numbers[0] >= 0.01 and max(map(abs, numbers)) <= 100:
             return Scaling(float(numbers[0]), tuple(map(float, numbers[1:])))
     raise UserError(
         f"{STORED} of {name}: {values!r:.80}: give a temperature from 0.01 to 100, and no biases or one from -100 to"
