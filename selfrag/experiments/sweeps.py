@@ -95,7 +95,7 @@ class Axis:
 
     @property
     def setting(self) -> str:
-        """The field of `Decoding` that changes, a weight with `weights.` before it."""
+        """Return the field of `Decoding` that changes, a weight with `weights.` before it."""
         return f"weights.{self.name}" if self.name in TOKEN_TERMS else self.name
 
     def apply(self, decoding: Decoding, value: Value) -> Decoding:
