@@ -35,7 +35,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.VERBOSE)
 
 
-# All but `_HINTED` match at the beginning of a sentence, or of what follows its lead.
+# All match at the beginning of a sentence, or of what follows its lead.
 
 # what stands before a main clause
 _LEAD = _pattern(
@@ -106,11 +106,6 @@ _GUESS = _pattern(
     | but\s+i\s+can\s+(?:explain|tell|give|describe)
     | but\s+(?:it|he|she|they)\s+(?:was|were|is|are|had)(?!\s+not))\b"""
 )
-# the same beside a refusal, in a form that leaves no doubt
-_HINTED = _pattern(
-    r"""(?:however|but)\s*,?\s+(?:it|they|this|the\s+\w+)\s+(?:\w+ly\s+)?(?:suggest|impl(?:y|ies))|according\s+to\s+other
-    \s+sources|general\s+knowledge|publicly\s+available"""
-)
 # the sentence names its evidence
 _GIVES = _pattern(
     r".*\b(?:context|passages?|sources?|documents?|documentation|text|excerpts?|article|provided|given|retrieved|relevant)\b"
@@ -164,11 +159,6 @@ def explains_refusal(sentences: list[str]) -> bool:
     if declining:
         return not any(answers[declining[-1] :])
     return kinds[0].refuses and not any(answers)
-
-
-def hints_at_answer(sentences: list[str]) -> bool:
-    """Return whether one of the sentences says what the evidence suggests, or what is known from elsewhere."""
-    return any(map(_HINTED.search, sentences))
 
 
 def _kind(sentence: str) -> _Sentence:

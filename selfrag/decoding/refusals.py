@@ -14,8 +14,6 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
-from selfrag.decoding.explained_refusals import explains_refusal, hints_at_answer
-
 _LONGEST = 1_500
 """Characters of a text that may be a refusal; a longer one says something."""
 _LONGEST_FOREIGN = 40
@@ -36,6 +34,12 @@ _ABBREVIATION = re.compile(
     r"\b(dr|mr|mrs|ms|st|prof|jr|sr|vs|no|e\.g|i\.e|u\.s)\.(?= )", re.IGNORECASE
 )
 _MARKS = re.compile(r" ?\[\d{1,3}(?:[,;] ?\d{1,3})*\]")
+_SUGGESTS = re.compile(
+    r"\b(?:however|but),? (?:it|they|this|the \w+) (?:\w+ly )?(?:suggest|impl(?:y|ies))|according to other sources"
+    r"|general knowledge|publicly available",
+    re.IGNORECASE,
+)
+"""An answer beside a refusal: what the evidence suggests, or what is known from elsewhere."""
 _INITIAL = re.compile(r"\b([A-Z])\.(?=\s)")
 _LIST_OF_SOURCES = re.compile(
     r"\n\s*(?:sources?|references?):\s*\n.*", re.IGNORECASE | re.DOTALL
@@ -148,10 +152,14 @@ def refuses(text: str) -> bool:
         return True
     if not hinted:
         return False
-    sentences = _sentences(text)
-    if hints_at_answer(sentences):
+    if _SUGGESTS.search(cleaned):
         return False
-    return _refuses_throughout(cleaned) or explains_refusal(sentences)
+    if _refuses_throughout(cleaned):
+        return True
+    # few texts come so far
+    from selfrag.decoding.explained_refusals import explains_refusal
+
+    return explains_refusal(_sentences(text))
 
 
 def _sentences(text: str) -> list[str]:

@@ -19,10 +19,10 @@ def test_the_formulas_give_what_is_printed(capsys):
 def test_the_measured_rates_stand_in_the_results():
     places = {
         "gpu.md": ("0.43", "3.88", "6.40", "0.24", "1.18", "1,339", "34.5 GiB"),
-        "retrieval.md": ("825 / 43", "3,385 / 162", "1.6 s", "78 bytes", "22 min"),
+        "retrieval.md": ("825 / 43", "3,385 / 162", "80.7", "78 bytes", "22 min"),
     }
     for name, values in places.items():
         text = (DOCS / "results" / name).read_text(encoding="utf-8")
         for value in values:
             assert value in text, (name, value)
-            assert value.split(" ")[0] in COSTS or value == "1.6 s"
+            assert value.split(" ")[0] in COSTS or value == "80.7"
