@@ -19,15 +19,15 @@ def _rows() -> list[str]:
 
 def test_every_row_names_a_test_that_exists():
     for row in _rows():
-        named = _ROW.search(row)
-        assert named, f"no test at the end of: {row}"
-        module = ast.parse((ROOT / named[1]).read_text(encoding="utf-8"))
+        match = _ROW.search(row)
+        assert match, f"no test at the end of: {row}"
+        module = ast.parse((ROOT / match[1]).read_text(encoding="utf-8"))
         functions = {
             node.name
             for node in ast.walk(module)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
-        assert named[2] in functions, row
+        assert match[2] in functions, row
 
 
 def test_no_situation_stands_twice():
