@@ -34,7 +34,7 @@ from selfrag.engines.transformers_model import LoadedModel, load
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 from selfrag.runtime.sessions import Serving
 
 WARM_QUESTIONS = 2
@@ -84,7 +84,7 @@ class FixedLength:
         """Work, and end what is done."""
         results: list[tuple[int, Generated | Failed]] = []
         for ticket, result in self.engine.step():
-            if isinstance(result, Generated) and has_ended(result):
+            if isinstance(result, Generated):
                 token_ids = (*result.token_ids[:-1], self.ending)
                 results.append(
                     (ticket, replace(result, token_ids=token_ids, finish=Finish.STOP))

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -68,68 +67,32 @@ def decode(
     tree.query = query
     tree.history = tuple(history)
     tree.judges = _named(policy, [*writer.judges.values(), *judges])
-    if policy.prunes:
-        from selfrag.decoding import pruning  # most calls need none of it
-
-        tree.limits = pruning.segment_limits(policy)
     live = [writer.start()]
     best: Hypothesis | None = None  # of the pool of finished hypotheses
     committed = 0
-    bounded: dict[int, Candidate] = {}  # given up, by node
     for depth in range(1, policy.max_segments + 1):
         live = yield from read_boundaries(tree, live)
         candidates = yield from _expand(tree, live)
-        if policy.prunes and len(candidates) > 1:
-            written = yield from pruning.write_promising(
-                tree, candidates, depth, _score(tree, best)
-            )
-        else:
-            written = yield from write(tree, candidates, depth)
-        usable, staying = yield from _judge(tree, written.usable)
-        stuck = _stuck(tree, live, usable, written.bounded)
+        written = yield from write(tree, candidates, depth)
+        usable, staying = yield from _judge(tree, written)
+        stuck = _stuck(tree, live, usable)
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
         best = _finish(tree, [*stuck, *finished], best)
-        bounded |= written.bounded
-        deferred: list[Hypothesis] = []
-        if policy.prunes:
-            if best is not None and pruning.can_stop_early(
-                tree, live, _score(tree, best)
-            ):
-                live = []
-            unresolved = pruning.unresolved_nodes(tree, bounded, _score(tree, best))
-            deferred = [bounded[node].parent for node in unresolved]
-        alive = [*live, *deferred] if best is None else [best, *live, *deferred]
+        alive = live if best is None else [best, *live]
         committed = yield from _commit(tree, alive, committed)
         if not live:
             break
-    if policy.prunes:
-        while unresolved := pruning.unresolved_nodes(tree, bounded, _score(tree, best)):
-            finished = yield from pruning.resume(
-                tree, {node: bounded[node] for node in unresolved[: policy.beam]}
-            )
-            best = _finish(tree, finished, best)
-        if best is not None:
-            yield from _commit(tree, [best], committed)
     return _answer(tree, best)
 
 
 def _stuck(
-    tree: Tree,
-    live: Sequence[Hypothesis],
-    usable: Sequence[Hypothesis],
-    bounded: Collection[int],
+    tree: Tree, live: Sequence[Hypothesis], usable: Sequence[Hypothesis]
 ) -> list[Hypothesis]:
-    """Return the hypotheses that nothing follows, neither usable nor given up: their answers end there."""
+    """Return the hypotheses that no usable one follows: their answers end there."""
     followed = {ROOT}
-    for node in bounded:
-        followed.add(tree.nodes[node].parent)
     for hypothesis in usable:
         followed.add(tree.nodes[hypothesis.node].parent)
     return [hypothesis for hypothesis in live if hypothesis.node not in followed]
-
-
-def _score(tree: Tree, best: Hypothesis | None) -> float:
-    return -math.inf if best is None else tree.nodes[best.node].path_score
 
 
 @dataclass(slots=True)

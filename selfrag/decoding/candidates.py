@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from selfrag.decoding.segments import SegmentReading
 from selfrag.decoding.trace import CUT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Tree
@@ -67,16 +64,10 @@ def grow(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenStep:
-    """The candidates of a step."""
-
-    usable: list[Hypothesis]  # hypotheses of those that were written and can be used
-    bounded: Mapping[int, Candidate]  # those that were given up, by node
-
-
-def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[WrittenStep]:
-    """Write all candidates of a step and record them in the tree."""
+def write(
+    tree: Tree, candidates: list[Candidate], depth: int
+) -> Steps[list[Hypothesis]]:
+    """Write all candidates of a step, record them in the tree, and return the usable hypotheses."""
     readings = yield from tree.writer.write(candidates)
     usable = []
     for candidate, reading in zip(candidates, readings, strict=True):
@@ -84,4 +75,4 @@ def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[WrittenS
         tree.nodes.append(node)
         if hypothesis is not None:
             usable.append(hypothesis)
-    return WrittenStep(usable, {})
+    return usable

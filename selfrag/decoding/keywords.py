@@ -35,7 +35,6 @@ class DecodingFields(TypedDict, total=False):
     after_cut: Literal["end", "go_on"]
     answer_tokens: int
     passage_tokens: int
-    branch_and_bound: bool
     weights: Weights
     calibrated: bool
     likelihood: LikelihoodKind

@@ -149,7 +149,7 @@ def _vote(tree: Tree, start: Hypothesis, passages: Sequence[Passage]) -> Steps[A
         from selfrag.decoding.judging import judge_candidates
 
         yield from judge_candidates(
-            tree, [tree.nodes[hypothesis.node] for hypothesis in written.usable]
+            tree, [tree.nodes[hypothesis.node] for hypothesis in written]
         )
     check_generated(tree.nodes)
     for node in tree.nodes:

@@ -143,9 +143,6 @@ class Decoding:
             `answer_tokens` are left (`go_on`; one more request reads whether to search).
         answer_tokens: most new tokens of a hypothesis over all its segments.
         passage_tokens: most tokens of a passage's body.
-        branch_and_bound: give up a candidate as soon as its highest possible score rules it out. The answer is the
-            same. The trace lacks what was not written, so `rescore` is exact for these settings only. Without
-            effect where other judges take part.
         weights: weights of the critiques in the segment score.
         calibrated: apply the temperatures and biases of the reflection tokens that a model brings, if it brings any.
         likelihood: p(y_t|..): the geometric mean over the tokens of the `segment` without its boundary or over `all`
@@ -185,7 +182,6 @@ class Decoding:
     after_cut: Literal["end", "go_on"] = "end"
     answer_tokens: int = 1024
     passage_tokens: int = 256
-    branch_and_bound: bool = False
 
     weights: Weights = field(default_factory=Weights)
     calibrated: bool = True
@@ -339,11 +335,6 @@ class Decoding:
     def searched(self) -> int:
         """Return the number of passages per search."""
         return self.shortlist or self.passages
-
-    @property
-    def prunes(self) -> bool:
-        """Return whether candidates are given up by their bounds."""
-        return self.branch_and_bound and not self.judges
 
     @cached_property
     def terms(self) -> tuple[str, ...]:

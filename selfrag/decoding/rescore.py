@@ -63,8 +63,7 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
     as_decoded &= not trace.narrow
     result = _search(recorded, likelihood + critique, as_decoded)
-    exact = as_decoded if trace.decoding.prunes else result.exact
-    return replace(result, exact=exact & _were_asked(trace, matrix))
+    return replace(result, exact=result.exact & _were_asked(trace, matrix))
 
 
 def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
@@ -93,13 +92,14 @@ def rescore(
         changed = replace(changed, weights=weights)
     if threshold is not None:
         changed = replace(changed, threshold=threshold)
-    lacking = changed.prunes or bool(changed.judges)
     same = (changed.term_weights, changed.threshold) == (
         recorded.term_weights,
         recorded.threshold,
     )
     trace = replace(
-        trace, decoding=changed, narrow=trace.narrow or (lacking and not same)
+        trace,
+        decoding=changed,
+        narrow=trace.narrow or (bool(changed.judges) and not same),
     )
     first, complete = _Recorded(trace).recorded_candidates(ROOT)
     if complete:
@@ -109,10 +109,10 @@ def rescore(
 
 
 def settle(trace: Trace, result: Replay) -> Trace:
-    """Return the trace with scores, statuses and choice of the first setting; what was given up keeps its bounds."""
+    """Return the trace with scores, statuses and choice of the first setting."""
     nodes = []
     for i, node in enumerate(trace.nodes):
-        if node.status in (Status.FAILED, Status.BOUNDED):
+        if node.status is Status.FAILED:
             nodes.append(node)
             continue
         status = Status.PRUNED

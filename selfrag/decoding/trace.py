@@ -39,12 +39,9 @@ class Status(StrEnum):
     EMPTY = "empty"  # no text, and not the end of the answer
     FORBIDDEN = "forbidden"  # violates a hard constraint
     FAILED = "failed"  # its request could not be served
-    BOUNDED = "bounded"  # given up: its scores and its likelihood are the highest that were possible
 
 
-UNUSABLE = frozenset(
-    {Status.DUPLICATE, Status.EMPTY, Status.FORBIDDEN, Status.FAILED, Status.BOUNDED}
-)
+UNUSABLE = frozenset({Status.DUPLICATE, Status.EMPTY, Status.FORBIDDEN, Status.FAILED})
 """Candidates that no weights can bring back from the record."""
 
 
@@ -338,7 +335,6 @@ def check_generated(candidates: Sequence[Node]) -> None:
 
 
 _LEFT_OUT: Mapping[str, Any] = {
-    "branch_and_bound": False,
     "shortlist": None,
     "keep_evidence": "most_probable",
     "after_cut": "end",

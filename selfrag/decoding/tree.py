@@ -6,7 +6,7 @@ Sans-IO: everything here yields batches of requests and gets their results.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,17 +22,12 @@ from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL
 from selfrag.reflection.requests import (
-    Failed,
-    Generate,
-    Generated,
-    RaceResult,
     Request,
     RequestResult,
     Retrieve,
     Retrieved,
     Steps,
     failure_of,
-    has_ended,
 )
 
 if TYPE_CHECKING:
@@ -50,24 +45,10 @@ class Commit:
     segment: Segment
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """Requests whose results are wanted as they come: answered by a list of `RaceResult`, as every `Abort` after it."""
-
-    requests: list[Generate]
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """Gives up requests of the running race, by position, and waits for more news; there is none after the last."""
-
-    positions: frozenset[int]
-
-
 RequestBatch: TypeAlias = list[Request]
-Yielded: TypeAlias = RequestBatch | Commit | Race | Abort
+Yielded: TypeAlias = RequestBatch | Commit
 Decoder: TypeAlias = Generator[Yielded, list[RequestResult], Answer]
-"""Yields batches, answered by their results in the same order, races, and `Commit` events; returns the answer."""
+"""Yields batches, answered by their results in the same order, and `Commit` events; returns the answer."""
 
 
 @dataclass(slots=True)
@@ -88,11 +69,6 @@ class Tree:
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
     # what judges said of evidence and the question alone, kept for the whole answer
     reflections: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
-    # lowest and highest score of any segment, where candidates are given up
-    limits: tuple[float, float] = (
-        0.0,
-        0.0,
-    )
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """Return what has been recorded so far."""
@@ -137,31 +113,6 @@ class Tree:
             if step.text.strip() or not scores:
                 scores.append(step.score)
         return scores
-
-
-def race(
-    requests: list[Generate],
-    rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]],
-) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
-    """Run requests, and give up those that are not needed any more.
-
-    `rule` says which, from what is there of each position, beginnings included. Returns what was there of each when it
-    ended or was given up.
-    """
-    known: dict[int, Generated | Failed] = {}
-    pending = set(range(len(requests)))
-    news = yield Race(requests)
-    while True:
-        for item in news:
-            if isinstance(item, RaceResult) and item.position in pending:
-                known[item.position] = item.result
-                if has_ended(item.result):
-                    pending.discard(item.position)
-        gone = pending.intersection(rule(known))
-        if not pending:
-            return known
-        pending -= gone
-        news = yield Abort(frozenset(gone))
 
 
 def read_boundaries(

@@ -51,14 +51,10 @@ class ScriptedEngine:
         default_factory=lambda: EngineLimits(max_model_len=4096, vocab_size=100_000)
     )
     batch: int = 1_000_000  # requests served in one step; fewer shows interleaving
-    pace: int | None = None  # tokens of a request in one step; None for all of them
-    generated: int = 0  # tokens written so far, those of aborted requests among them
     # everything submitted, in order
     requests: list[Generate] = field(default_factory=list)
     aborted: list[Ticket] = field(default_factory=list)
     _waiting: dict[Ticket, Generate] = field(default_factory=dict)
-    # with the tokens written so far
-    _running: dict[Ticket, tuple[Generated | Failed, int]] = field(default_factory=dict)
     _closed: bool = False
 
     def submit(self, request: Generate) -> Ticket:
@@ -77,33 +73,13 @@ class ScriptedEngine:
         done: list[TicketResult] = []
         for ticket, request in list(self._waiting.items())[: self.batch]:
             del self._waiting[ticket]
-            before = 0
-            if ticket in self._running:
-                result, before = self._running.pop(ticket)
-            else:
-                result = self._serve(request)
-            if isinstance(result, Failed):
-                done.append((ticket, result))
-                continue
-            length = len(result.token_ids)
-            reports = request.report and not before
-            pace = self.pace or (1 if reports else length)
-            written = min(length, before + pace)
-            self.generated += written - before
-            if written == length:
-                done.append((ticket, result))
-                continue
-            self._waiting[ticket] = request
-            self._running[ticket] = (result, written)
-            if reports:
-                done.append((ticket, _beginning(result, written)))
+            done.append((ticket, self._serve(request)))
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Forget requests."""
         for ticket in tickets:
             if self._waiting.pop(ticket, None) is not None:
-                self._running.pop(ticket, None)
                 self.aborted.append(ticket)
 
     def close(self) -> None:
@@ -153,12 +129,3 @@ class ScriptedEngine:
         raise ValueError(
             f"the reply of {len(ids)} tokens ends without EOS, a stop id or the budget ({request.max_tokens})"
         )
-
-
-def _beginning(result: Generated, tokens: int) -> Generated:
-    return Generated(
-        result.token_ids[:tokens],
-        result.token_logprobs[:tokens],
-        result.watched[:tokens],
-        Finish.PARTIAL,
-    )

@@ -33,7 +33,7 @@ from selfrag.engines.transformers_model import (
     row_of,
 )
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 from selfrag.runtime.sessions import TicketResult
 
 if TYPE_CHECKING:
@@ -114,9 +114,8 @@ class TransformersEngine(BaseEngine):
         if self._waiting or self._batches:
             done = self._work()
         done = self._refusals() + done
-        for ticket, result in done:
-            if has_ended(result):
-                self._started.discard(ticket)
+        for ticket, _ in done:
+            self._started.discard(ticket)
         return done
 
     def _work(self) -> list[TicketResult]:
@@ -455,8 +454,6 @@ class RunningBatch:
                     done.append((row.ticket, result))
                     self._keep(row, result, partial(CachedPrefix.joined, prompt.pieces))
                     continue
-                if row.request.report:
-                    done.append((row.ticket, row.result(Finish.PARTIAL)))
                 joining.append(prompt.pieces)
                 self.rows.append(row)
             self._cache.add(joining)
@@ -569,13 +566,10 @@ class RunningBatch:
         return results
 
     def abort(self, tickets: frozenset[Ticket]) -> None:
-        """Drop rows. Of one that was reported the prompt is kept: it may be asked for again."""
+        """Drop rows."""
         for index in reversed(range(len(self.rows))):
-            row = self.rows[index]
-            if row.ticket in tickets:
-                self._remove(
-                    index, row.result(Finish.PARTIAL) if row.request.report else None
-                )
+            if self.rows[index].ticket in tickets:
+                self._remove(index, None)
 
     def _remove(self, index: int, result: Generated | Failed | None) -> None:
         self._keep(

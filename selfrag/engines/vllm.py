@@ -271,38 +271,24 @@ def sampling_params(request: Generate, max_model_len: int) -> Any:
         options["logprob_token_ids"] = list(request.watch_ids)
     else:
         options["logprobs"] = 0  # the sampled token's own value and no others
-    if request.report:  # the first token, then all others at the end
-        options |= {
-            "output_kind": RequestOutputKind.DELTA,
-            "stream_interval": request.max_tokens,
-        }
-    else:
-        options["output_kind"] = RequestOutputKind.FINAL_ONLY
     params = SamplingParams(
         temperature=0.0,
         max_tokens=min(request.max_tokens, max_model_len - len(request.prompt_ids)),
         stop_token_ids=list(request.stop_ids),
         flat_logprobs=True,
         detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
         **options,
     )
     params.skip_clone = True  # ours alone, so vLLM need not copy it deeply
     return params
 
 
-def result(
-    request: Generate, output: Any, earlier: Generated | None = None
-) -> Generated | Failed:
-    """Return our result for a `RequestOutput`; a value that is missing makes it `Failed`, never a number.
-
-    The output is finished, or the beginning that `request.report` asks for. After a beginning that was reported
-    (`earlier`) it has only what came later.
-    """
+def result(request: Generate, output: Any) -> Generated | Failed:
+    """Return our result for a finished `RequestOutput`; a value that is missing makes it `Failed`, never a number."""
     [completion] = output.outputs
     ids = tuple(completion.token_ids)
-    if not ids or (
-        output.finished and completion.finish_reason not in ("stop", "length")
-    ):
+    if not ids or completion.finish_reason not in ("stop", "length"):
         return Failed(f"vLLM ended the request early ({completion.finish_reason})")
     matrix = _matrix(completion.logprobs, len(ids), 1 + len(request.watch_ids))
     if matrix is None:
@@ -311,18 +297,12 @@ def result(
         )
     logprobs = tuple(matrix[:, 0].tolist())
     watched = matrix[:, 1:]
-    if earlier is not None:
-        ids = earlier.token_ids + ids
-        logprobs = earlier.token_logprobs + logprobs
-        watched = np.concatenate([earlier.watched, watched])
-    end = Finish.PARTIAL
-    if output.finished:
-        end = finish(
-            request,
-            ids,
-            str(completion.finish_reason),
-            eos=completion.stop_reason is None,
-        )
+    end = finish(
+        request,
+        ids,
+        str(completion.finish_reason),
+        eos=completion.stop_reason is None,
+    )
     return Generated(
         ids, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0
     )
@@ -401,7 +381,6 @@ class VLLMEngine(BaseEngine):
             adapters=frozenset(self._loras),
         )
         self._live: dict[str, Generate] = {}
-        self._reported: dict[str, Generated] = {}  # partial results of live ones
 
     @classmethod
     def load(cls, config: VLLMConfig) -> VLLMEngine:
@@ -498,19 +477,9 @@ class VLLMEngine(BaseEngine):
             self._recover()
             raise
         for output in outputs:
-            request = self._live.get(output.request_id)
-            if request is None:
-                continue
-            generated = result(
-                request, output, self._reported.pop(output.request_id, None)
-            )
-            if output.finished:
-                del self._live[output.request_id]
-            elif isinstance(generated, Generated):
-                self._reported[output.request_id] = generated
-            else:
-                continue  # the final result will say so
-            done.append((int(output.request_id), generated))
+            request = self._live.pop(output.request_id, None)
+            if request is not None:
+                done.append((int(output.request_id), result(request, output)))
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
@@ -520,7 +489,6 @@ class VLLMEngine(BaseEngine):
         names = [name for name in map(str, aborted) if name in self._live]
         for name in names:
             del self._live[name]
-            self._reported.pop(name, None)
         if names and self._gone is None:
             self._engine.abort_request(names)
 
@@ -552,7 +520,6 @@ class VLLMEngine(BaseEngine):
         """
         lost = list(self._live)
         self._live.clear()
-        self._reported.clear()
         self._refused += [(int(name), Failed("interrupted")) for name in lost]
         emptied = False
         with suppress(Exception):  # worker processes may have been interrupted for good

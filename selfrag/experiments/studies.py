@@ -107,10 +107,6 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
     for item in fields(Decoding):
         if getattr(recorded, item.name) != getattr(policy, item.name):
             differing.add(item.name)
-    differing.discard("branch_and_bound")  # changes no answer
-    if recorded.prunes:
-        # what was given up is known to be too low under these settings only
-        return not differing
     if recorded.judges or recorded.guardrails:
         return differing <= {"weights"}
     if "mode" in differing and any(
@@ -129,14 +125,7 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     """Return the trace under a policy: without the answer beside the passages that only the recording asked for."""
     recorded = trace.decoding
-    seen = replace(
-        trace,
-        decoding=replace(
-            policy,
-            weights=recorded.weights,
-            branch_and_bound=recorded.branch_and_bound,
-        ),
-    )
+    seen = replace(trace, decoding=replace(policy, weights=recorded.weights))
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
     if not spare or not any(
         seen.action(decision) == "retrieve" and decision.passages
@@ -207,8 +196,7 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with twice the beam.
     """
-    # the record is to hold the whole tree
-    base = replace(policies[0], branch_and_bound=False)
+    base = policies[0]
     if base.max_segments > 1:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
     deciding = attrgetter("mode", "threshold", "retrieve_test", "no_retrieval_branch")

@@ -521,4 +521,4 @@ def _with_own_judges(policy: Decoding) -> Decoding:
         is_needed = is_needed or policy.weights.of(role) != 0
         if is_needed and role not in policy.replaced and judge_name(role) not in taken:
             terms.append(ScoreTerm(judge_name(role), role))
-    return replace(policy, judges=(*terms, *policy.judges), branch_and_bound=False)
+    return replace(policy, judges=(*terms, *policy.judges))

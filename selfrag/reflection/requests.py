@@ -71,7 +71,6 @@ class Finish(StrEnum):
     EOS = "eos"  # the model's end of sequence; it is the last id of the result
     BUDGET = "budget"  # max_tokens reached
     CONTEXT = "context"  # the model's context is full
-    PARTIAL = "partial"  # it has not ended: more is to come, see `Generate.report`
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,6 @@ class Generate:
         adapter: name of a LoRA adapter of the engine, or None for the base model.
         constraint: form of the whole new text; where it is complete, only a stop id or EOS may follow. All
             log-probabilities are then those of the allowed tokens only. Not together with `allowed_ids`.
-        report: also give what is there after the first step, with `Finish.PARTIAL`, unless that is all. An engine
-            without partial results ignores this.
     """
 
     prompt_ids: tuple[int, ...]
@@ -98,7 +95,6 @@ class Generate:
     watch_ids: tuple[int, ...] = ()
     adapter: str | None = None
     constraint: Constraint | None = None
-    report: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,21 +190,8 @@ class Failed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RaceResult:
-    """News in a race: the result of the request at a position, or its beginning."""
-
-    position: int
-    result: Generated | Failed
-
-
-def has_ended(result: Generated | Failed) -> bool:
-    """Return whether nothing more comes for the request: the result is no beginning."""
-    return isinstance(result, Failed) or result.finish is not Finish.PARTIAL
-
-
 Request: TypeAlias = Generate | Retrieve | External
-RequestResult: TypeAlias = Generated | Retrieved | ExternalResult | Failed | RaceResult
+RequestResult: TypeAlias = Generated | Retrieved | ExternalResult | Failed
 
 
 def failure_of(result: RequestResult) -> str:

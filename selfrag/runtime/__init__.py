@@ -29,7 +29,7 @@ from retrieval.passage import Retriever
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.tree import Abort, Commit, Decoder, Race
+from selfrag.decoding.tree import Commit, Decoder
 from selfrag.reflection.requests import (
     External,
     ExternalResult,
@@ -37,14 +37,12 @@ from selfrag.reflection.requests import (
     Failed,
     Generate,
     Generated,
-    RaceResult,
     Request,
     RequestResult,
     Retrieve,
     Returned,
     Steps,
     Usage,
-    has_ended,
     resume,
 )
 from selfrag.runtime.batching import Batcher, SharedRetriever, call_service, search
@@ -163,16 +161,6 @@ DriverEvent: TypeAlias = SegmentFinal | QuestionAnswered | QuestionFailed
 
 
 @dataclass(slots=True)
-class _RunningRace:
-    """What still runs of a race, and what its requests have cost."""
-
-    requests: list[Generate]
-    tickets: dict[int, Ticket]  # by position
-    partial_results: dict[int, Generated] = field(default_factory=dict)
-    longest: int = 0  # tokens of the longest that has ended
-
-
-@dataclass(slots=True)
 class _Task:
     """One decoder and the batch it waits for."""
 
@@ -182,7 +170,6 @@ class _Task:
     requests: Sequence[Request] = ()
     results: list[RequestResult | None] = field(default_factory=list)
     missing: int = 0
-    race: _RunningRace | None = None  # if it waits for news of one
     usage: Usage = field(default_factory=Usage)
 
     def fill(self, position: int, result: RequestResult) -> bool:
@@ -190,25 +177,6 @@ class _Task:
         self.results[position] = result
         self.missing -= 1
         return self.missing == 0
-
-    def count(self, race: _RunningRace, result: RaceResult) -> None:
-        """Count what a request of a race has cost if it has ended, or keep its partial result."""
-        if not has_ended(result.result):
-            race.partial_results[result.position] = cast(Generated, result.result)
-            return
-        if isinstance(result.result, Generated):
-            race.longest = max(race.longest, len(result.result.token_ids))
-        self.usage += cost_of([race.requests[result.position]], [result.result])
-
-    def give_up(self, race: _RunningRace, position: int) -> Ticket:
-        """Count a request that is given up, as many tokens as the longest that has ended, and return its ticket."""
-        beginning = race.partial_results.get(position)
-        self.usage += Usage(1)
-        if beginning is not None:
-            cost = cost_of([race.requests[position]], [beginning])
-            written = max(race.longest, cost.generated_tokens)
-            self.usage += replace(cost, requests=0, generated_tokens=written)
-        return race.tickets.pop(position)
 
 
 def cost_of(requests: Sequence[Request], results: Sequence[RequestResult]) -> Usage:
@@ -265,32 +233,11 @@ class _Driver:
             if isinstance(item, Commit):
                 yield SegmentFinal(task.index, item.segment)
                 continue
-            if isinstance(item, Abort):
-                if self._is_racing(task, item):
-                    return
-                continue
-            if isinstance(item, Race):
-                task.race = _RunningRace(item.requests, {})
-                for position, request in enumerate(item.requests):
-                    task.race.tickets[position] = self._submit(task, position, request)
-                return
             if item:
                 self._queue(task, item)
                 return
 
-    def _is_racing(self, task: _Task, abort: Abort) -> bool:
-        """Give up requests of a race; return whether others still run."""
-        race = task.race
-        if race is None:
-            return False
-        tickets = [task.give_up(race, position) for position in sorted(abort.positions)]
-        self.engine.abort(tickets, wait=False)
-        for ticket in tickets:
-            del self.running[ticket]
-        return bool(race.tickets)
-
     def _queue(self, task: _Task, batch: Sequence[Request]) -> None:
-        task.race = None
         task.requests = batch
         task.results = [None] * len(batch)
         task.missing = len(batch)
@@ -308,28 +255,17 @@ class _Driver:
     def deliver(
         self, arrived: Sequence[tuple[_Task, int, RequestResult]]
     ) -> Iterator[DriverEvent]:
-        """Hand results to their tasks, and advance the tasks that race, or miss nothing any more."""
-        news: dict[int, tuple[_Task, list[RequestResult]]] = {}
+        """Hand results to their tasks, and advance those whose batch is complete."""
         for task, position, result in arrived:
-            if task.race is not None and isinstance(result, Generated | Failed):
-                item = RaceResult(position, result)
-                task.count(task.race, item)
-                news.setdefault(task.index, (task, []))[1].append(item)
-            elif task.fill(position, result):
+            if task.fill(position, result):
                 results = [item for item in task.results if item is not None]
                 task.usage += cost_of(task.requests, results)
                 yield from self.advance(task, results)
-        for task, items in news.values():
-            yield from self.advance(task, items)
 
     def _served(
         self, ticket: Ticket, result: Generated | Failed
     ) -> tuple[_Task, int, RequestResult]:
-        task, position = self.running[ticket]
-        if has_ended(result):
-            del self.running[ticket]
-            if task.race is not None:
-                del task.race.tickets[position]
+        task, position = self.running.pop(ticket)
         return task, position, result
 
     def poll(self) -> Iterator[DriverEvent | None]:

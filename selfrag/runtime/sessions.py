@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from selfrag.reflection.requests import Failed, Generate, Generated, has_ended
+from selfrag.reflection.requests import Failed, Generate, Generated
 
 Ticket: TypeAlias = int
 TicketResult: TypeAlias = tuple[Ticket, Generated | Failed]
@@ -45,10 +45,7 @@ class Serving(Protocol):
         """Queue a request and return at once."""
 
     def step(self) -> Sequence[TicketResult]:
-        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests.
-
-        A request with `report` may come back once before, with `Finish.PARTIAL`.
-        """
+        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests."""
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Forget requests; unknown or finished tickets are ignored."""
@@ -88,8 +85,7 @@ class Session:
                 raise arrived
             if arrived[0] in self._live:
                 done.append(arrived)
-                if has_ended(arrived[1]):
-                    self._live.discard(arrived[0])
+                self._live.discard(arrived[0])
         queued = self._queued
         self._queued = []
         self._worker.send(self, queued, idle=not done)
@@ -218,8 +214,7 @@ class _Worker(threading.Thread):
         for theirs, result in self._engine.step():
             if theirs in self._owners:
                 session, ours = self._owners[theirs]
-                if has_ended(result):
-                    del self._owners[theirs], self._theirs[ours]
+                del self._owners[theirs], self._theirs[ours]
                 by_session.setdefault(session, []).append((ours, result))
         for session, results in by_session.items():
             self._deliver(session, results)

@@ -13,7 +13,6 @@ FILLS = {
     Status.KEPT: "#dcefdc",
     Status.FINISHED: "#dcefdc",
     Status.PRUNED: "#f2f2f2",
-    Status.BOUNDED: "#f2f2f2",
     Status.MERGED: "#f2f2f2",
     Status.DUPLICATE: "#f7ecd4",
     Status.EMPTY: "#f7ecd4",

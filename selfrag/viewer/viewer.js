@@ -74,8 +74,7 @@ function replay(trace, settings) {
   const nodes = trace.nodes, decisions = new Map(trace.decisions.map(one => [one.after, one]))
   const children = new Map(nodes.map(node => [node.id, []])).set(ROOT, [])
   for (const node of nodes) children.get(node.parent).push(node)
-  const bounded = node => node.status === "bounded" // given up: its scores are bounds, under the recorded weights
-  const score = nodes.map(node => bounded(node) ? node.score : segmentScore(node, settings.weights, settings.undefined))
+  const score = nodes.map(node => segmentScore(node, settings.weights, settings.undefined))
   const steps = [], keys = [], known = new Map(), evidence = new Map([[ROOT, false]])
   const path = nodes.map(node => {
     const before = node.parent === ROOT ? [] : steps[node.parent]
@@ -84,18 +83,18 @@ function replay(trace, settings) {
     if (!known.has(key)) known.set(key, known.size)
     keys.push(known.get(key))
     evidence.set(node.id, evidence.get(node.parent) || node.passage_id !== null)
-    return bounded(node) ? node.path_score : pathScore(steps[node.id], settings.accumulate)
+    return pathScore(steps[node.id], settings.accumulate)
   })
   const over = id => id !== ROOT && (nodes[id].ended || nodes[id].depth === settings.max_segments)
   const fate = nodes.map(node => (node.status === "forbidden" ? "pruned" : node.status))
-  const usable = node => !["duplicate", "empty", "failed", "bounded"].includes(node.status)
+  const usable = node => !["duplicate", "empty", "failed"].includes(node.status)
   // A critique that was not written is read only where a constraint asks for it: the record lacks it where the
   // constraint is new, and has it, with its weight, where the constraint is gone.
   const constrained = (decoding, group) => Boolean(decoding.require[group] || decoding.forbid[group])
   const fresh = CRITIQUES.filter(group => constrained(settings, group) && !constrained(trace.decoding, group))
   const gone = CRITIQUES.some(group => constrained(trace.decoding, group) && !constrained(settings, group))
   const finished = [], kept = new Set([ROOT])
-  let exact = !gone && !trace.decoding.branch_and_bound
+  let exact = !gone
   function following(id) {
     const decision = decisions.get(id)
     if (!decision) { exact = false; return [] }
@@ -174,7 +173,7 @@ function reasonOf(trace, result) {
   if (abstained) return abstained.cause || "guardrail"
   if (result.best === null)
     return (result.first || trace.nodes.filter(node => node.parent === ROOT)).some(node => node.status === "forbidden" && !result.first
-      || !["failed", "bounded", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding)) ? "constraints not met" : null
+      || !["failed", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding)) ? "constraints not met" : null
   const before = new Map(trace.decisions.map(one => [one.after, one]))
   const bare = pathTo(trace, result.best).find(node => node.branch === "none" && node.text.trim() && before.get(node.parent)?.cause)
   return bare ? before.get(bare.parent).cause : null
@@ -290,7 +289,7 @@ function bar(judgment) {
 const FATES = {
   chosen: "in the answer", kept: "kept in the beam", finished: "finished, with a lower score", pruned: "fell out of the beam",
   merged: "same text as a better one", duplicate: "repeats an earlier segment", empty: "no text",
-  forbidden: "breaks a constraint", failed: "could not be generated", bounded: "could not win, given up",
+  forbidden: "breaks a constraint", failed: "could not be generated",
 }
 
 function treeBox(result) {

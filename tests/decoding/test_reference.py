@@ -1,4 +1,4 @@
-"""The decoder against the brute-force reference, and branch and bound against the full search, on random trees.
+"""The decoder against the brute-force reference on random trees.
 
 Models, passages, settings and failures are random; `SELFRAG_REFERENCE=20000` (`make reference`) tries so many examples
 of each kind.
@@ -24,7 +24,7 @@ from hypothesis import (
 from hypothesis import strategies as st
 from random_model import policies, random_model, random_search, seeds, weights
 from reference import WATCHED, Reference, Said, Unanswerable
-from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
+from written import EOS, LIMITS, PROMPTING, Searches, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError
@@ -32,13 +32,12 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.trace import UNUSABLE, Status, Trace
+from selfrag.decoding.trace import UNUSABLE, Trace
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
-from selfrag.evaluation.items import USAGE, output_of
-from selfrag.experiments.studies import recording, rescored
+from selfrag.evaluation.items import USAGE
+from selfrag.experiments.studies import rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed
-from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, SegmentFinal, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
@@ -400,185 +399,3 @@ def test_a_kept_search_is_no_given_evidence():
         world = World(seed)
         wide = Decoding(mode="always", retrieve_once=True, passages=4, max_segments=2)
         narrowed(world, world.decoded(wide).answer, [replace(wide, passages=1)])
-
-
-# --- branch and bound: the same answer from fewer tokens, and a record that says what it lacks --------------------
-
-prunable = st.builds(
-    Decoding,
-    mode=st.just("always"),
-    passages=st.just(4),
-    beam=st.integers(1, 2),
-    max_segments=st.integers(1, 4),
-    weights=weights | st.just(Weights(3, 0.5, 0.2)),
-    likelihood=st.sampled_from(["segment", "product", "none"]),
-    undefined=st.sampled_from(["skip", "zero", "force"]),
-    accumulate=st.sampled_from(["mean", "mean", "mean", "sum", "product"]),
-    forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}]),
-    history=st.sampled_from(["text", "text+passages"]),
-)
-"""Settings under which many candidates can be given up."""
-paces = st.sampled_from([None, 1, 3])
-batch = st.sampled_from([1, 2, 1000])
-
-
-def said(segments):
-    return [(s.text, s.citation, s.score) for s in segments]
-
-
-def view(answer):
-    """What must be equal, to the last bit."""
-    best, output = answer.trace.best, output_of(answer)
-    score = None if best is None else answer.trace.nodes[best].path_score
-    return (
-        answer.text,
-        said(answer.segments),
-        score,
-        output.cited,
-        output.read,
-        output.retrieved,
-    )
-
-
-def ending(decode):
-    try:
-        found = decode()
-    except DecodingError as error:
-        return (str(error),)
-    if isinstance(found, Run):
-        return (*view(found.answer), said(found.commits))
-    return view(found)
-
-
-@many
-@given(seeds, policies | prunable, failing, st.booleans(), paces, batch, st.booleans())
-def test_the_same_answer_as_of_the_full_search(
-    seed, policy, failures, given, pace, batch, shuffled
-):
-    """However the engine works, and whichever candidates wait for others."""
-    world, draw = World(seed, failures=failures, given=given), random.Random(seed)
-    pruning = replace(policy, branch_and_bound=True)
-    with pytest.MonkeyPatch.context() as patch:
-        if shuffled:
-            some = lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]  # noqa: E731
-            patch.setattr("selfrag.decoding.pruning._Step._unpromising", some)
-        found = ending(lambda: world.decoded(pruning, pace=pace, batch=batch))
-    assert found == ending(lambda: world.decoded(policy))
-
-
-@many
-@given(seeds, prunable, weights | st.just(Weights(3, 0.4, 0.2)), paces, batch)
-def test_a_record_knows_what_it_lacks(seed, policy, other, pace, batch):
-    world = World(seed)
-    answer = world.decoded(
-        replace(policy, branch_and_bound=True), pace=pace, batch=batch
-    ).answer
-    assert Trace.from_json(answer.trace.to_json()) == answer.trace
-    same = answer.rescore(policy.weights)
-    assert same.exact
-    assert view(same) == view(answer)
-    both = zip(same.trace.nodes, answer.trace.nodes, strict=True)
-    assert all(
-        node == recorded for node, recorded in both if recorded.status is Status.BOUNDED
-    )
-    changed = answer.rescore(other)
-    assert changed.exact == (other == policy.weights)
-    back = replace(changed, trace=Trace.from_json(changed.trace.to_json())).rescore(
-        policy.weights
-    )
-    assert (back.exact, view(back)) == (changed.exact, view(answer))
-
-
-def branch(relevant, text, use):
-    return f"{{isrel {relevant} {1 - relevant:.2f}}}{text}{{issup .98 .01 .01}}{{isuse {use}}}</s>"
-
-
-THREE = {
-    "[Retrieval]<d1>": (branch(0.99, "First answer.", "0 0 0 0 1"), 0.99),
-    "[Retrieval]<d2>": (branch(0.98, "Second answer.", "0 0 0 0 1"), 0.99),
-    "[Retrieval]<d3>": branch(0.01, "Nonsense of some length.", ".05 .05 .1 .3 .5"),
-}
-
-
-def decoded(**changes):
-    settings = {"mode": "always", "max_segments": 2, "branch_and_bound": True}
-    return run(THREE, "d1", "d2", "d3", **{**settings, **changes})
-
-
-def test_an_irrelevant_passage_costs_one_token():
-    found, full = (decoded(branch_and_bound=on) for on in (True, False))
-    assert view(found.answer) == view(full.answer)
-    (node,) = [one for one in found.answer.trace.nodes if one.status is Status.BOUNDED]
-    assert (node.passage, len(node.token_ids)) == (passages("d3")[0], 1)
-    assert node.finish == "no answer that begins with it reaches 3.465"
-    assert (
-        found.engine.generated
-        == full.engine.generated - len("Nonsense of some length.") - 3 + 1 - 1
-    )
-    assert found.answer.usage.generated_tokens == found.engine.generated
-
-
-def test_at_the_last_segment_all_wait_for_the_best():
-    """The second has a place in a beam of 2, but at most .7 + .5 + 2 in place of 3.46."""
-    tree = THREE | {"[Retrieval]<d2>": (branch(0.7, "Second.", "0 0 0 0 1"), 0.99)}
-    settings = {"mode": "always", "max_segments": 1, "beam": 2}
-    answer = run(tree, "d1", "d2", branch_and_bound=True, **settings).answer
-    first, second = answer.trace.nodes
-    assert (answer.text, first.status) == ("First answer.", Status.FINISHED)
-    assert (second.status, len(second.token_ids)) == (Status.BOUNDED, 1)
-
-
-def test_a_record_of_the_full_search_is_the_default():
-    assert not Decoding().branch_and_bound
-    assert (
-        "branch_and_bound"
-        not in decoded(branch_and_bound=False).answer.trace.as_dict()["decoding"]
-    )
-    assert not recording([Decoding(branch_and_bound=True)]).branch_and_bound
-    assert not Decoding(branch_and_bound=True, judges=("nli",)).prunes
-
-
-def test_a_forbidden_passage_is_given_up_at_once():
-    found = decoded(forbid={"isrel": "Irrelevant"}, max_segments=1)
-    node = found.answer.trace.nodes[2]
-    assert (node.status, node.finish, len(node.token_ids)) == (
-        Status.FORBIDDEN,
-        "its IsRel is not allowed",
-        1,
-    )
-
-
-def test_two_negative_scores_may_multiply_to_the_best_answer():
-    """One segment of .99, against -.85 and then -2.95: the most that may follow -.9 is 3 times as far from 0."""
-    second = "Half of what there is to say."
-    tree = {
-        "[Retrieval]<d1>": ("{isrel 0 1}Whole.</s>", 0.99),
-        "[Retrieval]<d2>": (f"{{isrel .3 .7}}{second}{{retrieve 1 0 0}}", 0.05),
-        f"{second}[Retrieval]<d1>": ("{isrel 1 0}Rest.</s>", 0.05),
-        f"{second}[Retrieval]<d2>": ("{isrel .5 .5}End.</s>", 0.05),
-    }
-    settings = {
-        "mode": "always",
-        "max_segments": 2,
-        "accumulate": "product",
-        "history": "text",
-    }
-    for on in (True, False):
-        found = run(
-            tree,
-            "d1",
-            "d2",
-            weights=Weights(-3, 0, 0),
-            branch_and_bound=on,
-            serving={"pace": 1},
-            **settings,
-        )
-        assert found.answer.text == f"{second} Rest."
-
-
-def test_sweeps_take_a_pruned_record_for_its_weights_only():
-    answer = decoded(max_segments=1).answer
-    policy = answer.trace.decoding
-    plain = replace(policy, branch_and_bound=False)
-    same, fewer = rescored(answer.trace, {}, [plain, replace(policy, beam=1)])
-    assert (same is not None and same.exact, fewer) == (True, None)

@@ -45,7 +45,7 @@ def traces():
             "no_retrieval_branch": True,
             "accumulate": "product",
         },
-        {"max_segments": 2, "branch_and_bound": True, "passages": 3},
+        {"max_segments": 2, "passages": 3},
         {"choices": ["Ten.", "Eleven."], "threshold": 0.1, "passages": 2},
         {
             "max_segments": 2,

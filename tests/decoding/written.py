@@ -239,7 +239,7 @@ def run(
         choices: a closed set, with `length`.
         limits: of the engine.
         given: further arguments of `decode`: query, history, critics.
-        serving: how the engine works: batch, pace.
+        serving: how the engine works: batch.
     """
     engine = ScriptedEngine(
         tree if callable(tree) else model({question: tree}),

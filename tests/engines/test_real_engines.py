@@ -272,40 +272,6 @@ def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete
     assert holds(FORMS[2], tokenizer.decode(good.token_ids, skip_special_tokens=True))
 
 
-def first_news(engine, request):
-    ticket = engine.submit(request)
-    while True:
-        for served, result in engine.step():
-            if served == ticket:
-                return ticket, result
-
-
-@here
-def test_the_beginning_comes_before_the_whole(engine):
-    """Requests with `report`; over http a server tells everything at once."""
-    request = Generate(prompt(70, 61), 12, watch_ids=(5, 400, 414))
-    ticket, begun = first_news(engine, replace(request, report=True))
-    done = []
-    while not done:
-        done = [result for served, result in engine.step() if served == ticket]
-    [whole] = done
-    length = len(begun.token_ids)
-    assert (begun.finish, begun.token_ids) == (Finish.PARTIAL, whole.token_ids[:length])
-    np.testing.assert_array_equal(begun.watched, whole.watched[:length])
-    assert_same(whole, generated(engine, request))
-    assert (
-        first_news(engine, replace(request, max_tokens=1, report=True))[1].finish
-        is Finish.BUDGET
-    )
-    # What was given up can be asked for again without its prompt being computed.
-    fresh = replace(request, prompt_ids=prompt(90, 62), report=True)
-    ticket, begun = first_news(engine, fresh)
-    engine.abort([ticket])
-    again = generated(engine, replace(fresh, report=False))
-    assert again.token_ids[:1] == begun.token_ids[:1]
-    assert again.cached_tokens >= 64
-
-
 QUESTIONS = [
     f"Who wrote novel {number}?" + " It is about the sea." * (number % 7)
     for number in range(32)
