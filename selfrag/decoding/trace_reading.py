@@ -54,6 +54,10 @@ def read_values(data: object) -> ConstructorFields:
 
 def _read_decoding(values: Mapping[str, Any]) -> Decoding:
     values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+    for name in sorted(values.keys() - Decoding.__dataclass_fields__.keys()):
+        raise UserError(
+            f"decoding has the setting {name!r:.80}, which this version does not know"
+        )
     weights = values.get("weights")
     if not isinstance(weights, Mapping):
         raise UserError("decoding has no weights")
