@@ -1,57 +1,69 @@
-"""The form that people fill in, and what they said."""
+"""Tasks for Label Studio, and what people said in its export."""
 
 import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
-import browsing
 import pytest
 import reported
 from json_files import write_json
 from refusals import refused
-from structure import Structure
 
 from selfrag.cli.main import main
-from selfrag.extensions.annotation.forms import (
-    asked_questions,
-    digest,
-    form,
-    read_forms,
-    sampled,
+from selfrag.extensions.annotation.label_studio import (
+    NO_LABEL,
+    read_export,
+    write_tasks,
 )
 
-browser = browsing.browser
+
+def tasks_of(run, folder):
+    tasks, interface = write_tasks(run, folder, 2, only=["long"])
+    ElementTree.fromstring(interface.read_text(encoding="utf-8"))
+    return json.loads(tasks.read_text(encoding="utf-8"))
 
 
-def saved(folder, run, person, wrong=(), **changes):
-    """What somebody saved in a form who said yes to all but `wrong`."""
-    answers = sampled(run, 2, only=["long"])
-    about = {
-        "format": "selfrag-annotation-1",
-        "count": 2,
-        "seed": 0,
-        "only": ["long"],
-        "sample": digest(answers),
-    }
-    verdicts = {name: name not in wrong for _, _, name in asked_questions(answers)}
-    path = folder / f"{person}.json"
-    write_json(path, about | {"annotator": person, "verdicts": verdicts} | changes)
+def annotation(data, person, wrong=(), **changes):
+    """What somebody submitted who said yes to all but `wrong`, in the form of Label Studio."""
+    names = ["plausible", "supported"]
+    for place in range(len(data["segments"])):
+        names += [f"isrel_{place}", f"issup_{place}"]
+    result = []
+    for name in names:
+        said = "no" if name in wrong else "yes"
+        result.append(
+            {
+                "from_name": name,
+                "to_name": "answer",
+                "type": "choices",
+                "value": {"choices": [said]},
+            }
+        )
+    return {"completed_by": person, "result": result} | changes
+
+
+def exported(run, folder, *people):
+    """Write an export; each of `people` is a person and what was wrong in each answer."""
+    tasks = tasks_of(run, folder)
+    for number, task in enumerate(tasks):
+        task["id"] = number
+        task["annotations"] = [
+            annotation(task["data"], person, wrong.get(number, ()))
+            for person, wrong in people
+        ]
+    path = folder / "export.json"
+    write_json(path, tasks)
     return path
-
-
-@pytest.fixture
-def copied(runs, tmp_path):
-    """The same runs, free to be damaged; their manifests name the data files of the first ones."""
-    return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
 
 
 def test_figures_and_agreement_by_hand(runs, tmp_path, capsys):
     run = runs[0]
-    first_form = saved(tmp_path, run, "one")
-    second_form = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
-    figures = {
-        figure.name: figure for figure in read_forms(run, [first_form, second_form])
-    }
+    second = {0: ("plausible",), 1: ("isrel_0",)}
+    export = exported(run, tmp_path, (1, {}), ({"email": "b@example.org"}, second))
+    results, people = read_export(run, export)
+    figures = {figure.name: figure for figure in results}
+    assert people == 2
     assert (figures["plausible"].share.value, figures["plausible"].share.n) == (0.75, 2)
     assert figures["s&p"].share.value == 0.75
     # one of four verdicts on the second answer
@@ -60,79 +72,67 @@ def test_figures_and_agreement_by_hand(runs, tmp_path, capsys):
     assert figures["plausible"].agreement.value == 0.5
     assert figures["isrel"].agreement.value == pytest.approx((1 + 0.5) / 2)
     assert figures["plausible"].kappa.value == 0.0  # one person says yes to all
-    assert read_forms(run, [first_form])[0].agreement is None
-    assert (
-        main(f"eval annotate {run} --read {first_form} --read {second_form}".split())
-        == 0
-    )
+    assert main(f"eval annotate {run} --read {export}".split()) == 0
     shown = capsys.readouterr().out
     line = next(
-        line
-        for line in shown.splitlines()
-        if line.startswith("|") and "supported and plausible" in line
+        line for line in shown.splitlines() if "supported and plausible" in line
     )
-    assert [cell.strip() for cell in line.split("|")[3:5]] == [
-        "2",
-        "75.0 [50.0, 100.0]",
-    ]
+    cells = [cell.strip() for cell in line.split("|")[3:5]]
+    assert cells == ["2", "75.0 [50.0, 100.0]"]
     assert "2 people" in shown
+    alone, _ = read_export(run, exported(run, tmp_path, (1, {})))
+    assert alone[0].agreement is None
 
 
-def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(
-    browser, runs, tmp_path, capsys
+def test_a_skipped_task_a_label_that_is_none_and_other_results_say_nothing(
+    runs, tmp_path
 ):
-    file = tmp_path / "form.html"
-    assert (
-        main(f"eval annotate {runs[0]} --sample 2 --only long -o {file}".split()) == 0
+    export = exported(runs[0], tmp_path, (1, {}))
+    tasks = json.loads(export.read_text(encoding="utf-8"))
+    tasks[0]["annotations"][0]["was_cancelled"] = True
+    tasks[1]["annotations"][0]["result"].append(
+        {"from_name": "note", "type": "textarea", "value": {"text": ["hm"]}}
     )
-    assert "open it in a browser" in capsys.readouterr().out
-    page, seen = browsing.opened(browser, file)
-    for button in page.locator("input[value=yes]").all():
-        button.check()
-    page.locator("input[name='0.plausible'][value=no]").check()
-    assert page.locator("#left").inner_text() == "0 of 12 are open"
-    with page.expect_download() as download:
-        page.locator("#save").click()
-    download.value.save_as(tmp_path / "said.json")
-    assert seen["dialogs"] == seen["errors"] == []
-    assert [url for url in seen["requests"] if not url.startswith("blob:")] == [
-        file.as_uri()
-    ]
-    shares = {
-        figure.name: figure.share.value
-        for figure in read_forms(runs[0], [tmp_path / "said.json"])
-    }
-    assert shares == {"plausible": 0.5, "s&p": 0.5, "isrel": 1.0, "issup": 1.0}
-    for _ in range(20):  # a busy browser writes its storage a little later
-        page.reload()
-        if (left := page.locator("#left").inner_text()) == "0 of 12 are open":
-            break
-    assert left == "0 of 12 are open"  # the browser has kept them
+    write_json(export, tasks)
+    figures = {figure.name: figure for figure in read_export(runs[0], export)[0]}
+    assert figures["plausible"].share.n == 1
 
 
-def test_hostile_texts_stay_texts_in_a_form(copied):
-    evil = json.dumps(
-        "</script><script>alert(1)</script>" + "".join(reported.HOSTILE.values())
-    )[1:-1]
-    file = copied[0] / "long.jsonl"
-    file.write_text(
-        file.read_text(encoding="utf-8").replace("It is large.", evil), encoding="utf-8"
-    )
-    assert (
-        "</script><script>alert(1)"
-        in Structure(form(copied[0], 1, only=["long"])).text()
-    )
+def test_tasks_hold_what_people_see(runs, tmp_path, capsys):
+    out = tmp_path / "people"
+    assert main(f"eval annotate {runs[0]} --sample 2 --only long -o {out}".split()) == 0
+    assert "import it into a project of Label Studio" in capsys.readouterr().out
+    for task in json.loads((out / "tasks.json").read_text(encoding="utf-8")):
+        data = task["data"]
+        assert data["file"] == "long"
+        assert data["answer"]
+        for segment in data["segments"]:
+            assert segment["text"]
+            assert segment["passage"]
+            assert segment["isrel"] in ("Relevant", "Irrelevant", NO_LABEL)
 
 
 def test_what_cannot_be_done_is_one_line(runs, tmp_path, refusal):
-    assert "--out FORM.html" in refusal(f"selfrag eval annotate {runs[0]}")
-    bare = f"selfrag eval annotate {runs[1]} -o {tmp_path}/f.html"
+    assert "--out FOLDER" in refusal(f"selfrag eval annotate {runs[0]}")
+    bare = f"selfrag eval annotate {runs[1]} -o {tmp_path}/tasks"
     assert "--traces" in refusal(bare)
-    for change, said in (
-        ({"format": "x"}, "is no file that the form"),
-        ({"verdicts": {"0.plausible": "yes"}}, "must be true or false, not .yes."),
-        ({"verdicts": {}}, "nothing was answered"),
-        ({"sample": "0"}, "was made for another run"),
+    export = exported(runs[0], tmp_path, (1, {}))
+    good = export.read_text(encoding="utf-8")
+    changed = Path(shutil.copytree(runs[0], tmp_path / runs[0].name))
+    lines = (changed / "long.jsonl").read_text(encoding="utf-8")
+    hostile = json.dumps("".join(reported.HOSTILE.values()))[1:-1]
+    (changed / "long.jsonl").write_text(
+        lines.replace("It is large.", hostile), encoding="utf-8"
+    )
+    with refused("is not that of"):
+        read_export(changed, export)
+    tasks = json.loads(good)
+    for damaged, message in (
+        ({"tasks": tasks}, "is no JSON export of Label Studio"),
+        ([{"data": {"text": "?"}, "annotations": []}], "is no JSON export"),
+        ([task | {"annotations": []} for task in tasks], "nothing was answered"),
+        ([], "nothing was answered"),
     ):
-        with refused(said):
-            read_forms(runs[0], [saved(tmp_path, runs[0], "me", **change)])
+        write_json(export, damaged)
+        with refused(message):
+            read_export(runs[0], export)

@@ -32,27 +32,36 @@ def annotate(
     ] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="write the form here, one HTML file"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="write tasks.json and interface.xml for Label Studio here",
+        ),
     ] = None,
     read: Annotated[
-        list[Path] | None,
-        typer.Option(help="file that the form saved; repeatable, one a person"),
+        Path | None, typer.Option(help="JSON export of Label Studio")
     ] = None,
 ) -> CommandResult:
     """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
-    from selfrag.common.atomic import write_text
-    from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
+    from selfrag.extensions.annotation.label_studio import (
+        FIGURES,
+        read_export,
+        write_tasks,
+    )
     from selfrag.render.tables import aligned
 
-    if (out is None) == (not read):
-        raise UserError(
-            "give --out FORM.html to write the form, or --read FILE for each person who filled it in"
+    if out is not None and read is None:
+        paths = write_tasks(run, out, sample, seed=seed, only=only or ())
+        line = (
+            f"{paths[0]}: import it into a project of Label Studio with the interface {paths[1]};"
+            f" then: selfrag eval annotate {run} --read EXPORT.json"
         )
-    if out is not None:
-        write_text(out, form(run, sample, seed=seed, only=only or ()))
-        line = f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"
-        return CommandResult({"page": out}, line)
-    figures = read_forms(run, read or [], seed=seed)
+        return CommandResult({"tasks": paths[0], "interface": paths[1]}, line)
+    if read is None or out is not None:
+        raise UserError(
+            "give --out FOLDER to write the tasks, or --read EXPORT.json to read what people said"
+        )
+    figures, people = read_export(run, read, seed=seed)
     rows = []
     for figure in figures:
         shares = (
@@ -65,7 +74,7 @@ def annotate(
         )
     head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
     notes = (
-        f"{len(read or [])} people; intervals resample answers",
+        f"{people} people; intervals resample answers",
         "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
     )
     sentences = "".join(f"\n{note}.\n" for note in notes)
