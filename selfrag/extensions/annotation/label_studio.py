@@ -59,7 +59,7 @@ class TaskData(TypedDict):
     segments: list[SegmentData]
 
 
-class Choice(TypedDict):
+class ChoiceResult(TypedDict):
     """A choice that somebody made; other kinds of results have no `choices`."""
 
     from_name: str
@@ -71,7 +71,7 @@ class Annotation(TypedDict, total=False):
 
     completed_by: int | dict[str, Any]
     was_cancelled: bool
-    result: list[Choice]
+    result: list[ChoiceResult]
 
 
 class AnnotatedTask(TypedDict):
