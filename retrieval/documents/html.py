@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,8 +20,10 @@ from retrieval.documents.document import (
     Document,
     DocumentBuilder,
 )
+from retrieval.documents.formulas import MATHML, FormulaWriter, write_script
 from retrieval.documents.html_tables import (
     MAX_SPAN,
+    ROW_GROUPS,
     Cell,
     DataTable,
     Heading,
@@ -29,6 +32,7 @@ from retrieval.documents.html_tables import (
     TableFrame,
 )
 from retrieval.documents.html_visibility import Omission, is_content, omission_of
+from retrieval.documents.list_numbers import format_number
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import opened
 
@@ -89,28 +93,6 @@ _INLINE = frozenset(
         "u",
         "var",
         "wbr",
-        "maction",
-        "menclose",
-        "mfenced",
-        "mfrac",
-        "mi",
-        "mn",
-        "mo",
-        "mover",
-        "mrow",
-        "ms",
-        "msqrt",
-        "mstyle",
-        "msub",
-        "msubsup",
-        "msup",
-        "mtable",
-        "mtd",
-        "mtext",
-        "mtr",
-        "munder",
-        "munderover",
-        "semantics",
         "noscript",
     )
 )
@@ -154,11 +136,7 @@ _ENDS_PARAGRAPH = frozenset(
 """Newer elements, before which the parser does not end a paragraph as browsers do."""
 _PREFORMATTED = frozenset(("pre", "listing", "xmp", "plaintext"))
 _STRUCK = frozenset(("del", "s", "strike"))
-_SCRIPTS = {
-    "sup": str.maketrans("0123456789+-\u2212()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁽⁾"),
-    "sub": str.maketrans("0123456789+-\u2212()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₍₎"),
-}
-_SCRIPT_DIGITS = re.compile(r"[0-9+\-\u2212()]{1,20}")
+_SCRIPTS = ("sup", "sub")
 _FORMULA_IMAGE = re.compile(r"math|latex|\btex\b|equation|formula", re.IGNORECASE)
 _HEADING_MARK = re.compile(r"\s*[¶§#\U0001f517]\s*$")
 _INVISIBLE = re.compile(
@@ -168,6 +146,22 @@ _INVISIBLE = re.compile(
 _CHINESE = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _CHINESE_GAP = re.compile(rf"(?<=[{_CHINESE}])\s++(?=[{_CHINESE}])")
 _BLANK_LINES = re.compile(r"\n{3,}")
+_JOINT = "\x1f"  # stands before and after a formula until white space is collapsed
+_JOINT_OF_NUMBERS = re.compile(r"(?<=\d)\x1f(?=\d)")
+_COUNTED_DOWN = re.compile(r"\x1d(-?\d+)")  # number of an item whose list has not ended
+_LIST_STYLE = re.compile(r"list-style(?:-type)?\s{0,9}:\s{0,9}([a-z-]{1,20})")
+_NUMBER_KINDS = {
+    "a": "lowerAlpha",
+    "A": "upperAlpha",
+    "i": "lowerRoman",
+    "I": "upperRoman",
+    "lower-alpha": "lowerAlpha",
+    "lower-latin": "lowerAlpha",
+    "upper-alpha": "upperAlpha",
+    "upper-latin": "upperAlpha",
+    "lower-roman": "lowerRoman",
+    "upper-roman": "upperRoman",
+}
 _BREAK = "\x1e"  # stands for `<br>` until white space is collapsed
 
 
@@ -232,6 +226,40 @@ def _feed(markup: bytes, page: _Page) -> None:
         parser.close()
 
 
+@dataclass(slots=True)
+class _OpenList:
+    """A list that has not ended, and the number of its last item."""
+
+    kind: str  # of `format_number`
+    step: int
+    number: int
+    # whether its numbers are known when it ends: they run down to one
+    is_counted: bool
+    items: int = 0
+    is_named: bool = False  # whether an item named its number
+
+    def next_label(self, number: int | None, attributes: Mapping[str, str]) -> str:
+        """Return what stands before the next item, given the number that it names itself."""
+        self.items += 1
+        self.number += self.step
+        if number is not None:
+            self.number, self.is_named = number, True
+        kind = _number_kind(attributes, self.kind)
+        if kind == "none":
+            return ""
+        if self.is_counted and not self.is_named:
+            return f"\x1d{self.number}. "
+        return f"{format_number(self.number, kind)}. "
+
+    def count_down(self, block: HtmlBlock) -> HtmlBlock:
+        """Return a block of the list with its number, now that the items are counted."""
+        match = _COUNTED_DOWN.match(block) if isinstance(block, str) else None
+        if match is None or not isinstance(block, str):
+            return block
+        number = int(match[1]) + self.items - 1
+        return f"{format_number(number, self.kind)}{block[match.end() :]}"
+
+
 class _Page:
     """Receives the tags and texts of a page and builds a document.
 
@@ -268,9 +296,10 @@ class _Page:
         self._preformatted = 0  # open preformatted elements
         self._heading_level = 0  # of the open heading, or 0
         self._heading_depth = 0  # elements around it
-        self._list_numbers: list[
-            int | None
-        ] = []  # number of the last item of each open list
+        self._lists: list[_OpenList] = []
+        self._formula: FormulaWriter | None = None  # the open one
+        self._formula_depth = 0  # open elements in it
+        self._formula_text = ""  # what stands for it where it has no text
         self._prefix = ""  # number of a list item, before its first paragraph
         self._reading: list[str] | None = None  # of the open ruby text
         self._tables: list[TableFrame] = []
@@ -291,10 +320,14 @@ class _Page:
         if self._omitted_depth:
             self._omitted_depth += 1
             return
+        if self._formula is not None:
+            self._formula_depth += 1
+            self._formula.start(tag, attributes)
+            return
         if not attributes and tag in _PLAIN:
             self._content_tags.append(False)
             return
-        is_block = tag not in _INLINE
+        is_block = _is_block(tag)
         labels = self._heading_level > 0 or tag == "summary"
         omission = omission_of(
             tag, attributes, in_content=self._content > 0, labels=labels
@@ -321,7 +354,11 @@ class _Page:
         if self._omitted_depth:
             self._omitted_depth -= 1
             return
-        if tag not in _INLINE:
+        if self._formula is not None and self._formula_depth:
+            self._formula_depth -= 1
+            self._formula.end(tag)
+            return
+        if _is_block(tag):
             self._end_block()
         self._content -= self._content_tags.pop()
         closer = _CLOSERS.get(tag)
@@ -332,7 +369,9 @@ class _Page:
 
     def data(self, text: str) -> None:
         """Take in text."""
-        if not self._omitted_depth:
+        if self._formula is not None:
+            self._formula.add(text)
+        elif not self._omitted_depth:
             if "\n" in text and not self._preformatted:
                 text = _CHINESE_GAP.sub(_without_line_end, text)
             self._words.append(text)
@@ -467,6 +506,7 @@ class _Page:
             return
         text = (
             _INVISIBLE.sub("", "".join(self._words))
+            .replace(_JOINT, "")
             .replace(_BREAK, "\n")
             .replace("\xa0", " ")
             .strip("\n")
@@ -508,14 +548,21 @@ class _Page:
         self._script_starts.append(len(self._words))
 
     def _close_script(self, tag: str) -> None:
-        """Write digits above or below the line so that they do not join a number: `10` and `6` is no `106`."""
         if not self._script_starts:
             return
         start = self._script_starts.pop()
-        if 0 < len(self._words) - start <= 4:
-            text = "".join(self._words[start:])
-            if _SCRIPT_DIGITS.fullmatch(text):
-                self._words[start:] = [text.translate(_SCRIPTS[tag])]
+        text = "".join(self._words[start:])
+        self._words[start:] = [write_script(text, raised=tag == "sup")]
+
+    def _open_math(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._formula, self._formula_depth = FormulaWriter(MATHML), 0
+        self._formula_text = attributes.get("alttext", "")
+
+    def _close_math(self, tag: str) -> None:
+        if self._formula is not None:
+            text = self._formula.finish() or self._formula_text
+            self._words += [_JOINT, text, _JOINT]
+            self._formula = None
 
     def _close_ruby_text(self, tag: str) -> None:
         self._words.append(")")
@@ -524,27 +571,28 @@ class _Page:
         self._words.append("(")
 
     def _open_list(self, tag: str, attributes: Mapping[str, str]) -> None:
-        is_numbered = (
-            tag == "ol"
-            and attributes.get("type", "1") == "1"
-            and "reversed" not in attributes
-        )
-        self._list_numbers.append(
-            _number(attributes.get("start", "1")) - 1 if is_numbered else None
-        )
+        kind = _number_kind(attributes, "decimal") if tag == "ol" else "none"
+        step = -1 if "reversed" in attributes else 1
+        start = _number(attributes.get("start", ""))
+        counts_down = step < 0 and start is None and kind != "none"
+        if counts_down:  # the first number is the number of items
+            self._tables.append(TableFrame(is_layout=True))
+        first = 1 if start is None else start
+        self._lists.append(_OpenList(kind, step, first - step, counts_down))
 
     def _close_list(self, tag: str) -> None:
-        if self._list_numbers:
-            self._list_numbers.pop()
+        if not self._lists:
+            return
+        closed = self._lists.pop()
+        if closed.is_counted and self._tables:
+            blocks = self._tables.pop().finish()
+            self._add([closed.count_down(block) for block in blocks])
 
     def _open_item(self, tag: str, attributes: Mapping[str, str]) -> None:
-        number = self._list_numbers[-1] if self._list_numbers else None
-        if number is None:
-            self._prefix = ""
-            return
-        number = _number(attributes.get("value", str(number + 1)))
-        self._list_numbers[-1] = number
-        self._prefix = f"{number}. "
+        self._prefix = ""
+        if self._lists:
+            number = _number(attributes.get("value", ""))
+            self._prefix = self._lists[-1].next_label(number, attributes)
 
     def _close_item(self, tag: str) -> None:
         self._prefix = ""
@@ -562,15 +610,19 @@ class _Page:
 
     def _open_row(self, tag: str, attributes: Mapping[str, str]) -> None:
         if self._tables:
-            self._tables[-1].rows.append([])
+            self._tables[-1].add_row()
 
     def _close_row(self, tag: str) -> None:
         if self._tables:
             self._tables[-1].cell = None
 
-    def _close_table_head(self, tag: str) -> None:
+    def _open_row_group(self, tag: str, attributes: Mapping[str, str]) -> None:
         if self._tables:
-            self._tables[-1].end_head()
+            self._tables[-1].open_group(tag)
+
+    def _close_row_group(self, tag: str) -> None:
+        if self._tables:
+            self._tables[-1].open_group("tbody")
 
     def _open_cell(self, tag: str, attributes: Mapping[str, str]) -> None:
         if not self._tables:
@@ -602,10 +654,12 @@ _OPENERS: dict[str, _Opener] = {
     "q": _Page._open_quote,
     **dict.fromkeys(_STRUCK, _Page._open_struck),
     **dict.fromkeys(_SCRIPTS, _Page._open_script),
+    "math": _Page._open_math,
     "rt": _Page._open_ruby_text,
     **dict.fromkeys(("ol", "ul", "menu", "dir"), _Page._open_list),
     "li": _Page._open_item,
     "table": _Page._open_table,
+    **dict.fromkeys(ROW_GROUPS, _Page._open_row_group),
     "tr": _Page._open_row,
     **dict.fromkeys(("td", "th"), _Page._open_cell),
 }
@@ -617,11 +671,12 @@ _CLOSERS: dict[str, _Closer] = {
     "q": _Page._close_quote,
     **dict.fromkeys(_STRUCK, _Page._close_struck),
     **dict.fromkeys(_SCRIPTS, _Page._close_script),
+    "math": _Page._close_math,
     "rt": _Page._close_ruby_text,
     **dict.fromkeys(("ol", "ul", "menu", "dir"), _Page._close_list),
     "li": _Page._close_item,
     "table": _Page._close_table,
-    "thead": _Page._close_table_head,
+    **dict.fromkeys(ROW_GROUPS, _Page._close_row_group),
     "tr": _Page._close_row,
     **dict.fromkeys(("td", "th"), _Page._close_cell),
 }
@@ -630,6 +685,8 @@ _CLOSERS: dict[str, _Closer] = {
 def _collapse(text: str) -> str:
     """Return text with white space as a browser shows it; `<br>` is the end of a line, two are that of a paragraph."""
     text = _INVISIBLE.sub("", text)
+    if _JOINT in text:
+        text = _JOINT_OF_NUMBERS.sub(" ", text).replace(_JOINT, "")
     if _BREAK not in text:
         return " ".join(text.split())
     lines = [" ".join(line.split()) for line in text.split(_BREAK)]
@@ -641,9 +698,23 @@ def _without_line_end(gap: re.Match[str]) -> str:
     return "" if "\n" in gap[0] else gap[0]
 
 
-def _number(text: str) -> int:
-    """Return the number of a list item, or 1 where there is none."""
-    return int(text) if re.fullmatch(r"\d{1,9}", text) else 1
+def _is_block(tag: str) -> bool:
+    """Return whether an element ends a paragraph. Those of MathJax stand in a line."""
+    return tag not in _INLINE and not tag.startswith("mjx-")
+
+
+def _number(text: str) -> int | None:
+    """Return the number that an attribute of a list names, None where there is none."""
+    return int(text) if re.fullmatch(r"-?\d{1,9}", text) else None
+
+
+def _number_kind(attributes: Mapping[str, str], default: str) -> str:
+    """Return how the items of a list are numbered: `decimal`, `none`, or as the element says."""
+    style = _LIST_STYLE.search(attributes.get("style", "")[:1000].lower())
+    name = style[1] if style else attributes.get("type", "")
+    if name == "none":
+        return "none"
+    return _NUMBER_KINDS.get(name, default)
 
 
 def _span(text: str) -> int:

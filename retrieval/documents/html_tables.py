@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from retrieval.documents.headers import merge_headers, names_columns
 
+ROW_GROUPS = ("thead", "tbody", "tfoot")
 MAX_SPAN = 65534  # rows or columns of a cell, as in browsers
 _MAX_CELL = 1000  # characters of a cell of a table without header cells; longer texts are layout
 _MAX_HEADED_CELL = 4000  # characters of a cell of a table with header cells
@@ -53,6 +54,7 @@ class Cell:
     is_header: bool
     columns: int = 1
     rows: int = 1
+    group: int = 0  # number of its row group, which no span leaves
     blocks: list[HtmlBlock] = field(default_factory=list)
 
     def text(self) -> str:
@@ -67,24 +69,36 @@ class TableFrame:
     is_layout: bool  # whether the page says that it is layout
     # the caption, and text outside the cells
     before: list[HtmlBlock] = field(default_factory=list)
-    rows: list[list[Cell]] = field(default_factory=list)
-    head_rows: int = 0  # leading rows that stand in the head of the table
+    # rows by row group. The head is shown first and the foot last, wherever the page has them
+    groups: dict[str, list[list[Cell]]] = field(
+        default_factory=lambda: {name: [] for name in ROW_GROUPS}
+    )
+    group: str = "tbody"  # the open one
+    group_number: int = 0
     cell: Cell | None = None  # the open one
+
+    def open_group(self, name: str) -> None:
+        """Begin a row group. A second head or foot is shown where it stands."""
+        self.group = "tbody" if self.groups[name] else name
+        self.group_number += 1
+
+    def add_row(self) -> None:
+        """Begin a row."""
+        self.groups[self.group].append([])
 
     def add_cell(self, cell: Cell) -> None:
         """Add a cell to the last row, and open it."""
-        if not self.rows:
-            self.rows.append([])
-        self.rows[-1].append(cell)
+        if not self.groups[self.group]:
+            self.add_row()
+        cell.group = self.group_number
+        self.groups[self.group][-1].append(cell)
         self.cell = cell
-
-    def end_head(self) -> None:
-        """Count the rows so far as the head, if nothing stands before it."""
-        self.head_rows = len(self.rows)
 
     def finish(self) -> list[HtmlBlock]:
         """Return the blocks of the table: one data table, or the text of the cells of a layout table."""
-        rows = [row for row in self.rows if row]
+        rows: list[list[Cell]] = []
+        for name in ROW_GROUPS:
+            rows += filter(None, self.groups[name])
         data = None if self.is_layout else self._data_table(rows)
         if data is not None:
             return [*self.before, data]
@@ -115,7 +129,7 @@ class TableFrame:
 
     def _header_rows(self, rows: Sequence[Sequence[Cell]]) -> int:
         """Return how many leading rows name the columns."""
-        head = min(self.head_rows, len(rows))
+        head = sum(map(bool, self.groups["thead"]))
         while head < len(rows) and all(cell.is_header for cell in rows[head]):
             head += 1
         return head if head < len(rows) else min(head, 1)
@@ -133,7 +147,11 @@ def lay_out(
     spanning: dict[
         int, tuple[int, str]
     ] = {}  # column -> rows that a cell above still spans, and its text
+    group = 0
     for row, row_texts in zip(rows, texts, strict=True):
+        if row[0].group != group:
+            spanning = {}
+        group = row[0].group
         line: list[str] = []
         spanning_next: dict[int, tuple[int, str]] = {}
         for cell, text in zip(row, row_texts, strict=True):

@@ -140,6 +140,18 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
         ("<q>Tea</q>", '"Tea"'),
         ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "漢(kan)"),
         ("<ol start=3><li>c<li><p>d</ol>", "3. c\n\n4. d"),
+        ("<ol type=a start=26><li>z<li>q</ol>", "z. z\n\naa. q"),
+        ("<ol style='list-style-type:upper-roman' start=4><li>x</ol>", "IV. x"),
+        (
+            "<ol reversed><li>c<ol type=i><li>in</ol><li>b<li value=9>i<li>h</ol>",
+            "4. c\n\ni. in\n\n3. b\n\n9. i\n\n8. h",
+        ),
+        ("<ol reversed start=2><li>b<li>a</ol>", "2. b\n\n1. a"),
+        ("<p>a<meter value=3>3 of 5</meter><progress>70%</progress>b", "ab"),
+        (
+            "<p>10<sup>2n</sup> y<sup><a>1</a>,<a>2</a></sup> z<sup>[3]</sup>",
+            "10²n y¹,² z[3]",
+        ),
         ("&#150; &isin; &foo; &lt;b&gt;", "\u2013 ∈ &foo; <b>"),
         ("<p>a<div>b</div>c", "a\n\nb\n\nc"),
         # defect 13
@@ -151,6 +163,48 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
 )
 def test_the_text_of_a_paragraph(tmp_path, page, text):
     assert read(tmp_path, page).text.strip() == text
+
+
+MATH = {
+    "<mn>2</mn><mfrac><mn>1</mn><mn>2</mn></mfrac><mn>3</mn>": "2 1/2 3",
+    "<mfrac><mrow><mi>a</mi><mo>+</mo><mn>1</mn></mrow><mrow><mn>2</mn><mi>x</mi></mrow></mfrac>": "(a+1)/(2x)",
+    "<msup><mn>10</mn><mrow><mo>&minus;</mo><mn>4</mn></mrow></msup>": "10⁻⁴",
+    "<msup><mfrac><mn>1</mn><mn>2</mn></mfrac><mi>n</mi></msup><mn>5</mn>": "(1/2)^n 5",
+    "<msup><mn>90</mn><mo>∘</mo></msup><msup><mi>f</mi><mo>&prime;</mo></msup>": "90°f\u2032",
+    "<msqrt><mn>16</mn></msqrt><mn>3</mn>": "√16 3",
+    "<mroot><mn>27</mn><mn>3</mn></mroot><mn>2</mn><mroot><mn>32</mn><mn>5</mn></mroot>": "∛27 2 ⁵√32",
+    "<msub><mi>x</mi><mn>1</mn></msub><mo>=</mo><mn>7</mn>": "x₁=7",
+    "<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>": "x_i²",
+    "<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mn>9</mn></munderover><mi>i</mi>": "∑_(i=1)^9 i",
+    "<munder><mi>lim</mi><mi>x</mi></munder><mover><mi>x</mi><mo>¯</mo></mover>": "lim_x x̄",
+    "<mmultiscripts><mi>U</mi><mn>2</mn><none/><mprescripts/><mn>92</mn><mn>235</mn></mmultiscripts>": "²³⁵₉₂U₂",
+    "<mo>[</mo><mtable>\n<mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr>\n"
+    "<mtr><mtd><mn>3</mn></mtd></mtr></mtable><mo>]</mo>": "[1, 2; 3]",
+    "<mi>sin</mi><mo>&#x2061;</mo><mi>x</mi>"
+    "<mo>+</mo><mn>2</mn><mo>&#x2062;</mo><mn>3</mn><mo>&#x2062;</mo><mi>x</mi>": "sin x+2·3x",
+    "<mo>(</mo><mfrac linethickness=0><mi>n</mi><mn>2</mn></mfrac><mo>)</mo><mphantom><mn>9</mn></mphantom>": "(n; 2)",
+    "<mn>1</mn><mo>,</mo><mn>2</mn><mspace/><mtext>if </mtext><mi>a</mi><ms>b</ms>": '1, 2 if a"b"',
+    "<mfenced><mn>1</mn><mn>2</mn></mfenced><menclose notation=radical><mn>4</mn></menclose>": "(1, 2)√4",
+    "<semantics><mn>78</mn><annotation encoding=application/x-tex>{\\displaystyle x_1=7/8}</annotation>"
+    "<annotation-xml><cn>5</cn></annotation-xml></semantics>": "x_1=7/8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("formula", MATH)
+def test_formulas_in_one_line(tmp_path, formula):
+    page = f"<p>2<math>{formula}</math>4 km"
+    text = read(tmp_path, page).text.strip()
+    before = " " if MATH[formula][0] in "0123456789" else ""
+    after = " " if MATH[formula][-1] in "0123456789" else ""
+    assert text == f"2{before}{MATH[formula]}{after}4 km"
+
+
+def test_a_deep_or_broken_formula_keeps_its_text(tmp_path):
+    # levels from the fiftieth on are read as they stand
+    deep = f"<p><math>{'<msqrt>' * 300}<mn>16</mn>"
+    assert "√(√16))" in read(tmp_path, deep).text
+    broken = '<p>a <math alttext="x = 5"></math><math><mfrac><mn>1</mn></math>b'
+    assert read(tmp_path, broken).text.strip() == "a x = 51/b"
 
 
 @pytest.mark.parametrize(
@@ -166,6 +220,12 @@ def test_the_text_of_a_paragraph(tmp_path, page, text):
         (
             "<thead><tr><th rowspan=2>n<th colspan=2>s<tr><th>19<th>20<tbody><tr><td>a<td>1<td>2",
             "n | s 19 | s 20\na | 1 | 2",
+        ),
+        # the head stands first and the foot last; no span leaves its group
+        (
+            "<tfoot><tr><td>sum<td>9</tfoot><tbody><tr><td rowspan=0>x<td>1<tr><td>2</tbody>"
+            "<thead><tr><th>a<th>b</thead><tfoot><tr><td>y<td>3</tfoot>",
+            "a | b\nx | 1\nx | 2\ny | 3\nsum | 9",
         ),
         ("<caption>Fees</caption><tr><th>a<th>b<tr><td>1<td>2", "Fees\n\na | b\n1 | 2"),
         ("<tr><th>a<th>b<tr><td>1<td><table><tr><td>x<td>y</table>", "a | b\n1 | x, y"),

@@ -1,111 +1,105 @@
-"""Writes the equations of Word in one line: `(a+b)/2`, `x^2`, `√(x)`."""
+"""Writes the equations of Word in one line, as the formulas of web pages are written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from retrieval.documents.formulas import (
+    Form,
+    FormulaPart,
+    FormulaTerm,
+    FormulaWriter,
+    write_cells,
+    write_fraction,
+    write_multiscripts,
+    write_over,
+    write_root,
+    write_rows,
+    write_sub,
+    write_subsup,
+    write_sup,
+    write_under,
+    write_underover,
+)
 from selfrag.extensions.word.package import Attributes
 
-MAX_DEPTH = 50
-"""Levels of an equation that are told apart. The text of deeper ones is read without its structure."""
-_ARGUMENTS = frozenset(
-    ("m:num", "m:den", "m:e", "m:sup", "m:sub", "m:deg", "m:fName", "m:lim", "m:mr")
-)
-_CHARACTERS = frozenset(("m:chr", "m:begChr", "m:endChr", "m:sepChr"))
+_PROPERTIES = frozenset(("m:chr", "m:begChr", "m:endChr", "m:sepChr", "m:type"))
 
 
-class _Part:
-    """An element of an equation that is open."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.texts: list[str] = []  # of its children, in order
-        self.arguments: dict[str, list[str]] = {}  # texts of the arguments by name
-        self.characters: dict[str, str] = {}  # signs that its properties name
-
-
-class EquationWriter:
+class EquationWriter(FormulaWriter):
     """Turns the elements of one equation into text."""
 
     def __init__(self) -> None:
-        self._stack = [_Part("m:oMath")]
-        self._depth = 0  # levels below the last one that is told apart
+        super().__init__(_FORMS)
 
-    def start(self, name: str, attributes: Attributes) -> None:
+    def start(self, name: str, settings: Attributes) -> None:
         """Begin an element of the equation."""
-        if name in _CHARACTERS:
-            self._stack[-1].characters[name] = attributes.get("m:val", "")[:4]
-        elif name.endswith("Pr"):
-            return
-        elif len(self._stack) > MAX_DEPTH:
-            self._depth += 1
-        else:
-            self._stack.append(_Part(name))
+        if name in _PROPERTIES:
+            self.set_property(name, settings.get("m:val", "")[:5])
+        elif not name.endswith("Pr"):
+            super().start(name, {})
 
     def end(self, name: str) -> None:
         """End an element of the equation."""
-        if name in _CHARACTERS or name.endswith("Pr"):
-            return
-        if self._depth:
-            self._depth -= 1
-            return
-        part = self._stack.pop()
-        text = _write(part)
-        parent = self._stack[-1]
-        if name in _ARGUMENTS:
-            parent.arguments.setdefault(name, []).append(text)
-        else:
-            parent.texts.append(text)
-
-    def add(self, text: str) -> None:
-        """Append text."""
-        self._stack[-1].texts.append(text)
-
-    def finish(self) -> str:
-        """Return the text of the equation."""
-        return _write(self._stack[0])
+        if name not in _PROPERTIES and not name.endswith("Pr"):
+            super().end(name)
 
 
-def _group(text: str) -> str:
-    if (
-        len(text) <= 1
-        or text.isalnum()
-        or (text[0] == "(" and text.find(")") == len(text) - 1)
-    ):
-        return text
-    return f"({text})"
+def _arrange(part: FormulaPart, *names: str) -> FormulaPart:
+    """Return an element with its arguments in this order, whatever the order in the file."""
+    terms = [_argument(part, name) for name in names]
+    return replace(part, terms=terms)
 
 
-def _write(part: _Part) -> str:
-    """Return the text of an element whose children are known."""
+def _argument(part: FormulaPart, name: str) -> FormulaTerm:
+    text = "".join(term.text for term in part.terms if term.name == name)
+    return FormulaTerm(text, name)
 
-    def argument(name: str) -> str:
-        return "".join(part.arguments.get(name, ()))
 
-    base, limit = argument("m:e"), _group(argument("m:lim"))
-    scripts = ""
-    for name, mark in (("m:sub", "_"), ("m:sup", "^")):
-        if argument(name):
-            scripts += mark + _group(argument(name))
-    signs = part.characters
-    separators = {"m:d": signs.get("m:sepChr") or "|", "m:mr": ", ", "m:eqArr": "; "}
-    forms = {
-        "m:f": f"{_group(argument('m:num'))}/{_group(argument('m:den'))}",
-        "m:sSup": _group(base) + scripts,
-        "m:sSub": _group(base) + scripts,
-        "m:sSubSup": _group(base) + scripts,
-        "m:sPre": scripts + _group(base),
-        "m:nary": f"{signs.get('m:chr', '∫')}{scripts} {base}",
-        "m:rad": f"{argument('m:deg')}√{_group(base)}",
-        "m:func": f"{argument('m:fName')} {base}",
-        "m:limLow": f"{base}_{limit}",
-        "m:limUpp": f"{base}^{limit}",
-        "m:m": "; ".join(part.arguments.get("m:mr", ())),
-    }
-    if part.name in separators:
-        text = separators[part.name].join(part.arguments.get("m:e", ()))
-    elif part.name in forms:
-        text = forms[part.name]
-    else:
-        text = "".join("".join(values) for values in part.arguments.values())
-    if part.name == "m:d":
-        text = signs.get("m:begChr", "(") + text + signs.get("m:endChr", ")")
-    return text + "".join(part.texts)
+def _by_name(form: Form, *names: str) -> Form:
+    return lambda part: form(_arrange(part, *names))
+
+
+def _write_operator(part: FormulaPart) -> FormulaTerm:
+    """Write a sum, product or integral with its limits, then its operand."""
+    sign = FormulaTerm(part.setting("m:chr", "∫"))
+    limits = [_argument(part, "m:sub"), _argument(part, "m:sup")]
+    head = write_underover(replace(part, terms=[sign, *limits]))
+    return FormulaTerm(f"{head.text} {_argument(part, 'm:e').text}", ends_apart=True)
+
+
+def _write_function(part: FormulaPart) -> FormulaTerm:
+    name, operand = _arrange(part, "m:fName", "m:e").terms
+    return FormulaTerm(f"{name.text} {operand.text}", ends_apart=True)
+
+
+def _write_accent(part: FormulaPart) -> FormulaTerm:
+    accent = FormulaTerm(part.setting("m:chr", "\u0302"))
+    return write_over(replace(part, terms=[_argument(part, "m:e"), accent]))
+
+
+def _write_delimited(part: FormulaPart) -> FormulaTerm:
+    separator = part.setting("m:sepChr", "|") or "|"
+    text = separator.join(term.text for term in part.terms)
+    opening, closing = part.setting("m:begChr", "("), part.setting("m:endChr", ")")
+    return FormulaTerm(f"{opening}{text}{closing}")
+
+
+_FORMS: Mapping[str, Form] = {
+    "m:f": _by_name(write_fraction, "m:num", "m:den"),
+    "m:sSup": _by_name(write_sup, "m:e", "m:sup"),
+    "m:sSub": _by_name(write_sub, "m:e", "m:sub"),
+    "m:sSubSup": _by_name(write_subsup, "m:e", "m:sub", "m:sup"),
+    "m:sPre": _by_name(write_multiscripts, "m:e", "mprescripts", "m:sub", "m:sup"),
+    "m:rad": _by_name(write_root, "m:e", "m:deg"),
+    "m:limLow": _by_name(write_under, "m:e", "m:lim"),
+    "m:limUpp": _by_name(write_over, "m:e", "m:lim"),
+    "m:nary": _write_operator,
+    "m:func": _write_function,
+    "m:acc": _write_accent,
+    "m:d": _write_delimited,
+    "m:m": write_rows,
+    "m:mr": write_cells,
+    "m:eqArr": write_rows,
+}

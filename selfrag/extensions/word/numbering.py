@@ -5,28 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from retrieval.documents.list_numbers import format_number
 from selfrag.extensions.word.package import Attributes, is_on, number
 from selfrag.extensions.word.styles import Styles
 
 BULLET = "•"
 MAX_LEVEL = 8
 _LONGEST_LABEL = 100  # characters
-_ROMAN = (
-    (1000, "m"),
-    (900, "cm"),
-    (500, "d"),
-    (400, "cd"),
-    (100, "c"),
-    (90, "xc"),
-    (50, "l"),
-    (40, "xl"),
-    (10, "x"),
-    (9, "ix"),
-    (5, "v"),
-    (4, "iv"),
-    (1, "i"),
-)
-_CHINESE = "〇一二三四五六七八九"
 
 
 @dataclass(slots=True)
@@ -182,46 +167,3 @@ class Numbering:
             if below is not None and below.restart == 0:
                 continue
             counters.pop(deeper, None)
-
-
-def format_number(value: int, kind: str) -> str:
-    """Return a number as a list shows it, such as `iv` or `d`; decimal where the kind is not known."""
-    match kind:
-        case "lowerLetter" | "upperLetter" if 1 <= value <= 780:
-            text = chr(ord("a") + (value - 1) % 26) * ((value - 1) // 26 + 1)
-        case "lowerRoman" | "upperRoman" if 1 <= value <= 3999:
-            text = _roman(value)
-        case (
-            "chineseCounting"
-            | "chineseCountingThousand"
-            | "japaneseCounting"
-            | "ideographDigital"
-        ) if 0 < value < 100:
-            text = _chinese(value)
-        case "decimalZero":
-            text = f"{value:02d}"
-        case "none" | "bullet":
-            text = ""
-        case _:
-            text = str(value)
-    return text.upper() if kind.startswith("upper") else text
-
-
-def _roman(value: int) -> str:
-    letters = ""
-    for size, sign in _ROMAN:
-        letters += sign * (value // size)
-        value %= size
-    return letters
-
-
-def _chinese(value: int) -> str:
-    tens, ones = divmod(value, 10)
-    text = ""
-    if tens > 1:
-        text = _CHINESE[tens]
-    if tens:
-        text += "十"
-    if ones:
-        text += _CHINESE[ones]
-    return text

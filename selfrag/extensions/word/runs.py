@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from selfrag.extensions.word.package import Attributes, is_on
+from selfrag.extensions.word.package import Attributes, is_on, number
 from selfrag.extensions.word.state import OpenRun
 from selfrag.extensions.word.symbols import symbol_text
 from selfrag.extensions.word.text import StoryText
+
+_SHIFTS = {"superscript": 1, "subscript": -1}
+_LEAST_SHIFT = 4  # half points by which text is raised or lowered
 
 
 class RunReader:
@@ -31,6 +34,9 @@ class RunReader:
             "w:rStyle": self._run_style,
             "w:vanish": self._vanish,
             "w:vertAlign": self._raise,
+            "w:position": self._position,
+            "w:strike": self._strike,
+            "w:dstrike": self._strike,
             "w:rFonts": self._font,
             "w:tab": self._tab,
             "w:ptab": self._tab,
@@ -75,7 +81,18 @@ class RunReader:
     def _raise(self, attributes: Attributes) -> None:
         run = self._run_properties()
         if run is not None:
-            run.raised = attributes.get("w:val") == "superscript"
+            run.shift = _SHIFTS.get(attributes.get("w:val", ""), 0)
+
+    def _position(self, attributes: Attributes) -> None:
+        run = self._run_properties()
+        height = number(attributes.get("w:val"))
+        if run is not None and abs(height) >= _LEAST_SHIFT:
+            run.shift = height
+
+    def _strike(self, attributes: Attributes) -> None:
+        run = self._run_properties()
+        if run is not None:
+            run.struck = is_on(attributes)
 
     def _font(self, attributes: Attributes) -> None:
         run = self._run_properties()

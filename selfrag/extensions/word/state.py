@@ -21,6 +21,16 @@ class OpenParagraph:
     sink_depth: int = 0  # tells which text box or cell it stands in
     # notes, text boxes and descriptions that belong to it
     after: list[WordBlock] = field(default_factory=list)
+    struck_end: int = 0  # length of `texts` after the last struck text
+
+    def add(self, text: str, struck: bool = False) -> None:
+        """Append text; struck text stands between `~~`."""
+        if struck and self.texts and self.struck_end == len(self.texts):
+            self.texts[-1] = f"{self.texts[-1][:-2]}{text}~~"
+            return
+        self.texts.append(f"~~{text}~~" if struck else text)
+        if struck:
+            self.struck_end = len(self.texts)
 
 
 @dataclass(slots=True)
@@ -29,7 +39,8 @@ class OpenRun:
 
     hidden: bool | None = None  # None is not stated
     style: str = ""
-    raised: bool = False
+    shift: int = 0  # above the line is positive, below it negative
+    struck: bool = False
     font: str = ""
 
 

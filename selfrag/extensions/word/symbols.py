@@ -36,7 +36,6 @@ _WINGDINGS = {
     0xFE: "☑",
 }
 _WINGDINGS_2 = {0x4F: "✗", 0x50: "✓", 0x51: "☒", 0x52: "☑", 0xA3: "☐"}
-_SUPERSCRIPTS = str.maketrans("0123456789+-−()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁽⁾")
 
 
 def _letters(starts: dict[int, str]) -> dict[int, str]:
@@ -81,13 +80,3 @@ def read_private_use(font: str, text: str) -> str:
         )
         letters.append(replaced or letter)
     return "".join(letters)
-
-
-def superscript(text: str) -> str:
-    """Return digits and signs as superscripts, so that ten to the fifth does not become 105; other text as it is."""
-    raised = text.translate(_SUPERSCRIPTS)
-    changed = all(
-        before != after
-        for before, after in zip(text.strip(), raised.strip(), strict=True)
-    )
-    return raised if changed else text

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from retrieval.documents.formulas import write_script
 from selfrag.extensions.word.blocks import TextBlock, WordBlock
 from selfrag.extensions.word.equations import EquationWriter
 from selfrag.extensions.word.fields import FieldStack
 from selfrag.extensions.word.state import OpenParagraph, OpenRun
 from selfrag.extensions.word.styles import Styles
-from selfrag.extensions.word.symbols import read_private_use, superscript
+from selfrag.extensions.word.symbols import read_private_use
 
 MAX_NESTING = 8
 """Tables within tables, and text boxes within text boxes, that keep their structure. The text of deeper ones is read as
@@ -64,13 +65,15 @@ class StoryText:
         if self.equation is not None:
             self.equation.add(text)
             return
+        struck = False
         if self.runs:
             run = self.runs[-1]
             text = read_private_use(run.font, text)
-            if run.raised:
-                text = superscript(text)
+            if run.shift:
+                text = write_script(text, raised=run.shift > 0)
+            struck = run.struck and bool(text.strip())
         if self.paragraphs:
-            self.paragraphs[-1].texts.append(text)
+            self.paragraphs[-1].add(text, struck)
         elif text.strip():
             self.sinks[-1](TextBlock(text))
 
