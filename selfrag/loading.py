@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from retrieval.passage import Retriever
 from retrieval.search import IndexRetriever, as_retriever
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, require
-from selfrag.common.plugins import names, registered
+from selfrag.common.plugins import load_registered, names, plugin, registered
 from selfrag.common.reading import user_path
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 DEMO = "demo"
 """Name of the default model, index and encoder."""
 RETRIEVERS = "selfrag.retrievers"
-"""Entry points by the scheme of an address: each names a function of the address that gives a `Retriever`."""
+"""Entry points of retrievers: each names a `Retriever`, asked for by NAME, or a function of the text after the colon of
+NAME:TEXT that gives one."""
 REMOTE_INDEXES = "selfrag.remote_indexes"
 """Entry points by the scheme of an address: each names a `retrieval.remote.RemoteIndexes`."""
 WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
@@ -136,10 +138,14 @@ def load_checkpoint(
 def load_retriever(
     retriever: Retriever | str | Path | None, *, demo: bool
 ) -> Retriever | None:
-    """Return a callable as it is, an index directory opened, a search server by its address, or the demo index.
+    """Return a callable as it is, or what a name stands for; the demo index for None where `demo`.
 
-    A name may also be the address of a search server, or several names with commas between them, whose passages
-    are then taken in turn. `words:`, `dense:` or `hybrid:` before the name of an index sets how it is searched.
+    A name is a folder of an index, before which `words:`, `dense:` or `hybrid:` sets how it is searched; the address of
+    a search server; a retriever of `selfrag.retrievers`; or MODULE:NAME. Of several with commas between them passages
+    are taken in turn.
+
+    Raises:
+        UserError: there is no such index or retriever, or it cannot be used.
     """
     if retriever is None:
         return load_index(DEMO) if demo else None
@@ -147,7 +153,7 @@ def load_retriever(
         return load_index(retriever)
     if not isinstance(retriever, str):
         return as_retriever(retriever)
-    retrievers = list(map(load_index_or_address, retriever_parts(retriever)))
+    retrievers = list(map(open_retriever, retriever_parts(retriever)))
     if len(retrievers) == 1:
         return retrievers[0]
     from retrieval.combining import join
@@ -163,21 +169,47 @@ def retriever_parts(name: str) -> list[str]:
     return list(filter(None, parts)) or [name]
 
 
-def is_address(name: str) -> bool:
-    """Return whether a retriever's name is the address of a server, of which nothing but its answers is known."""
-    scheme, colon, _ = name.partition(":")
-    return bool(colon) and scheme in names(RETRIEVERS)
+_MODULE_AND_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
 
-def load_index_or_address(name: str) -> Retriever:
-    """Return one retriever by its name: an address, or an index, before whose name `words:` or so sets its mode."""
-    scheme, colon, index = name.partition(":")
-    if not colon:
+def check_index(name: str) -> None:
+    """Refuse a name of which there is no index; the name of a retriever may be mistyped."""
+    if ":" not in name and not index_directory(name).exists():
+        known = ", ".join(names(RETRIEVERS)) or "none"
+        raise UserError(
+            f"no index at {name}, and no retriever of that name ({known}); build an index: selfrag index build"
+        )
+
+
+def is_plugin(name: str) -> bool:
+    """Return whether a name is that of a retriever of `selfrag.retrievers` or MODULE:NAME, and of no index."""
+    scheme, _, _ = name.partition(":")
+    if Path(name).exists() or scheme in MODES or remote_indexes(name) is not None:
+        return False
+    return scheme in names(RETRIEVERS) or bool(_MODULE_AND_NAME.fullmatch(name))
+
+
+def open_retriever(name: str) -> Retriever:
+    """Return one retriever by its name, see `load_retriever`."""
+    scheme, colon, text = name.partition(":")
+    if not is_plugin(name):
+        if colon and scheme in MODES:
+            return load_index(text, mode=scheme)
+        check_index(name)
         return load_index(name)
-    if scheme in MODES:
-        return load_index(index, mode=scheme)
-    make = registered(RETRIEVERS, scheme)
-    return load_index(name) if make is None else make(name)
+    value = load_registered(RETRIEVERS, scheme)
+    is_made = value is not None and bool(colon)
+    if value is None:
+        value = plugin(RETRIEVERS, name)
+    # `NAME` stands for a retriever, `NAME:TEXT` for what a function makes of the text.
+    arguments: tuple[object, ...] = (text,) if is_made else ([], 1)
+    try:
+        signature(value).bind(*arguments)
+    except TypeError:
+        use = f"give {scheme} without a text" if is_made else f"give {scheme}:TEXT"
+        expected = "a function of a text" if is_made else "a function of queries and k"
+        raise UserError(f"retriever {name!r:.120} is not {expected}; {use}") from None
+    return as_retriever(value(text) if is_made else value)
 
 
 def resolve_encoder(name_or_path: str) -> str:

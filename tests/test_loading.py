@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import tiny
+from refusals import refused
 
 from retrieval import build_index
 from selfrag.cli.options import decoding
@@ -16,8 +17,9 @@ from selfrag.engines.adapters import shipped_adapters
 from selfrag.loading import (
     DEMO,
     index_directory,
-    is_address,
+    is_plugin,
     load_index,
+    load_retriever,
     resolve_encoder,
     resolve_model,
 )
@@ -126,6 +128,50 @@ def test_a_policy_of_an_installed_package_is_a_preset(install, command):
 
 
 @pytest.mark.parametrize("name", ["google", "http", "searxng/index", "demo"])
-def test_a_folder_that_is_named_like_a_scheme_is_no_address(name):
-    assert not is_address(name)
-    assert is_address(f"google:{name}")
+def test_a_folder_that_is_named_like_a_scheme_is_no_address(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    assert not is_plugin(name)
+    assert is_plugin(f"google:{name}")
+
+
+SEARCH = """
+from retrieval.passage import Passage
+
+def search(queries, k):
+    return [[Passage("tea", "Green tea is brewed at 80 degrees.")][:k] for _ in queries]
+
+def at(text):
+    return lambda queries, k: [[Passage("tea", text)] for _ in queries]
+"""
+SEARCHES = """
+[selfrag.retrievers]
+notes = found_notes:search
+told = found_notes:at
+"""
+
+
+def test_a_retriever_is_one_contract(install, refusal, tmp_path):
+    """`NAME` is a retriever, `NAME:TEXT` what a function makes of the text, `MODULE:NAME` a retriever."""
+    install(SEARCHES, found_notes=SEARCH)
+    for name, text in (
+        ("notes", "Green tea is brewed at 80 degrees."),
+        ("told:Rome", "Rome"),
+        ("found_notes:search", "Green tea is brewed at 80 degrees."),
+    ):
+        [[passage]] = load_retriever(name, demo=False)(["?"], 3)
+        assert passage.text == text
+    for name, message in (
+        ("told", "is not a function of queries and k; give told:TEXT"),
+        ("notes:x", "is not a function of a text; give notes without a text"),
+        ("found_notes:at", "is not a function of queries and k"),
+        ("nowhere", "no index at nowhere, and no retriever of that name"),
+    ):
+        with refused(message):
+            load_retriever(name, demo=False)
+    (tmp_path / "rows.jsonl").write_text('{"question": "?", "answers": ["!"]}\n')
+    for option in ("--index", "--retriever"):
+        line = f"selfrag eval run {tmp_path}/rows.jsonl --out {tmp_path}/runs"
+        assert "give told:TEXT" in refusal(f"{line} {option} told")

@@ -82,7 +82,7 @@ def run(
         Fields(
             SourceSettings,
             "What is asked",
-            *("index", "retriever", "found", "limit", "seed"),
+            *("index=--index/--retriever", "found", "limit", "seed"),
         ),
     ],
     traces: Annotated[
@@ -98,7 +98,7 @@ def run(
     from selfrag.evaluation.systems import decoding_settings, known_systems
 
     actors = ray_actors(ctx, ray)
-    if not item_options.keys() & {"index", "retriever"}:
+    if "index" not in item_options:
         refuse_options(ctx, ("--found",), "for --index or --retriever")
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     known = known_systems()
@@ -423,7 +423,7 @@ def _judges(
     from selfrag.evaluation.metrics.factscore import load_splitter
     from selfrag.evaluation.runner import index_fingerprint
     from selfrag.intrinsics.named import open_judge
-    from selfrag.loading import load_index_or_address
+    from selfrag.loading import open_retriever
 
     if by is None and set(metrics) - {"mauve"}:
         raise UserError(
@@ -444,7 +444,7 @@ def _judges(
     if knowledge is not None:
         judges = replace(
             judges,
-            knowledge=load_index_or_address(knowledge),
+            knowledge=open_retriever(knowledge),
             source={"index": index_fingerprint(knowledge)},
         )
     return judges

@@ -38,7 +38,8 @@ class Fields:
     Args:
         config: the dataclass.
         heading: of these options in the help.
-        options: each a field, or FIELD=--OPTION where the option has another name. A dot leads into a field that is a
+        options: each a field, or FIELD=--OPTION where the option has another name, and FIELD=--OPTION/--SAME where it
+            has two. A dot leads into a field that is a
             dataclass itself.
         default: shown in place of the default of each field, such as "the recipe's".
     """
@@ -54,16 +55,17 @@ class Fields:
         """Yield each field with the parameter of a command that sets it."""
         for name, _, option in self._options:
             field = find_field(self.config, name)
-            flag = option or "--" + name.rpartition(".")[2].replace("_", "-")
+            flags = option.split("/") if option else []
+            flags = flags or ["--" + name.rpartition(".")[2].replace("_", "-")]
             default = self._default or field.default
             info = typer.Option(
-                flag,
+                *flags,
                 help=field.help,
                 rich_help_panel=self.heading,
                 show_default=default,
             )
             annotation: Any = Annotated[field.kind | None, info]
-            parameter = flag.removeprefix("--").replace("-", "_")
+            parameter = flags[0].removeprefix("--").replace("-", "_")
             yield (
                 name,
                 inspect.Parameter(

@@ -52,9 +52,11 @@ ModelSettings = Annotated[
 Index = Annotated[
     str | None,
     WHAT(
+        "--index",
+        "--retriever",
         help="folder made by `selfrag index build` (words:DIR searches it by words alone, dense:DIR by vectors), an "
-        "address of Milvus, http://HOST:PORT/retrieve, searxng:URL or "
-        "google:ENGINE; several with commas between them; the demo corpus by default"
+        "address of Milvus, http://HOST:PORT/retrieve, searxng:URL, google:ENGINE, a retriever of another package by "
+        "NAME or NAME:TEXT, or MODULE:NAME; several with commas between them; the demo corpus by default",
     ),
 ]
 When = Annotated[

@@ -173,7 +173,7 @@ def _watch(
         return None
     from retrieval.sync import sync_index
     from selfrag.cli.lazy_encoder import LazyEncoder
-    from selfrag.loading import DEMO, is_address, remote_indexes
+    from selfrag.loading import DEMO, is_plugin, remote_indexes
     from selfrag.serving.index_watch import IndexWatch
 
     require("watchfiles", extra="watch")
@@ -181,7 +181,7 @@ def _watch(
         index is None
         or index == DEMO
         or "," in index
-        or is_address(index)
+        or is_plugin(index)
         or remote_indexes(index)
     ):
         raise UserError(

@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from retrieval import as_retriever
 from retrieval.index import MODES
 from retrieval.passage import Passage, Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
@@ -22,7 +21,6 @@ from selfrag.common.atomic import locked_directory
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
 from selfrag.common.finished import MANIFEST
-from selfrag.common.plugins import plugin
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files, sha256
 from selfrag.engines.base import Engine, NoEngine
@@ -44,8 +42,9 @@ from selfrag.intrinsics.named import chat_model
 from selfrag.judges.endpoint import EndpointExecutor
 from selfrag.judges.wire import Executor
 from selfrag.loading import (
+    check_index,
     index_directory,
-    is_address,
+    is_plugin,
     load_retriever,
     load_tokenizer,
     model_address,
@@ -323,8 +322,6 @@ def scores(item: Item, task: Task, output: Output | None) -> dict[str, Part | No
     return {metric.name: metric.part(item, output) for metric in task.metrics}
 
 
-RETRIEVERS = "selfrag.retrievers"
-"""Entry points of retrievers: callables `queries, k -> passages`."""
 ROUNDS = 4
 """Pieces that each worker should get of a file, so that a slow one holds up little; none is above `MAX_LIVE` items."""
 
@@ -407,10 +404,13 @@ class Source(SourceSettings):
         settings: dict[str, Any] = {}
         if self.limit is not None:
             settings |= {"limit": self.limit, "seed": self.seed}
-        if self.retriever is not None:
-            settings |= {"retriever": self.retriever, "found": self.found}
-        elif self.index is not None:
-            settings |= {"index": index_fingerprint(self.index), "found": self.found}
+        if self.index is not None:
+            settings["found"] = self.found
+            # an address may hold a password
+            if is_plugin(self.index) and "//" not in self.index:
+                settings["retriever"] = self.index
+            else:
+                settings["index"] = index_fingerprint(self.index)
         return settings
 
     def load(self) -> list[TaskFile]:
@@ -437,15 +437,15 @@ class Source(SourceSettings):
 
     def open(self) -> Retriever:
         """Return what searches."""
-        retriever = None
-        if self.index is not None:
-            retriever = load_retriever(self.index, demo=False)
-        return retriever or as_retriever(plugin(RETRIEVERS, str(self.retriever)))
+        retriever = load_retriever(self.index, demo=False)
+        if retriever is None:
+            raise UserError("nothing to search with: give --index or --retriever")
+        return retriever
 
     @property
     def searches(self) -> bool:
-        """Return whether there is an index or a retriever."""
-        return self.index is not None or self.retriever is not None
+        """Return whether there is something to search with."""
+        return self.index is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,12 +624,12 @@ def engine_kind(engine: str | None) -> str:
 def index_fingerprint(index: str) -> str:
     """Return what tells one index from another: the checksum of its manifest; of a remote one, what it says of itself.
 
-    Of an address it is the address, and of joined ones that of all.
+    Of an address or another retriever it is its name, and of joined ones that of all.
     """
     parts = retriever_parts(index)
-    if len(parts) > 1 or is_address(index):
+    if len(parts) > 1 or is_plugin(index):
         stated = json.dumps(
-            [part if is_address(part) else index_fingerprint(part) for part in parts]
+            [part if is_plugin(part) else index_fingerprint(part) for part in parts]
         )
         return hashlib.sha256(stated.encode()).hexdigest()
     remote = remote_indexes(index)
@@ -639,6 +639,7 @@ def index_fingerprint(index: str) -> str:
     mode, colon, name = index.partition(":")
     if colon and mode in MODES:
         return hashlib.sha256(f"{mode}:{index_fingerprint(name)}".encode()).hexdigest()
+    check_index(index)
     folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,22 +12,19 @@ class SourceSettings:
     """Which items of files are answered, and what is searched for those without passages.
 
     Attributes:
-        index: what is searched for items without passages: a folder, demo, an address; several with commas.
-        retriever: your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME.
+        index: what is searched for items without passages: a folder, demo, an address, a retriever by NAME, NAME:TEXT
+            or MODULE:NAME; several with commas.
         found: passages per search.
         limit: answer a seeded sample of this many items of each file.
         seed: seed of the sample and of the intervals.
     """
 
     index: str | None = None
-    retriever: str | None = None
     found: int = 10
     limit: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.index is not None and self.retriever is not None:
-            raise UserError("give an index or a retriever, not both")
         check_int("found", self.found)
         if self.limit is not None:
             check_int("limit", self.limit)

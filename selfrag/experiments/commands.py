@@ -40,7 +40,9 @@ Changes = Annotated[
 ]
 StudySource = Annotated[
     FieldValues,
-    Fields(SourceSettings, "What is item_options", "index", "limit", "seed"),
+    Fields(
+        SourceSettings, "What is asked", "index=--index/--retriever", "limit", "seed"
+    ),
 ]
 
 

@@ -373,7 +373,7 @@ def test_its_example_runs(own, tiny_llama, tmp_path, capsys):
 
 
 def test_items_without_passages_get_those_of_the_retriever(own, monkeypatch):
-    source = Source([own], found=3, retriever="mysearch:search")
+    source = Source([own], found=3, index="mysearch:search")
     (file,) = source.load()
     assert [passage.text for passage in file.items[0].passages] == ["Ann was first."]
     assert source.settings() == {"retriever": "mysearch:search", "found": 3}
@@ -383,15 +383,13 @@ def test_items_without_passages_get_those_of_the_retriever(own, monkeypatch):
         "entry_points",
         lambda group, name=None: [point] if group == point.group else [],
     )
-    assert Source([own], retriever="wiki").load()[0].items == file.items
-    with refused("not both"):
-        Source([own], index="demo", retriever="wiki")
+    assert Source([own], index="wiki").load()[0].items == file.items
 
 
 @pytest.mark.usefixtures("own")
 def test_an_unknown_one_is_one_line(refusal):
     for name, said in (
-        ("wiki", "no entry point 'wiki' of selfrag.retrievers"),
+        ("wiki", "no index at wiki, and no retriever of that name"),
         ("nowhere_at_all:search", "the module cannot be imported"),
         ("mysearch:absent", "mysearch has no 'absent'"),
     ):

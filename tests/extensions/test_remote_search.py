@@ -20,7 +20,6 @@ QUERIES = [f"query {number}" for number in range(8)]
 @pytest.mark.parametrize("path", ["retrieve", "search"])
 def test_the_client_finds_what_the_server_finds(serve, path):
     retriever = load_retriever(f"{serve().url}/{path}", demo=False)
-    assert isinstance(retriever, RemoteRetriever)
     assert retriever(QUERIES, 3) == [FIND(query)[:3] for query in QUERIES]
     assert (retriever([], 3), retriever(["a"], 0)) == ([], [[]])
 

@@ -32,7 +32,9 @@ def mcp(
     index: Annotated[
         str | None,
         typer.Option(
-            help="folder made by `selfrag index build`, or an address; the demo corpus by default"
+            "--index",
+            "--retriever",
+            help="folder made by `selfrag index build`, an address, or a retriever by name; the demo corpus by default",
         ),
     ] = None,
     engine: EngineChoice,

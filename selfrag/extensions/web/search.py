@@ -397,3 +397,23 @@ def _hits(results: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
             texts = [text if isinstance(text, str) else "" for text in texts]
             kept.setdefault(address, Hit(address, *texts))
     return list(kept.values())[:k]
+
+
+def open_http(text: str) -> RemoteRetriever:
+    """Return the search server at `http:TEXT`."""
+    return RemoteRetriever(f"http:{text}")
+
+
+def open_https(text: str) -> RemoteRetriever:
+    """Return the search server at `https:TEXT`."""
+    return RemoteRetriever(f"https:{text}")
+
+
+def open_searxng(text: str) -> WebRetriever:
+    """Return web search by the SearXNG at the address TEXT."""
+    return WebRetriever(f"searxng:{text}")
+
+
+def open_google(text: str) -> WebRetriever:
+    """Return web search by the Google engine TEXT."""
+    return WebRetriever(f"google:{text}")
