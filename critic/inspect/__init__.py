@@ -19,7 +19,7 @@ from critic.mixture import SeededSample
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.provenance import sha256
-from selfrag.common.untrusted import visible
+from selfrag.common.untrusted import cut
 from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 from selfrag.render.colours import COLOURS, NAMES, slug
 from selfrag.render.documents import document, picked_out, templates
@@ -300,7 +300,7 @@ def render(inspection: Inspection) -> str:
         picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})")
         for token in tokens
     ]
-    return document(f"Training rows: {visible(names, 120)}", style(*rules), body)
+    return document(f"Training rows: {cut(names, 120)}", style(*rules), body)
 
 
 def _figures(tally: RowTally) -> Iterator[str]:
@@ -330,7 +330,7 @@ def _spoken(group: LabelSet, sources: Sequence[tuple[str, RowTally]]) -> str:
             if count:
                 shares.append(f"{label.name} {count:,} ({count / sum(counts):.1%})")
         if shares:
-            texts.append(f"{visible(name, 60)}: {', '.join(shares)}")
+            texts.append(f"{cut(name, 60)}: {', '.join(shares)}")
     return "; ".join(texts) or "none"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from selfrag.common.untrusted import printable, replace_surrogates
+from selfrag.common.untrusted import clean, printable, replace_surrogates
 
 _JSON = "selfrag.json"
 
@@ -48,7 +48,7 @@ def wants_json(ctx: typer.Context) -> bool:
 def print_result(ctx: typer.Context, result: CommandResult) -> None:
     """Print a result as the command line asks for it."""
     if wants_json(ctx):
-        sys.stdout.write(to_json(result.value) + "\n")
+        sys.stdout.write(to_json(clean(to_plain(result.value))) + "\n")
     elif callable(result.shown):
         result.shown()
     elif result.shown:

@@ -1,8 +1,8 @@
 """Text that others wrote, made harmless: one function for each purpose, and no other module has one.
 
+- `printable`: for whatever leaves, by any door: a terminal, a log, a page, a reply. `cut` is the same for a text of any
+  length, `clean` for decoded JSON, `inert` for HTML;
 - `unmarked`: for a server that tokenises what it is sent;
-- `printable`: for a line of a terminal or a log; `cut` for a text of any length;
-- `visible`, `inert`: for a page, where each hidden character is named; `inert` escapes HTML, too;
 - `replace_surrogates`: for a file in UTF-8.
 
 Markdown is escaped by `selfrag.render.tables.escape`, which begins with `printable`.
@@ -11,13 +11,15 @@ Markdown is escaped by `selfrag.render.tables.escape`, which begins with `printa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
+from typing import Any
 
 UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "|\r(?!\n)"
     "|(?<=[\u200c\u200d\ufe0e\ufe0f])[\u200c\u200d\ufe0e\ufe0f]"
 )
 """What a reader cannot see, or what rearranges a line. Tabs and line feeds are none.
@@ -60,7 +62,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with U+FFFD for every character of `UNSEEN`."""
+    """Return the text with U+FFFD for every character of `UNSEEN`; offsets into it stay."""
     return UNSEEN.sub("\ufffd", text)
 
 
@@ -97,21 +99,6 @@ def markers(text: str) -> frozenset[str]:
     return frozenset(marked)
 
 
-MOST_VISIBLE = 6_000
-"""Characters that `visible` and `inert` show of a text by default; how many more there are is said."""
-
-
-def visible(text: str, longest: int = MOST_VISIBLE) -> str:
-    """Plain text, every character of which can be seen; cut if it is longer than `longest`."""
-    shown = shorten(text, longest).replace("\r\n", "\n")
-    return UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", shown)
-
-
-def inert(text: str, longest: int = MOST_VISIBLE) -> str:
-    """`visible`, for the inside of an element or of a quoted attribute."""
-    return escape(visible(text, longest), quote=True)
-
-
 MOST_CUT = 20_000
 """Characters that `cut` keeps of a text by default."""
 NAME = 200
@@ -121,6 +108,22 @@ NAME = 200
 def cut(text: str, most: int = MOST_CUT) -> str:
     """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
     return printable(shorten(text, most))
+
+
+def clean(value: Any, most: int | None = None) -> Any:
+    """Return decoded JSON with every text `printable`, names of fields too; with `most`, no text is longer."""
+    if isinstance(value, str):
+        return printable(value) if most is None else cut(value, most)
+    if isinstance(value, Mapping):
+        return {clean(name, most): clean(part, most) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(part, most) for part in value]
+    return value
+
+
+def inert(text: str, most: int = MOST_CUT) -> str:
+    """Return `cut` for the inside of an element or of a quoted attribute."""
+    return escape(cut(text, most))
 
 
 def shorten(text: str, most: int) -> str:

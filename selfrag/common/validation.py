@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
@@ -26,11 +26,14 @@ _WORDS = {
     "a valid number": "a number",
     "a valid boolean": "true or false",
     "a valid array": "a list",
+    "a valid list": "a list",
     "a valid dictionary": "an object",
+    "None": "left out",
 }
 """Words of pydantic, and ours."""
 Others = Literal["forbid", "ignore", "allow"]
 _SUBJECT = re.compile(r"^(?:Input|String|Value|List|Tuple|Dictionary) should ")
+_CLASS = re.compile(r" or (?:an )?(?:instance of \w+|object to extract fields from)")
 
 
 def validate(
@@ -64,7 +67,8 @@ def validate(
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part)[:40] for part in details["loc"][1:])
-        raise UserError(_fault(details, _name(where, place), kind)) from None
+        known = _known(kind, details["loc"][1:-1])
+        raise UserError(_fault(details, _name(where, place), known)) from None
     except UserError as error:
         if callable(where) or not where:
             raise
@@ -72,6 +76,24 @@ def validate(
     except RecursionError:
         raise UserError(f"{_name(where, '')} is nested too deeply") from None
     return checked[0]
+
+
+def describe_errors(errors: Sequence[Any], values: object) -> str:
+    """Return one line on the innermost error of decoded values: its place in them, and what belongs there."""
+    details = max(errors, key=lambda error: len(error["loc"]))
+    place: list[str] = []
+    inner: Any = values
+    for part in details["loc"]:
+        try:
+            inner = inner[part]
+        except (LookupError, TypeError):  # the name of a type that was tried
+            continue
+        place.append(str(part)[:40])
+    if details["type"] == "missing":
+        place += map(str, details["loc"][-1:])
+    whole = "the body"
+    fault = _fault(details, ".".join(place) or whole, ())
+    return fault.removeprefix(f"{whole}: ")
 
 
 def _name(where: str | Callable[[str], str], place: str) -> str:
@@ -93,18 +115,19 @@ def _adapter(kind: Any, others: Others) -> TypeAdapter[list[Any]]:
     return TypeAdapter(list[kind], config=ConfigDict(extra=others, allow_inf_nan=False))
 
 
-def _fault(details: ErrorDetails, name: str, kind: type) -> str:
+def _fault(details: ErrorDetails, name: str, known: Iterable[str]) -> str:
     match details["type"]:
         case "missing":
             return f"{name} is missing"
         case "extra_forbidden" | "unexpected_keyword_argument":
-            known = ", ".join(_known(kind, details["loc"][1:-1]))
-            return f"{name} is unknown; known: {known}".removesuffix("; known: ")
+            names = ", ".join(known)
+            return f"{name} is unknown; known: {names}".removesuffix("; known: ")
         case "json_invalid":
             return f"{name} holds half of a character (a lone surrogate), which no file can hold"
         case "value_error":
-            return f"{name} {details['msg'].removeprefix('Value error, ')}"
+            return f"{name}: {details['msg'].removeprefix('Value error, ')}"
     message, value = _SUBJECT.sub("must ", details["msg"]), details["input"]
+    message = _CLASS.sub("", message)
     for word, ours in _WORDS.items():
         message = message.replace(word, ours)
     if message.startswith("must have"):

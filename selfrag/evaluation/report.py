@@ -19,7 +19,7 @@ from retrieval.passage import Passage
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import read_jsonl
-from selfrag.common.untrusted import visible
+from selfrag.common.untrusted import cut
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Trace, trace_of
 from selfrag.evaluation.comparison import (
@@ -419,7 +419,7 @@ def render(report: Report, viewer: str = "") -> str:
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
     style = style_sheet(OWN_STYLE.strip(), *picks)
     return document(
-        f"Results: {visible(heading, 120)}", style, body, page_policy(pictures=True)
+        f"Results: {cut(heading, 120)}", style, body, page_policy(pictures=True)
     )
 
 
@@ -632,7 +632,7 @@ def _number_labels(
 
 def _name(text: str, longest: int = 32) -> str:
     """Return a name of others in one short line."""
-    shown = " ".join(visible(text, longest).split())
+    shown = " ".join(cut(text, longest).split())
     if len(shown) > longest:
         return f"{shown[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
     return shown

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from retrieval.passage import Passage
-from selfrag.common.untrusted import NAME, cut, printable
+from selfrag.common.untrusted import NAME, cut, inert, printable
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 
@@ -148,33 +148,29 @@ def plain(answer: ShownAnswer) -> str:
 def html(answer: ShownAnswer) -> str:
     """Return a small table: each segment with its citation and judgments; passages unfold. It needs no script."""
     if answer.error is not None:
-        return f"<p><b>error</b>: {_escaped(answer.error)}</p>"
+        return f"<p><b>error</b>: {inert(answer.error)}</p>"
     numbers = answer.numbers
     rows = []
     for segment in answer.segments:
-        text = _escaped(segment.text)
+        text = inert(segment.text)
         if segment.citation:
             text += f" <sup>[{numbers[segment.citation.key]}]</sup>"
-        judgments = _escaped(reflections(segment))
+        judgments = inert(reflections(segment))
         cells = f"<td {LEFT}>{text}</td><td {LEFT}>{judgments}</td><td>{segment.score:.3f}</td>"
         rows.append(f"<tr>{cells}</tr>")
     passages = []
     for passage in answer.citations:
         heading = f"[{numbers[passage.key]}] {escape(passage_name(passage))}"
-        text = f"<p>{_escaped(passage.text)}</p><p><small>{escape(file_of(passage))}</small></p>"
+        text = f"<p>{inert(passage.text)}</p><p><small>{escape(file_of(passage))}</small></p>"
         passages.append(f"<details><summary>{heading}</summary>{text}</details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
-    paragraph = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
+    paragraph = "" if rows else f"<p>{inert(spoken(answer))}</p>"
     for note in notes(answer):
         label, _, text = note.partition(": ")
-        paragraph += f"<p><b>{label}</b>: {_escaped(text)}</p>"
-    question = f"<p><b>{_escaped(answer.question)}</b></p>"
+        paragraph += f"<p><b>{label}</b>: {inert(text)}</p>"
+    question = f"<p><b>{inert(answer.question)}</b></p>"
     table = f"<table>{head}{''.join(rows)}</table>"
     return f"{question}{paragraph}{table}{''.join(passages)}"
-
-
-def _escaped(text: str) -> str:
-    return escape(cut(text))
 
 
 def terminal_text(text: str, style: str = "") -> Text:

@@ -7,7 +7,7 @@ import hashlib
 from importlib.resources import files
 from typing import Any
 
-from selfrag.common.untrusted import inert, visible
+from selfrag.common.untrusted import cut, inert
 from selfrag.render.colours import COLOURS, DARK, LIGHT, slug
 
 
@@ -65,6 +65,15 @@ def page_policy(script: str = "", *, pictures: bool = False, connect: str = "") 
     if connect:
         rules.append(f"connect-src {connect}")
     return "; ".join(rules)
+
+
+MOST_VISIBLE = 6_000
+"""Characters that a page shows of a text by default."""
+
+
+def visible(text: str, most: int = MOST_VISIBLE) -> str:
+    """Return `cut` for a page, which has many texts."""
+    return cut(text, most)
 
 
 def templates(package: str, folder: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -35,11 +35,20 @@ from starlette.types import Receive, Scope, Send
 from retrieval.passage import Passage
 from selfrag.cluster import connect
 from selfrag.common.errors import UserError, require
+from selfrag.common.reading import parse_json
+from selfrag.common.untrusted import clean
 from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
 from selfrag.serving.citations import Writer, selfrag_object
-from selfrag.serving.guard import Access, Guard, RequestLimits, as_fault, refusal
+from selfrag.serving.guard import (
+    Access,
+    CleanResponse,
+    Guard,
+    RequestLimits,
+    as_fault,
+    refusal,
+)
 from selfrag.serving.index_watch import IndexWatch
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
 from selfrag.serving.requests import (
@@ -123,7 +132,7 @@ async def encoded(
                 event = waiting.result()
                 if event is None:
                     break
-                data = json.dumps(event, ensure_ascii=True, allow_nan=False)
+                data = json.dumps(clean(event), ensure_ascii=True, allow_nan=False)
                 if "type" in event:
                     yield f"event: {event['type']}\ndata: {data}\n\n".encode()
                 else:
@@ -271,7 +280,7 @@ class Server:
             )
             if content is None:  # the client has left
                 return Response(status_code=499)
-            return JSONResponse(content)
+            return CleanResponse(content)
         finally:
             if not streaming:
                 place.close()
@@ -321,7 +330,7 @@ class Server:
         except Exception as error:
             yield as_fault(error).body()
 
-    def rescored(self, body: RescoreRequest) -> dict[str, Any]:
+    def rescored(self, body: RescoreRequest) -> Response:
         """Return the answer that other weights or another threshold would have given, without the model."""
         record: dict[str, Any] = {"trace": body.trace, "final": True}
         if body.answer_id is not None:
@@ -341,15 +350,13 @@ class Server:
             exact and record["final"],
         )
         writer = Writer.of(answer, body.citation_style or self._service.style)
-        return {
-            "content": writer.text,
-            **selfrag_object(answer, writer, body.answer_id),
-        }
+        about = selfrag_object(answer, writer, body.answer_id)
+        return CleanResponse({"content": writer.text, **about})
 
-    def answer(self, name: str) -> dict[str, Any]:
+    def answer(self, name: str) -> Response:
         """Return a kept answer with its trace."""
         record = self._kept(name)
-        return {"id": name, **record["answer"], "trace": record["trace"]}
+        return CleanResponse({"id": name, **record["answer"], "trace": record["trace"]})
 
     def _kept(self, name: str) -> dict[str, Any]:
         record = self._service.store.find(name)
@@ -416,7 +423,7 @@ class Server:
         index = self._service.index_version()
         if index is not None:
             status["index"] = index
-        return JSONResponse(status, 200 if self._service.state == "ok" else 503)
+        return CleanResponse(status, 200 if self._service.state == "ok" else 503)
 
     async def metrics(self) -> Response:
         """Return counts and times for Prometheus."""
@@ -437,17 +444,19 @@ class Server:
 
 
 class StrictRequest(Request):
-    """A request whose JSON has no NaN or infinity, which JSON does not have."""
+    """A request whose JSON is read as strictly as a file; half of a character in it becomes U+FFFD."""
 
     async def json(self) -> Any:
         """Return the value of the body."""
         if not hasattr(self, "_json"):
-            self._json = json.loads(await self.body(), parse_constant=_refuse_constant)
+            try:
+                text = (await self.body()).decode()
+                self._json = parse_json(text, "the body", mended=True)
+            except UnicodeDecodeError:
+                raise Fault(400, "the body is not UTF-8; send it so") from None
+            except UserError as error:
+                raise Fault(400, str(error)) from error
         return self._json
-
-
-def _refuse_constant(name: str) -> Any:
-    raise Fault(400, f"the body holds {name}, which JSON does not have")
 
 
 class StrictRoute(APIRoute):
@@ -504,6 +513,7 @@ def create_app(
         title="selfrag",
         lifespan=lifespan,
         description="Answers with citations and reflection tokens.",
+        default_response_class=CleanResponse,
     )
     app.router.route_class = StrictRoute
     app.add_middleware(

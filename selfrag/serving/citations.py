@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
-from selfrag.common.untrusted import cut
+from selfrag.common.untrusted import MOST_CUT, clean, cut, printable
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.render import passage_name
 from selfrag.serving.settings import CitationStyle
@@ -100,7 +100,8 @@ class Writer:
     def add(self, segment: Segment) -> Piece:
         """Write a segment."""
         gap = " " * (segment.start - self._end)
-        body = segment.text.rstrip()
+        written = printable(segment.text)
+        body = written.rstrip()
         start = len(self.text) + len(gap)
         annotations: list[dict[str, Any]] = []
         cited: list[Passage] = []
@@ -115,7 +116,7 @@ class Writer:
             mark = _mark(self.style, number, segment.citation)
             cited = [segment.citation]
             annotations = [annotation(segment.citation, start, start + len(body))]
-        text = f"{gap}{body}{mark}{segment.text[len(body) :]}"
+        text = f"{gap}{body}{mark}{written[len(body) :]}"
         described = segment.as_dict() | {
             "start": start,
             "end": start + len(body),
@@ -135,8 +136,8 @@ class Writer:
             self.add(segment) for segment in answer.segments[len(self.segments) :]
         ]
         if not answer.segments and answer.text:
-            self.text = answer.text
-            pieces.append(Piece(answer.text, [], [], [], {}))
+            self.text = printable(answer.text)
+            pieces.append(Piece(self.text, [], [], [], {}))
         return pieces
 
 
@@ -176,8 +177,14 @@ def source_dict(number: int, passage: Passage) -> dict[str, Any]:
         "url": url_of(passage),
         "text": cut(passage.text),
         "score": passage.score,
-        "metadata": dict(passage.metadata),
+        "metadata": clean(dict(passage.metadata), MOST_CUT),
     }
+
+
+def document_metadata(passage: Passage) -> dict[str, Any]:
+    """Return what frameworks keep beside the text of a passage: its metadata, title and address."""
+    further = {"title": passage.title, "url": url_of(passage)}
+    return cast(dict[str, Any], clean({**passage.metadata, **further}, MOST_CUT))
 
 
 def search_result(passage: Passage) -> dict[str, Any]:
@@ -226,7 +233,7 @@ def selfrag_object(
         index: the state of the index that was searched.
     """
     values = answer.as_dict()
-    return {
+    described = {
         "id": name,
         "text": answer.text,
         "segments": writer.segments,
@@ -246,3 +253,4 @@ def selfrag_object(
         "steps": values.get("steps", []),
         "index": index,
     }
+    return cast(dict[str, Any], clean(described))

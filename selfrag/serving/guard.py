@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -19,7 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfrag.common.errors import ContextLengthError, SearchError, UserError
-from selfrag.common.untrusted import cut, printable
+from selfrag.common.untrusted import clean, cut
+from selfrag.common.validation import describe_errors
 from selfrag.serving.requests import Fault
 
 LOG = logging.getLogger("selfrag.serving")
@@ -178,9 +179,17 @@ def _too_large(most: int) -> Fault:
     return Fault(413, f"the body has more than {most:,} bytes; send less", "too_large")
 
 
-def refusal(fault: Fault) -> JSONResponse:
+class CleanResponse(JSONResponse):
+    """JSON for clients, no text of which holds a character that they cannot see."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes of a value."""
+        return super().render(clean(content))
+
+
+def refusal(fault: Fault) -> CleanResponse:
     """Return the reply that tells a fault."""
-    return JSONResponse(fault.body(), fault.status_code, headers=fault.headers)
+    return CleanResponse(fault.body(), fault.status_code, headers=fault.headers)
 
 
 def as_fault(error: Exception) -> Fault:
@@ -188,22 +197,15 @@ def as_fault(error: Exception) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, RequestValidationError):
-        return Fault(400, _one_line(error.errors()))
+        errors = [{**details, "loc": details["loc"][1:]} for details in error.errors()]
+        return Fault(400, describe_errors(errors, error.body))
     if isinstance(error, HTTPException):
         return Fault(error.status_code, cut(str(error.detail), 200))
     if isinstance(error, SearchError):
-        return Fault(502, printable(str(error)), "search_failed")
+        return Fault(502, str(error), "search_failed")
     if isinstance(error, ContextLengthError):
-        return Fault(400, printable(str(error)), "context_length_exceeded")
+        return Fault(400, str(error), "context_length_exceeded")
     if isinstance(error, UserError):
-        return Fault(400, printable(str(error)))
+        return Fault(400, str(error))
     LOG.error("a request failed", exc_info=error)
     return Fault(500, "the server failed; its log says why", "internal_error")
-
-
-def _one_line(errors: Iterable[Any]) -> str:
-    """Return the innermost error of a request that does not fit."""
-    first = max(errors, key=lambda error: len(error["loc"]))
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return cut(" ".join(f"{place}: {message}".lstrip(": ").split()), 300)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     create_model,
@@ -21,6 +22,7 @@ from starlette.exceptions import HTTPException
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
+from selfrag.judges.conversation import content_text
 from selfrag.reflection.weights import Weights
 from selfrag.serving.settings import CitationStyle
 
@@ -41,6 +43,18 @@ MOST = {
 """Largest values that a request may set, by field of `Decoding`."""
 
 Text = Annotated[str, Field(max_length=LONGEST)]
+
+
+def _without_limit(most: Any) -> Any:
+    """Return None for -1, which clients send where they set no limit."""
+    if most == -1:
+        return None
+    return most
+
+
+MostTokens = Annotated[
+    Annotated[int, Field(ge=1)] | None, BeforeValidator(_without_limit)
+]
 _MARK = re.compile(r" \[(?:\d{1,3}\]|\[\d{1,3}\]\]\([^()\s]*\))")
 """A citation that this server wrote into an earlier answer."""
 
@@ -223,10 +237,20 @@ class ChatMessage(_Body):
     content: str | list[TextPart | RefusalPart] | None = None
     refusal: str | None = None
 
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text_only(cls, content: Any) -> Any:
+        if not isinstance(content, list):
+            return content
+        try:
+            return content_text(content, "")
+        except UserError as error:
+            raise ValueError(str(error).removeprefix(": ")) from None
+
     @model_validator(mode="after")
     def _has_content(self) -> ChatMessage:
         if self.content is None and self.role != "assistant":
-            raise ValueError(f"content: a turn of role {self.role} has text")
+            raise ValueError(f"no content; a turn of the role {self.role} has text")
         return self
 
     def turn(self) -> dict[str, str] | None:
@@ -234,16 +258,11 @@ class ChatMessage(_Body):
         content = self.refusal if self.content is None else self.content
         if content is None:
             return None
-        if not isinstance(content, str):
-            content = "\n".join(map(_text_of, content))
+        text = str(content)  # the validator has joined the parts
         if self.role == "assistant":
-            content = _MARK.sub("", content)
+            text = _MARK.sub("", text)
         role = "tool" if self.role == "function" else self.role
-        return {"role": role, "content": content}
-
-
-def _text_of(part: TextPart | RefusalPart) -> str:
-    return part.text if isinstance(part, TextPart) else part.refusal
+        return {"role": role, "content": text}
 
 
 def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
@@ -357,11 +376,11 @@ class ChatRequest(_QuestionBody):
     stream_options: StreamOptions | None = Field(
         default=None, description="`include_usage` sends the cost in a last chunk."
     )
-    max_tokens: int | None = Field(
-        default=None, ge=1, description="most new tokens of the answer."
+    max_tokens: MostTokens = Field(
+        default=None, description="most new tokens of the answer; -1: no limit."
     )
-    max_completion_tokens: int | None = Field(
-        default=None, ge=1, description="the same, by its newer name."
+    max_completion_tokens: MostTokens = Field(
+        default=None, description="the same, by its newer name."
     )
     n: Literal[1] | None = Field(default=None, description="one answer.")
     logprobs: Literal[False] | None = Field(default=None, description="not sent.")
@@ -401,8 +420,8 @@ class ResponsesRequest(_QuestionBody):
     instructions: Text | None = Field(
         default=None, description="a system turn before the input."
     )
-    max_output_tokens: int | None = Field(
-        default=None, ge=1, description="most new tokens of the answer."
+    max_output_tokens: MostTokens = Field(
+        default=None, description="most new tokens of the answer; -1: no limit."
     )
     previous_response_id: None = Field(
         default=None, description="not supported; send the whole conversation."

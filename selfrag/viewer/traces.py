@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
-from selfrag.common.untrusted import inert
+from selfrag.common.untrusted import clean, inert
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import LEAST_COVERAGE
 from selfrag.decoding.trace import Trace, decoding_dict
@@ -72,7 +72,7 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
         "abstention": Decoding.abstention,
         "defaults": decoding_dict(Decoding()),
     }
-    content = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
+    content = json.dumps(clean(data | known), ensure_ascii=True).replace("<", "\\u003c")
     body = (
         f"{_asset('viewer.html').replace('{title}', inert(title, 160))}"
         f'<script type="application/json" id="given">{content}</script>\n<script>{script}</script>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import shorten, wrap
 
-from selfrag.common.untrusted import inert, visible
+from selfrag.common.untrusted import cut, inert
 from selfrag.decoding.trace import ROOT, Node, Status, Trace
 from selfrag.reflection.labels import CRITIQUES
 
@@ -123,9 +123,9 @@ def _question(trace: Trace) -> list[str]:
     )
     why = "not decided"
     if first is not None:
-        why = visible(f"{first.action}: {first.reason}")
+        why = cut(f"{first.action}: {first.reason}")
     return [
-        *wrap(shorten(visible(trace.question), 130, placeholder=" .."), 48)[:4],
+        *wrap(shorten(cut(trace.question), 130, placeholder=" .."), 48)[:4],
         why,
     ]
 
@@ -138,15 +138,13 @@ def _lines(node: Node) -> list[str]:
     }[node.branch]
     title = source
     if node.passage:
-        title = visible(f"{source}: {node.passage.title or node.passage.id}")
+        title = cut(f"{source}: {node.passage.title or node.passage.id}")
     scores = []
     for labels in CRITIQUES:
         judgment = node.judgments.get(labels.role)
         score = f"{judgment.score:.2f}" if judgment else "-"
         scores.append(f"{labels.role} {score}")
-    body = wrap(shorten(visible(node.text or node.finish), 100, placeholder=" .."), 50)[
-        :2
-    ]
+    body = wrap(shorten(cut(node.text or node.finish), 100, placeholder=" .."), 50)[:2]
     return [
         shorten(title, 48, placeholder=" .."),
         *body,

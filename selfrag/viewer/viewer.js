@@ -182,7 +182,7 @@ function reasonOf(trace, result) {
 // ---- building blocks ----
 
 function visible(text, longest = 6000) {
-  const cut = String(text).slice(0, longest).replace(/[^\P{C}\n\t\u200c\u200d]|[\u2028\u2029]/gu, "\ufffd")
+  const cut = String(text).slice(0, longest)
   return text.length > longest ? `${cut} \u2026 (${text.length - longest} more characters)` : cut
 }
 

@@ -19,8 +19,8 @@ from critic.inspect import (
     render,
 )
 from retrieval.passage import Passage
-from selfrag.common.untrusted import MOST_VISIBLE
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
+from selfrag.render.documents import MOST_VISIBLE
 from selfrag.training.rows import (
     TargetEvidence,
     TargetText,

@@ -1,6 +1,7 @@
 """Wrong requests, keys, limits, clients that leave, engines that die, and the end of the server."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,10 @@ from selfrag.serving.settings import Capacity
 
 USER = {"role": "user", "content": "Q"}
 JSON = {"Content-Type": "application/json"}
+
+
+NAMES_OF_CODE = re.compile(r"\n|pydantic|http|[Ii]nput|union|instance|Message|Part")
+"""What no error of ours has: lines, addresses, and names of classes."""
 
 
 class Gated(ScriptedEngine):
@@ -51,25 +56,50 @@ class Gated(ScriptedEngine):
 @pytest.mark.parametrize(
     "fields, said",
     [
-        ('"messages": []', "messages: "),
+        ('"messages": []', "messages must have at least 1 item, not 0"),
         ('"messages": [{"role": "assistant", "content": "A"}]', "the user's turn"),
         (
-            '"messages": [{"role": "user", "content": [{"type": "image_url"}]}]',
-            "'text'",
+            '"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]',
+            "messages.0.content: a part of type 'image_url', and this model reads text only; leave it out",
         ),
+        (
+            '"messages": [{"role": "user", "content": [{"type": "text"}]}]',
+            "messages.0.content: a part of type 'text', and this model reads text only; leave it out",
+        ),
+        ('"messages": [{"role": "user", "content": 5}]', "messages.0.content must be "),
+        ('"messages": "Q"', "messages must be a list, not 'Q'"),
+        ('"messages": [5]', "messages.0 must be an object, not 5"),
+        ('"messages": [{"role": "robot", "content": "A"}]', "messages.0.role must be "),
         (
             f'"messages": [{{"role": "user", "content": "{"x" * 40_000}"}}]',
             "32,768 characters",
         ),
-        ('"tools": [{"type": "function"}], "tool_choice": "required"', "tool_choice: "),
-        ('"messages": [{"role": "user", "content": null}]', "content: "),
+        (
+            '"tools": [{"type": "function"}], "tool_choice": "required"',
+            "tool_choice: this",
+        ),
+        (
+            '"messages": [{"role": "user", "content": null}]',
+            "messages.0: no content; a turn of the role user has text",
+        ),
         ('"messages": [{"role": "assistant", "content": null}]', "the user's turn"),
         ('"messages": [{"role": "tool", "content": "x"}]', "the user's turn"),
         ('"stop": ["\\n"]', "stop: "),
-        ('"selfrag": {"treshold": 0.5}', "selfrag.treshold: "),
+        ('"max_tokens": 0', "max_tokens must be greater than or equal to 1, not 0"),
+        ('"max_tokens": -2', "max_tokens must be greater than or equal to 1, not -2"),
+        ('"selfrag": {"treshold": 0.5}', "selfrag.treshold is unknown"),
         ('"selfrag": {"threshold": 5}', "threshold=5.0: "),
-        ('"selfrag": {"beam": 1000000}', "selfrag.beam: "),
-        ('"selfrag": {"evidence": [{"id": "a"}]}', "selfrag.evidence.0.text: "),
+        ('"selfrag": {"threshold": "x"}', "selfrag.threshold must be a number, not"),
+        ('"selfrag": {"require": {"issup": 5}}', "selfrag.require.issup must be "),
+        ('"selfrag": {"beam": 1000000}', "selfrag.beam must be less than or equal to "),
+        (
+            '"selfrag": {"evidence": [{"id": "a"}]}',
+            "selfrag.evidence.0.text is missing",
+        ),
+        (
+            '"selfrag": {"evidence": [[]]}',
+            "selfrag.evidence.0 must be an object, not a",
+        ),
         ('"selfrag": {"guardrails": ["answerability<0.5:abstain"]}', "answerability"),
         ('"selfrag": {"flow": "qr"}', "rewrite"),
     ],
@@ -80,7 +110,7 @@ def test_a_wrong_field_is_told_in_one_line(serve, fields, said):
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert said in error["message"]
-    assert "\n" not in error["message"]
+    assert not NAMES_OF_CODE.search(error["message"])
     assert error["type"] == "invalid_request_error"
     assert running.service.open == 0
 
@@ -107,6 +137,16 @@ def test_a_model_is_found_by_its_name(serve):
     assert refusal(missing) == (404, "model_not_found")
 
 
+def test_minus_one_is_no_limit(serve):
+    running = serve()
+    expected = running.chat().json()["choices"]
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert running.chat(**{name: -1}).json()["choices"] == expected
+    body = {"model": "selfrag", "input": "Q", "max_output_tokens": -1}
+    reply = running.client.post("/v1/responses", json=body)
+    assert reply.json()["status"] == "completed"
+
+
 def test_a_body_that_is_no_json(serve):
     post = serve().client.post
     number = b'{"model": ' + b"9" * 10_000 + b"}"
@@ -120,7 +160,11 @@ def test_a_body_that_is_no_json(serve):
         ):
             reply = post(path, content=content, headers=JSON)
             assert reply.status_code == 400
-            assert reply.json()["error"]["message"]
+            message = reply.json()["error"]["message"]
+            assert message
+            assert not NAMES_OF_CODE.search(
+                message.replace("UTF", "").replace("JSON", "")
+            )
 
 
 def test_other_models_and_paths_are_unknown(serve):

@@ -9,7 +9,7 @@ from haystack import Document, GeneratedAnswer, component
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.errors import UserError
-from selfrag.serving.citations import Writer, selfrag_object, url_of
+from selfrag.serving.citations import Writer, document_metadata, selfrag_object
 
 
 @component
@@ -95,7 +95,9 @@ def _passage(document: Document) -> Passage:
 
 
 def _document(passage: Passage) -> Document:
-    further = {**passage.metadata, "title": passage.title, "url": url_of(passage)}
     return Document(
-        id=passage.id, content=passage.text, meta=further, score=passage.score
+        id=passage.id,
+        content=passage.text,
+        meta=document_metadata(passage),
+        score=passage.score,
     )

@@ -17,9 +17,10 @@ from pydantic import Field
 from retrieval.passage import Passage
 from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
+from selfrag.common.untrusted import cut
 from selfrag.decoding.answer import Answer
 from selfrag.judges.conversation import content_text
-from selfrag.serving.citations import Piece, Writer, selfrag_object, url_of
+from selfrag.serving.citations import Piece, Writer, document_metadata, selfrag_object
 
 _ROLES = {
     "human": "user",
@@ -147,7 +148,7 @@ def _block(
     for annotation, passage in zip(annotations, cited, strict=True):
         fields = {**annotation}
         fields.pop("type", None)
-        created.append(create_citation(**fields, cited_text=passage.text))
+        created.append(create_citation(**fields, cited_text=cut(passage.text)))
     return {"type": "text", "text": text, "annotations": created}
 
 
@@ -219,12 +220,7 @@ class SelfRAGRetriever(BaseRetriever):
             Document(
                 passage.text,
                 id=passage.id,
-                metadata={
-                    **passage.metadata,
-                    "title": passage.title,
-                    "score": passage.score,
-                    "url": url_of(passage),
-                },
+                metadata=document_metadata(passage) | {"score": passage.score},
             )
             for passage in passages
         ]

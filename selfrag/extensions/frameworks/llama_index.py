@@ -14,7 +14,7 @@ from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
-from selfrag.serving.citations import Writer, selfrag_object, url_of
+from selfrag.serving.citations import Writer, document_metadata, selfrag_object
 
 
 class SelfRAGQueryEngine(CustomQueryEngine):  # type: ignore[misc]
@@ -87,11 +87,7 @@ def _nodes(passages: Iterable[Passage]) -> list[NodeWithScore]:
             node=TextNode(
                 id_=passage.id,
                 text=passage.text,
-                metadata={
-                    **passage.metadata,
-                    "title": passage.title,
-                    "url": url_of(passage),
-                },
+                metadata=document_metadata(passage),
             ),
             score=passage.score,
         )

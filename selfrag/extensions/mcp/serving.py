@@ -8,6 +8,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp
 
+from selfrag.extensions.mcp.messages import CheckedMessages
 from selfrag.extensions.mcp.tools import make_server
 from selfrag.serving.guard import Access, Guard, RequestLimits
 from selfrag.serving.listening import run_server
@@ -34,7 +35,7 @@ def http_app(rag: Answering, access: Access) -> ASGIApp:
     # The guard refuses other sites; the check of the package would know only the names of this machine.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = make_server(Service(rag)).streamable_http_app(transport_security=unchecked)
-    return Guard(app, access, RequestLimits(), counter)
+    return Guard(CheckedMessages(app), access, RequestLimits(), counter)
 
 
 def serve_http(

@@ -7,22 +7,24 @@ in the same kind of queue. A tool that cannot answer says why in one line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import wraps
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.provenance import package_version
-from selfrag.common.untrusted import NAME, cut, replace_surrogates
+from selfrag.common.untrusted import MOST_CUT, NAME, clean, cut, replace_surrogates
+from selfrag.common.validation import describe_errors
 from selfrag.decoding.answer import Answer
+from selfrag.extensions.mcp.messages import serve_lines
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
@@ -40,15 +42,25 @@ _NO_QUESTION = "Is this true?"
 """What is judged against where the agent names no question."""
 _MOST_JUDGED = 20
 """Passages that one call of `judge` takes."""
+_LONGEST_LINE = 500
+"""Characters of a line that says why a call has no answer."""
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, open_world_hint=False
 )
 Mode = Literal["adaptive", "always", "never"]
-ToolResult = TypeVar("ToolResult")
 Wording = Annotated[Text, Field(min_length=1)]
 
 
-class CitedSource(BaseModel):
+class _ToolReply(BaseModel):
+    """What a tool answers: no text in it is long, or holds what cannot be seen."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _clean(cls, value: Any) -> Any:
+        return clean(value, MOST_CUT)
+
+
+class CitedSource(_ToolReply):
     """A passage and where it stands."""
 
     number: int | None = Field(
@@ -66,7 +78,7 @@ class CitedSource(BaseModel):
     score: float | None = Field(default=None, description="of the search")
 
 
-class CitedAnswer(BaseModel):
+class CitedAnswer(_ToolReply):
     """An answer with its citations."""
 
     answer: str = Field(description="the text, with [n] behind what passage n supports")
@@ -79,13 +91,13 @@ class CitedAnswer(BaseModel):
     note: str | None = Field(description="what a reader should know beside it")
 
 
-class Hits(BaseModel):
+class Hits(_ToolReply):
     """Passages of a search, best first."""
 
     passages: list[CitedSource]
 
 
-class PassageJudgment(BaseModel):
+class PassageJudgment(_ToolReply):
     """What the model says of a statement beside one passage: the likeliest label of each critique."""
 
     relevance: str | None
@@ -96,39 +108,56 @@ class PassageJudgment(BaseModel):
     )
 
 
-class Judgments(BaseModel):
+class Judgments(_ToolReply):
     """Judgments of a statement, one for each passage, in the order given."""
 
     judgments: list[PassageJudgment]
 
 
-def make_server(service: Service) -> MCPServer[Any]:
+class AgentServer(MCPServer[Any]):
+    """A server that says in one line why a call has no answer; what is nobody's fault is logged, as on the server."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Any = None
+    ) -> Any:
+        """Call a tool by its name."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            cause = error.__cause__
+            if not isinstance(cause, Exception):
+                line = str(error)  # no such tool
+            elif isinstance(cause, ValidationError) and type(error) is ToolError:
+                line = describe_errors(cause.errors(include_url=False), arguments)
+            else:
+                line = as_fault(cause).detail
+            raise ToolError(cut(line, _LONGEST_LINE)) from None
+
+    async def run_stdio_async(self) -> None:
+        """Answer the lines of the standard input until it ends."""
+        await serve_lines(self._lowlevel_server)
+
+
+def make_server(service: Service) -> AgentServer:
     """Return a server with the tools of a service."""
     tools = Tools(service)
-    server: MCPServer[Any] = MCPServer(
+    return AgentServer(
         "selfrag",
         instructions=INSTRUCTIONS,
         version=package_version(),
         log_level="ERROR",
+        tools=[_strict(tool) for tool in (tools.ask, tools.search, tools.judge)],
     )
-    for tool in (tools.ask, tools.search, tools.judge):
-        server.add_tool(_told(tool), annotations=READS)
-    return server
 
 
-def _told(
-    tool: Callable[..., Awaitable[ToolResult]],
-) -> Callable[..., Awaitable[ToolResult]]:
-    """Return a tool whose errors are one line for the agent; what is nobody's fault is logged, as on the server."""
-
-    @wraps(tool)
-    async def answer(*args: Any, **kwargs: Any) -> ToolResult:
-        try:
-            return await tool(*args, **kwargs)
-        except Exception as error:
-            raise ToolError(as_fault(error).detail) from None
-
-    return answer
+def _strict(function: Callable[..., Any]) -> Tool:
+    """Return a tool that refuses arguments that it does not know."""
+    tool = Tool.from_function(function, annotations=READS)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
 
 
 class Tools:
@@ -259,16 +288,16 @@ def _source(passage: Passage, number: int | None = None) -> CitedSource:
         id=cut(passage.id, NAME),
         title=cut(passage.title, NAME),
         url=url_of(passage),
-        file=_text_or_none(metadata.get("file")),
+        file=_name_or_none(metadata.get("file")),
         page=page if type(page) is int else None,
-        heading=_text_or_none(metadata.get("heading")),
-        text=cut(passage.text),
+        heading=_name_or_none(metadata.get("heading")),
+        text=passage.text,
         score=passage.score,
     )
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _name_or_none(value: object) -> str | None:
+    return cut(value, NAME) if isinstance(value, str) else None
 
 
 def _label(judgment: Judgment | None) -> str | None:
