@@ -250,8 +250,8 @@ def test_every_line_of_a_pipe_has_a_reply():
     errors = [reply for reply in replies if "error" in reply]
     expected = [(identifier, code) for _, identifier, code in NO_MESSAGE]
     expected.append((None, -32700))
-    found = [(reply["id"], reply["error"]["code"]) for reply in errors]
-    assert found == expected
+    sent_back = [(reply["id"], reply["error"]["code"]) for reply in errors]
+    assert sent_back == expected
     results = {reply["id"]: reply["result"] for reply in replies if "result" in reply}
     assert results.keys() == {0, 7}
     assert results[7]["structuredContent"]["passages"]
@@ -295,8 +295,8 @@ def test_the_protocol_over_http_behind_the_guard():
             assert error["error"]["code"] == code
         accepted = {"Accept": "application/json, text/event-stream"}
         headers = accepted | {"Content-Type": "application/json"}
-        begun = httpx.post(url, json=START, headers=headers)
-        headers["Mcp-Session-Id"] = begun.headers["Mcp-Session-Id"]
+        session = httpx.post(url, json=START, headers=headers)
+        headers["Mcp-Session-Id"] = session.headers["Mcp-Session-Id"]
         half = httpx.post(url, content=HALF, headers=headers)
         assert '"passages"' in half.text
         refused = httpx.post(url, json={}, headers={"Host": "evil.example"})

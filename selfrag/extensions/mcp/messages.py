@@ -100,10 +100,10 @@ async def _no_lines() -> AsyncIterator[str]:
 
 def _take_standard_input() -> TextIOWrapper:
     """Return the lines of the standard input, which processes started from here do not see."""
-    own = os.dup(0)
+    private = os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    return TextIOWrapper(os.fdopen(own, "rb"), encoding="utf-8", errors="replace")
+    return TextIOWrapper(os.fdopen(private, "rb"), encoding="utf-8", errors="replace")
 
 
 class CheckedMessages:
