@@ -91,9 +91,9 @@ def describe_errors(errors: Sequence[Any], values: object) -> str:
         place.append(str(part)[:40])
     if details["type"] == "missing":
         place += map(str, details["loc"][-1:])
-    whole = "the body"
-    fault = _fault(details, ".".join(place) or whole, ())
-    return fault.removeprefix(f"{whole}: ")
+    body = "the body"
+    fault = _fault(details, ".".join(place) or body, ())
+    return fault.removeprefix(f"{body}: ")
 
 
 def _name(where: str | Callable[[str], str], place: str) -> str:
