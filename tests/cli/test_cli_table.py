@@ -110,7 +110,7 @@ RIGHT = {
 RIGHT_OF_GUESTS = {
     "selfrag index push": "{w}/index milvus:{w}/out/docs.db",
     "selfrag index export": "{w}/index --out {w}/out/passages.parquet",
-    "selfrag eval export": "{w}/run --out {w}/out/exported --to lm-eval",
+    "selfrag eval export": "{w}/run --out {w}/out/exported",
     "selfrag eval annotate": "{w}/run --out {w}/out/form.html",
 }
 """The same of extensions."""

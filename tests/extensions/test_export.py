@@ -1,15 +1,13 @@
-"""Runs as logs of inspect-ai and as results of lm-eval."""
+"""Runs as logs of inspect-ai."""
 
 from pathlib import Path
 
 import pytest
-from json_files import read_json, read_lines
 from scripted_run import Slow, data_file, job, reply
 
 from selfrag.cli.main import main
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.task_files import read_task
-from selfrag.extensions.export.formats import higher_is_better
 
 
 @pytest.fixture
@@ -76,28 +74,3 @@ def test_inspect_reads_the_log(folder, capsys):
     assert [
         score.name.split("/")[-1] for score in inspect.list_eval_logs(str(path.parent))
     ] == [path.name]
-
-
-def test_lm_eval_shows_the_results(folder, capsys):
-    utils = pytest.importorskip("lm_eval.utils", reason="lm-eval is not installed")
-    path = exported(folder, capsys, "--to", "lm-eval")
-    names = [str(file) for file in path.parent.iterdir()]
-    assert utils.get_results_filenames(names) == [str(path)]
-    (samples,) = utils.get_sample_results_filenames(names)
-    assert utils.get_file_task_name(Path(samples).name) == "a_b"
-    lines = read_lines(path.parent / Path(samples).name)
-    assert [sample["contains"] for sample in lines] == [1.0, 0.0, 0.0]
-    assert [sample["resps"] for sample in lines] == [
-        [["Paris"]],
-        [["R\u00f6m"]],
-        [[""]],
-    ]
-    assert "retrieval_rate" not in lines[2]["metrics"]
-    results = read_json(path)
-    better = results["higher_is_better"]["a_b"]
-    assert (
-        better["contains"],
-        better["retrieval_rate"],
-        higher_is_better("option_unread"),
-    ) == (True, None, False)
-    assert "0.3333" in utils.make_table(results)

@@ -1,4 +1,4 @@
-"""Finished runs in the formats of inspect-ai and lm-eval.
+"""Finished runs as logs of inspect-ai.
 
 Registers `selfrag eval export`, in the group `selfrag.eval`. Page: `docs/guides/running.md`.
 """

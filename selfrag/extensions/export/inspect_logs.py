@@ -1,11 +1,11 @@
-"""Finished runs in the formats of inspect-ai and lm-eval; neither of them is needed to write them."""
+"""Finished runs as logs of inspect-ai, which is not needed to write them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,23 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.atomic import write_json, write_pieces, writing
+from selfrag.common.atomic import write_pieces, writing
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import read_jsonl, write_jsonl
+from selfrag.common.jsonl import read_jsonl
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.evaluation.comparison import Draws, bootstrap, bounds_of, read_run
-from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import EFFORT, MEMORY, REPEATED
-from selfrag.evaluation.metrics.registry import is_count, ratio
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.records import items_of, read_manifest
 
 INSPECT_VERSION = 2
 """Of inspect-ai's log format."""
-NEITHER = frozenset((*EFFORT, *(metric.name for metric in MEMORY)))
-"""Figures of which neither more nor less is better; no count is, either."""
-WORSE = frozenset({"option_unread", REPEATED.name})
-"""Figures of which less is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,110 +232,6 @@ def _inspect_sample(
             "traceback_ansi": "",
         }
     return sample
-
-
-def write_lm_eval(sources: Sequence[RunFile], folder: Path) -> Path:
-    """Write `results_DATE.json` and `samples_TASK_DATE.jsonl` below `folder/MODEL`; the path of the results.
-
-    The filter is always `none`, as nothing is cut out of an answer here.
-    """
-    if not sources:
-        raise UserError("no file to export; the run has none")
-    model = re.sub(r"[\"<>:/|\\?*\[\]]+", "__", sources[0].system)
-    place = folder / model
-    with writing(place):
-        place.mkdir(parents=True, exist_ok=True)
-    stamp = sources[0].started.strftime("%Y-%m-%dT%H-%M-%S.%f")
-    tasks = {re.sub(r"\W", "_", source.name): source for source in sources}
-    for task, source in tasks.items():
-        write_jsonl(place / f"samples_{task}_{stamp}.jsonl", _lm_samples(source))
-    path = place / f"results_{stamp}.json"
-    write_json(path, _lm_results(tasks, model))
-    return path
-
-
-def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
-    first = next(iter(tasks.values()))
-    engine = first.manifest["identity"].get("engine")
-    results, configs, better, counts = (dict[str, Any]() for _ in range(4))
-    seconds = 0.0
-    for task, source in tasks.items():
-        settings = source.settings
-        results[task] = _lm_figures(task, source)
-        configs[task] = {
-            "task": task,
-            "output_type": "generate_until",
-            "metadata": {"data_sha256": settings["sha256"]},
-        }
-        better[task] = {name: higher_is_better(name) for name in source.figures}
-        rows, items = settings["rows"], settings["items"]
-        counts[task] = {"original": rows, "effective": items}
-        seconds += source.result["seconds"]
-    return {
-        "results": results,
-        "group_subtasks": {task: [] for task in tasks},
-        "configs": configs,
-        "versions": dict.fromkeys(tasks, 0),
-        "n-shot": dict.fromkeys(tasks, 0),
-        "higher_is_better": better,
-        "n-samples": counts,
-        "config": {
-            "model": "selfrag",
-            "model_args": {"system": first.system, "engine": engine},
-            "limit": first.settings.get("limit"),
-            "bootstrap_iters": ROUNDS,
-            "random_seed": first.settings.get("seed", 0),
-        },
-        "git_hash": first.manifest["about"]["commit"],
-        "date": first.started.timestamp(),
-        "model_source": "selfrag",
-        "model_name": first.system,
-        "model_name_sanitized": model,
-        "total_evaluation_time_seconds": str(seconds),
-    }
-
-
-def higher_is_better(name: str) -> bool | None:
-    """Return whether more of a figure is better; None where neither is."""
-    return None if name in NEITHER or is_count(name) else name not in WORSE
-
-
-def _lm_figures(task: str, source: RunFile) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "alias": source.name,
-        "name": task,
-        "sample_len": source.settings["items"],
-    }
-    for name, draws in source.figures.items():
-        if draws is not None:
-            error = _standard_error(draws)
-            values[f"{name},none"] = draws.value
-            values[f"{name}_stderr,none"] = "N/A" if error is None else error
-    return values
-
-
-def _lm_samples(source: RunFile) -> Iterator[dict[str, Any]]:
-    for number, (item, record) in enumerate(source.records()):
-        right, text, scores = _target(item), record.get("text", ""), _scores(record)
-        yield {
-            "doc_id": number,
-            "doc": {
-                "id": item.id,
-                "instruction": item.instruction,
-                "options": list(item.options),
-                "references": list(item.references),
-                "passages": [passage.as_dict() for passage in item.passages],
-            },
-            "target": str(right[0] if len(right) == 1 else right),
-            "arguments": {"gen_args_0": {"arg_0": item.instruction, "arg_1": {}}},
-            "resps": [[text]],
-            "filtered_resps": [text],
-            "filter": "none",
-            "metrics": list(scores),
-            **scores,
-            "error": record.get("error"),
-            "cited": record.get("cited", []),
-        }
 
 
 def _target(item: Item) -> list[str]:
