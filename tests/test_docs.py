@@ -66,6 +66,13 @@ def test_files_of_code_that_a_document_names_exist(page):
         assert (ROOT / file).is_file(), file
 
 
+def test_the_front_page_leads_to_every_guide():
+    front = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    guides = (ROOT / "docs" / "guides").rglob("*.md")
+    paths = [page.relative_to(ROOT / "docs").as_posix() for page in guides]
+    assert [path for path in paths if f"({path})" not in front] == []
+
+
 def test_the_picture_of_the_rooms_is_that_of_the_imports(process):
     script = ROOT / "scripts/tools/draw_rooms.py"
     done = process(sys.executable, script, "--check")
