@@ -8,7 +8,7 @@ import tiny
 from refusals import refused
 
 from retrieval import build_index
-from selfrag.cli.options import decoding
+from selfrag.cli.options import decoding, judge_names
 from selfrag.common import plugins
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
@@ -175,3 +175,21 @@ def test_a_retriever_is_one_contract(install, refusal, tmp_path):
     for option in ("--index", "--retriever"):
         line = f"selfrag eval run {tmp_path}/rows.jsonl --out {tmp_path}/runs"
         assert "give told:TEXT" in refusal(f"{line} {option} told")
+
+
+BREVITY = """
+from selfrag.judges.external import FunctionJudge
+from selfrag.reflection.labels import ISUSE
+
+BREVITY = FunctionJudge("brevity", ISUSE, lambda inputs: [[0, 0, 0, 0, 1.0] for _ in inputs])
+"""
+
+
+def test_a_loaded_judge_is_known_by_its_own_name(tmp_path, monkeypatch):
+    (tmp_path / "short_judges.py").write_text(BREVITY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    policy = Decoding(judges=("brevity",))
+    loaded = ["short_judges:BREVITY"]
+    assert judge_names("demo", policy, loaded=loaded) == loaded
+    with refused("unknown intrinsic 'brevity'"):
+        judge_names("demo", policy)

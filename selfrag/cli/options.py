@@ -183,8 +183,12 @@ def judge_names(
     judges = dict.fromkeys((*terms, *guardrails))
     unloaded = [name for name in judges if name not in known]
     if unloaded:
-        from selfrag.intrinsics.named import check_names
+        from selfrag.intrinsics.named import check_names, is_opened, open_judge
 
+        # A judge that is loaded without NAME= has its own name.
+        specs = [text for text in loaded if "=" not in text and is_opened(text)]
+        own_names = {open_judge(spec).name for spec in specs}
+        unloaded = [name for name in unloaded if name not in own_names]
         check_names(unloaded, model)
     return list(dict.fromkeys((*_flow_intrinsics(flow), *unloaded, *loaded)))
 
