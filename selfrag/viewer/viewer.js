@@ -501,7 +501,9 @@ function pythonCall() {
   const spoken = earlier.flatMap(turn => [{ role: "user", content: turn.question }, { role: "assistant", content: turn.text }])
   const question = earlier.length ? [...spoken, { role: "user", content: turns[current].question }] : trace.question
   const opened = given.index === null ? literal(given.model) : `${literal(given.model)}, retriever=${literal(given.index)}`
-  return `from selfrag import SelfRAG, Weights\n\nrag = SelfRAG.from_pretrained(${opened})\nanswer = rag.generate(${[literal(question), ...made].join(", ")})\n`
+  const place = given.index === null ? "" : "# the index is named as in the folder where the server was started\n"
+  const call = `answer = rag.generate(${[literal(question), ...made].join(", ")})`
+  return `from selfrag import SelfRAG, Weights\n\n${place}rag = SelfRAG.from_pretrained(${opened})\n${call}\nprint(answer.cited_text())\nrag.close()\n`
 }
 
 function wantedOf(found) { return { mode: found.decoding.mode, passages: found.decoding.passages } }
@@ -555,7 +557,8 @@ addEventListener("keydown", event => { if (event.key === "Escape") hide() })
 
 for (const id of ["threshold", "beam", ...CRITIQUES.map(group => `w-${group}`)]) at(id).addEventListener("input", changed)
 for (const group of CRITIQUES) {
-  for (const label of given.labels[group]) at(`need-${group}`).append(make("option", { value: label }, label))
+  // the lowest label is "any"
+  for (const label of given.labels[group].slice(1)) at(`need-${group}`).append(make("option", { value: label }, label))
   at(`need-${group}`).addEventListener("change", changed)
 }
 at("pin").addEventListener("click", () => {

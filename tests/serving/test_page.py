@@ -161,10 +161,15 @@ def test_comparing_copying_and_links(serve, browser):
     program = copied("Python")
     assert 'SelfRAG.from_pretrained("demo", retriever="my index")' in program
     call = {}
+    *_, line, shown, closed = program.splitlines()
+    assert (shown, closed) == ("print(answer.cited_text())", "rag.close()")
     exec(
-        program.splitlines()[-1].replace("rag.generate", "dict_of"),
+        line.replace("rag.generate", "dict_of"),
         {"dict_of": lambda q, **o: call.update(o, q=q)},
     )
+    # "at least" the lowest label means any, which is the first choice
+    offered = page.locator("#need-issup option").all_inner_texts()
+    assert offered == ["any", "Partially supported", "Fully supported"]
     assert call == {
         "q": 'A "quoted" question',
         "require": {"issup": ["Fully supported"]},
