@@ -29,7 +29,7 @@ from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.training.rows import MASKED, TrainingExample
 
 AT_ONCE = 8
-"""Rows of a batch in training."""
+"""Most rows of a batch in training."""
 BATCH_TOKENS = 8_192
 """Tokens of a batch of prompts, padding included."""
 
@@ -76,14 +76,14 @@ def train_encoder_decoder(
     # 2. The schedule; a step has `step_rows` rows, or as many as have `step_tokens` tokens on average.
     mean_length = max(1, sum(map(len, made)) // len(made))
     step_rows = training.step_rows or max(1, training.step_tokens // mean_length)
-    batch_rows = min(step_rows, AT_ONCE)
+    batch_rows = _batch_rows(step_rows)
     steps_an_epoch = -(-len(pairs) // step_rows)
     steps = training.max_steps or training.epochs * steps_an_epoch
     arguments = Seq2SeqTrainingArguments(
         output_dir=str(run_dir),
         max_steps=steps,
         per_device_train_batch_size=batch_rows,
-        gradient_accumulation_steps=max(1, step_rows // batch_rows),
+        gradient_accumulation_steps=step_rows // batch_rows,
         learning_rate=training.learning_rate,
         warmup_steps=round(training.warmup * steps),
         lr_scheduler_type=training.decay,
@@ -95,7 +95,7 @@ def train_encoder_decoder(
         report_to="none",
         disable_tqdm=True,
     )
-    model = pretrained.load("AutoModelForSeq2SeqLM", base_dir)
+    model = pretrained.load("AutoModelForSeq2SeqLM", base_dir, dtype="float32")
     collator = DataCollatorForSeq2Seq(tokenizer, model, label_pad_token_id=MASKED)
     trainer = Seq2SeqTrainer(
         model=model, args=arguments, train_dataset=pairs, data_collator=collator
@@ -108,6 +108,14 @@ def train_encoder_decoder(
     tokenizer.save_pretrained(str(draft))
     write_card(draft, codec)
     return draft.rename(model_dir)
+
+
+def _batch_rows(step_rows: int) -> int:
+    """Return the largest batch that a step has a whole number of, so that each step has exactly its rows."""
+    for rows in range(min(step_rows, AT_ONCE), 1, -1):
+        if step_rows % rows == 0:
+            return rows
+    return 1
 
 
 def _pair(example: TrainingExample, eos_id: int) -> dict[str, list[int]]:

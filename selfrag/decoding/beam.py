@@ -77,6 +77,8 @@ def decode(
         usable, staying = yield from _judge(tree, written)
         stuck = _stuck(tree, live, usable)
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
+        if policy.pool == "deepest" and staying:
+            best, stuck = None, []  # the deepest level alone can hold the answer
         best = _finish(tree, [*stuck, *finished], best)
         alive = live if best is None else [best, *live]
         committed = yield from _commit(tree, alive, committed)
@@ -240,13 +242,16 @@ def _select(
     Hypotheses with equal text merge into the best one if all of them end or none does. Every other finished hypothesis
     is kept, whatever its rank. Ties go to the earlier candidate in the tree, so every search of one tree agrees.
     """
-    distinct: dict[tuple[object, bool], Hypothesis] = {}
+    distinct: dict[tuple[object, ...], Hypothesis] = {}
     finished = []
     live = []
     for hypothesis in sorted(written, key=lambda h: -tree.nodes[h.node].path_score):
         node = tree.nodes[hypothesis.node]
         over = node.ended or last
-        if distinct.setdefault((hypothesis.texts, over), hypothesis) is not hypothesis:
+        key: tuple[object, ...] = (hypothesis.texts, over)
+        if tree.policy.pool == "deepest":
+            key = (*key, hypothesis.node)  # equal ones stay apart
+        if distinct.setdefault(key, hypothesis) is not hypothesis:
             node.status = Status.MERGED
         elif over:
             finished.append(hypothesis)

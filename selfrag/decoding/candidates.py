@@ -44,9 +44,10 @@ def grow(
     node.ended = reading.ended or spent >= policy.answer_tokens
     tree.score(node)
     blank = not node.text.strip()
-    if blank and not (reading.finish is Finish.EOS and parent.texts):
+    leaves_out = policy.pool == "finished"
+    if leaves_out and blank and not (reading.finish is Finish.EOS and parent.texts):
         node.status = Status.EMPTY
-    elif not blank and reading.text_ids in parent.texts:
+    elif leaves_out and not blank and reading.text_ids in parent.texts:
         node.status = Status.DUPLICATE
     elif not policy.allows(node.judgments, policy.own):
         node.status = Status.FORBIDDEN
@@ -61,6 +62,7 @@ def grow(
         spent=spent,
         text=node.text.strip(),
         answer=parent.answer + reading.text,
+        segment=reading.ids,
     )
 
 

@@ -21,7 +21,7 @@ class DecodingFields(TypedDict, total=False):
     decoding: Decoding
     mode: Literal["adaptive", "always", "never"]
     threshold: float | None
-    retrieve_test: Literal["yes_no", "all", "log_ratio"]
+    retrieve_test: Literal["yes_no", "all", "log_ratio", "written"]
     keep_evidence: Literal["most_probable", "below_threshold"]
     retrieve_once: bool
     no_retrieval_branch: bool
@@ -47,4 +47,5 @@ class DecodingFields(TypedDict, total=False):
     survivors: tuple[int, int, int]
     guardrails: Sequence[Guardrail | str]
     abstention: str
-    history: Literal["text+passages", "text"]
+    history: Literal["text+passages", "text", "written", "leaked"]
+    pool: Literal["finished", "deepest"]

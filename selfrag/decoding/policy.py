@@ -123,7 +123,8 @@ class Decoding:
     Attributes:
         mode: when to retrieve; `adaptive` asks the model at each segment.
         threshold: retrieve above this ratio, in [0, 1]; None lets the most probable Retrieve token decide.
-        retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official code).
+        retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official short form);
+            `written` (the official long form) is `yes_no` where `[Retrieval]` also stands in the first 25 tokens.
         keep_evidence: when the next segment is written from the same passage: where Continue is the `most_probable`
             Retrieve token, or only `below_threshold`, where the ratio asks for no search (appendix A.4 to the letter).
             A threshold of 0 searches at every boundary.
@@ -137,7 +138,9 @@ class Decoding:
             are written from. None writes from the first `passages` that are found.
         beam: hypotheses kept after each segment, B.
         max_segments: most segments; 1 is the short form.
-        segment_end: a segment ends at any Retrieve token, at `[Retrieval]` alone, or with the whole completion.
+        segment_end: a segment ends at any Retrieve token, with the whole completion, or (`retrieval`, the official long
+            form) at `[Retrieval]` and at a `[No Retrieval]` where p(Retrieval) + p(Continue) is above the threshold
+            times p(Retrieval) + p(No Retrieval).
         segment_tokens: most new tokens of a segment.
         after_cut: what follows a segment that `segment_tokens` cut: `end` of the answer, or the next segment where
             `answer_tokens` are left (`go_on`; one more request reads whether to search).
@@ -159,7 +162,12 @@ class Decoding:
         survivors: candidates of a step that are judged by one token, by a new prefill, and by written text.
         guardrails: decisions before the writing; also as strings such as `answerability<0.5:abstain`.
         abstention: the text in place of an answer; see `Answer.reason` for when.
-        history: what later segments see of earlier ones: everything, as in training, or their text only.
+        history: what later segments see of earlier ones: everything, as in training; their `text`; what was `written`,
+            which is the text with its reflection tokens; or what the official code shows (`leaked`): what was written,
+            but where a segment is not from the first passage, what stood after the passage before it takes the place
+            of the segment's parent.
+        pool: answers that compete: every `finished` one, or (`deepest`, the official code) those that end at the
+            deepest level; that code also keeps blank and repeated segments, which are left out otherwise.
 
     Raises:
         UserError: a value that is not allowed; the message names it.
@@ -167,7 +175,7 @@ class Decoding:
 
     mode: Literal["adaptive", "always", "never"] = "adaptive"
     threshold: float | None = 0.2
-    retrieve_test: Literal["yes_no", "all", "log_ratio"] = "yes_no"
+    retrieve_test: Literal["yes_no", "all", "log_ratio", "written"] = "yes_no"
     keep_evidence: Literal["most_probable", "below_threshold"] = "most_probable"
     retrieve_once: bool = False
     no_retrieval_branch: bool = False
@@ -197,7 +205,8 @@ class Decoding:
     guardrails: tuple[Guardrail, ...] = ()
     abstention: str = "I don't know the answer"
 
-    history: Literal["text+passages", "text"] = "text+passages"
+    history: Literal["text+passages", "text", "written", "leaked"] = "text+passages"
+    pool: Literal["finished", "deepest"] = "finished"
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -232,11 +241,13 @@ class Decoding:
         form (`max_segments=1`) tests retrieval by the ratio of log-probabilities, weighs utility 1 and adds the
         likelihood over all generated tokens. The long form decides once whether to retrieve, cuts an evidence-based
         completion at its first `[Retrieval]`, continues from there with all passages, ignores the likelihood and reads
-        utility as 0. It has no abstention, so `without_evidence` is `write`.
+        utility as 0. It has no abstention, so `without_evidence` is `write`. Later prompts hold the text of a sibling
+        (`leaked`), and answers that end before the deepest level are lost; `history="written", pool="finished"` is
+        what the code evidently intends.
 
-        Not reproduced: its crashes, lost finished answers and shifted citations; in the long form the search for the
-        string `[Retrieval]` in the first 25 tokens beside the probability test, and the rule that turns a written
-        `[No Retrieval]` into `[Retrieval]`.
+        Not reproduced: its crashes, shifted citations, and the second-best answer to a question of ASQA whose best one
+        is blank. Passages with equal text are written from once, and the test for retrieval in the short form
+        generates one token in place of a whole answer, of which that code reads one.
         """
         settings: dict[str, Any] = {
             "retrieve_once": True,
@@ -245,7 +256,9 @@ class Decoding:
             "undefined": "zero",
             "accumulate": "product",
             "aggregate": "vote",
-            "history": "text",
+            "history": "leaked",
+            "pool": "deepest",
+            "passage_tokens": 4096,
         }
         if changes.get("max_segments", 7) == 1:
             settings |= {
@@ -257,11 +270,12 @@ class Decoding:
             }
         else:
             settings |= {
-                "retrieve_test": "yes_no",
+                "retrieve_test": "written",
                 "segment_end": "retrieval",
                 "likelihood": "none",
                 "weights": Weights(isuse=0.0),
                 "segment_tokens": 300,
+                "answer_tokens": 300 * changes.get("max_segments", 7),
             }
         return cls(**settings | changes)
 
@@ -433,7 +447,7 @@ class Decoding:
         yes, no, _ = judgment.distribution
         if self.retrieve_test == "all":
             return yes
-        if self.retrieve_test == "yes_no":
+        if self.retrieve_test in ("yes_no", "written"):
             return yes / (yes + no) if yes + no > 0 else 0.0
         tiny = 1e-38
         log_yes, log_no = (

@@ -244,7 +244,12 @@ def _search(recorded: _Recorded, segment: ScoreArray, as_decoded: Bools) -> Repl
             )
         level = candidates
     none = np.full(settings, -1)
-    ends = np.where(finished, path, -np.inf)
+    ending = finished
+    if trace.decoding.pool == "deepest":
+        depths = np.array([node.depth for node in trace.nodes])[:, None]
+        deepest = np.where(finished, depths, 0).max(axis=0, initial=0)
+        ending = finished & (depths == deepest)
+    ends = np.where(ending, path, -np.inf)
     best = np.where(finished.any(axis=0), ends.argmax(axis=0), none) if count else none
     return Replay(best, exact, segment, path, kept[:-1], finished, merged)
 
@@ -286,6 +291,8 @@ def _drop_twins(values: ScoreArray, keys: Sequence[Hashable]) -> Bools:
 
 def _text_keys(trace: Trace) -> list[int]:
     """Return a number for each node, equal where all segments of the paths have the same text."""
+    if trace.decoding.pool == "deepest":
+        return list(range(len(trace.nodes)))  # none are equal
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     keys: list[int] = []
     for node in trace.nodes:
@@ -305,7 +312,7 @@ def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
         count = 1
         if node.parent != ROOT:
             before = totals[node.parent]
-            if node.text.strip():
+            if node.text.strip() or trace.decoding.pool == "deepest":
                 total = add_to_path(before, total, accumulate)
                 count = counts[node.parent] + 1
             else:

@@ -52,6 +52,8 @@ class SegmentReading:
     finish: Finish = Finish.EOS  # why the generation ended
     tokens: int = 0  # new tokens that it took from the budget of the answer
     text: str = ""  # without reflection tokens
+    # ids that stand before it in later prompts, where that is not what its parent ends with
+    before: tuple[int, ...] = ()
 
 
 def read_critique(
@@ -90,18 +92,17 @@ def read(
     evidence: str | None = None,
     likelihood: Literal["segment", "all", "product", "none"] = "segment",
     forced: Collection[Role] = (),
-    cut_id: int | None = None,
+    cut: int | None = None,
 ) -> SegmentReading:
     """Read one generated segment, of a request that watched `Vocabulary.watch`.
 
-    Critiques in `forced` are read where they were due although another token was emitted there. With `cut_id` the
-    segment ends before the first of these ids; critiques and likelihood are of the whole completion.
+    Critiques in `forced` are read where they were due although another token was emitted there. With `cut` the
+    segment ends before this position; critiques and likelihood are of the whole completion.
     """
     # 1. Find where the segment ends, and the first token of each critique in the completion.
     emitted = generated.token_ids
     roles = vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
-    cut = emitted.index(cut_id) if cut_id in emitted else None
     # of the segment; nothing stands there if its budget ran out
     end = cut if cut is not None else len(body)
     first: dict[Role, int] = {}

@@ -103,8 +103,13 @@ class TokenWriter(SegmentWriter):
         self, hypotheses: Sequence[Hypothesis]
     ) -> Steps[list[Judgment | None]]:
         """Return Retrieve before anything is written, from one token; later ones are read with their segment."""
+        asks_text = self.policy.retrieve_test == "written"
         requests = [
-            Generate(hypothesis.prefix, 1, watch_ids=self.vocabulary.watch)
+            Generate(
+                hypothesis.prefix,
+                25 if asks_text else 1,
+                watch_ids=self.vocabulary.watch,
+            )
             for hypothesis in hypotheses
         ]
         results = yield from ask(requests)
@@ -114,10 +119,21 @@ class TokenWriter(SegmentWriter):
                 raise generation_error(
                     f"the model could not read the question: {result.reason}"
                 )
+            if asks_text and not self._writes_retrieval(result.token_ids):
+                judgments.append(None)
+                continue
             judgments.append(
                 read_critique(self.vocabulary, RETRIEVE, result.watched[0], "start")
             )
         return judgments
+
+    def _writes_retrieval(self, ids: TokenIds) -> bool:
+        """Return whether `[Retrieval]` stands before the first blank line."""
+        retrieval = self.vocabulary.retrieve[0]
+        if retrieval not in ids:
+            return False
+        before = ids[: ids.index(retrieval)]
+        return "\n\n" not in self.prompting.text(before)
 
     def relevance(
         self, places: Sequence[tuple[Hypothesis, Passage]]
@@ -227,7 +243,31 @@ class TokenWriter(SegmentWriter):
                     reading.ended = False
                 else:
                     reading.judgments[labels.role] = judgment
+        if self.policy.history == "leaked":
+            self._leak(candidates, readings)
         return readings
+
+    def _leak(
+        self,
+        candidates: Sequence[Candidate],
+        readings: Sequence[SegmentReading | Failed],
+    ) -> None:
+        """Set what stands before each segment later on: from the second sibling on the one before, not the parent."""
+        parent = None
+        sibling: TokenIds = ()
+        no_retrieval = self.vocabulary.retrieve[1]
+        for candidate, reading in zip(candidates, readings, strict=True):
+            if isinstance(reading, Failed):
+                continue
+            prefix = candidate.parent.prefix
+            reading.before = prefix
+            if candidate.parent is parent:
+                length = len(candidate.parent.segment)
+                reading.before = (*prefix[: len(prefix) - length], *sibling)
+            parent = candidate.parent
+            sibling = reading.ids
+            if reading.boundary is None and no_retrieval in sibling:
+                sibling = (*sibling, no_retrieval)  # that code writes it once more
 
     def read(
         self, candidate: Candidate, result: Generated | Failed
@@ -235,8 +275,10 @@ class TokenWriter(SegmentWriter):
         """Read what a candidate wrote."""
         if isinstance(result, Failed):
             return result
-        # Without a stop at `[Retrieval]` the text may go on beyond its segment.
-        cuts = self.policy.segment_end == "retrieval" and candidate.passage is not None
+        published_end = self.policy.segment_end == "retrieval"
+        cut = None
+        if published_end and candidate.passage is not None:
+            cut = self._cut(result)
         reading = read(
             result,
             self.vocabulary,
@@ -245,10 +287,27 @@ class TokenWriter(SegmentWriter):
             evidence=candidate.evidence,
             likelihood=self.policy.likelihood,
             forced=self.policy.forced,
-            cut_id=self.vocabulary.retrieve[0] if cuts else None,
+            cut=cut,
         )
         reading.text = self.prompting.text(reading.ids, reading.text_ids)
+        if published_end and candidate.passage is None:
+            reading.text = reading.text.partition("\n\n")[0]
         return reading
+
+    def _cut(self, result: Generated) -> int | None:
+        """Return where a completion asks to retrieve: at `[Retrieval]`, or where `[No Retrieval]` is turned into it."""
+        retrieval, no_retrieval, _ = self.vocabulary.retrieve
+        threshold = self.policy.threshold
+        for place, token in enumerate(result.token_ids):
+            if token == no_retrieval and threshold is not None:
+                row = result.watched[place]
+                judgment = read_critique(self.vocabulary, RETRIEVE, row, "")
+                yes, no, keep = judgment.distribution
+                if yes + keep > threshold * (yes + no):
+                    return place
+            if token == retrieval:
+                return place
+        return None
 
     def missing(self, candidate: Candidate, reading: SegmentReading) -> list[LabelSet]:
         """Return what must be read after a segment that was cut: critiques that are due, and Retrieve if it goes on."""
@@ -268,9 +327,15 @@ class TokenWriter(SegmentWriter):
 
     def prefix(self, candidate: Candidate, reading: SegmentReading) -> TokenIds:
         """Return what the model sees of the answer so far."""
-        if self.policy.history == "text":
-            return (*candidate.parent.prefix, *reading.text_ids)
-        return (*candidate.prompt_ids, *reading.ids)
+        match self.policy.history:
+            case "text":
+                return (*candidate.parent.prefix, *reading.text_ids)
+            case "written":
+                return (*candidate.parent.prefix, *reading.ids)
+            case "leaked":
+                return (*reading.before, *reading.ids)
+            case _:
+                return (*candidate.prompt_ids, *reading.ids)
 
     def choose(
         self, candidates: Sequence[Candidate], options: Sequence[str], most_watched: int

@@ -339,6 +339,7 @@ _LEFT_OUT: Mapping[str, Any] = {
     "keep_evidence": "most_probable",
     "after_cut": "end",
     "aggregate": "product",
+    "pool": "finished",
     "calibrated": True,
     "judges": [],
     "guardrails": [],

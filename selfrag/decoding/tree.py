@@ -97,10 +97,14 @@ class Tree:
             terms=policy.terms,
         )
         before = self.scores(node.parent)
-        bare = before and not node.text.strip()  # a bare end says nothing new
+        bare = before and not self.counts(node)  # a bare end says nothing new
         node.path_score = path_score(
             before if bare else [*before, node.score], policy.accumulate
         )
+
+    def counts(self, node: Node) -> bool:
+        """Return whether the score of a later segment counts in its path."""
+        return bool(node.text.strip()) or self.policy.pool == "deepest"
 
     def scores(self, node: int) -> list[float]:
         """Return the scores of the segments that count in the path that ends at a node; none for the root."""
@@ -110,7 +114,7 @@ class Tree:
             node = path[-1].parent
         scores: list[float] = []
         for step in reversed(path):
-            if step.text.strip() or not scores:
+            if self.counts(step) or not scores:
                 scores.append(step.score)
         return scores
 

@@ -37,6 +37,7 @@ class Hypothesis:
     spent: int = 0  # new tokens so far
     text: str = ""  # of its last segment
     answer: str = ""  # all that was written so far, white space included
+    segment: tuple[int, ...] = ()  # ids of its last segment, without the boundary
 
 
 @dataclass(frozen=True, slots=True)

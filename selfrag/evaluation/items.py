@@ -352,12 +352,12 @@ def output_of(
 
     What was read and retrieved is what led to the answer: decisions of other candidates depend on how many are written.
     A system without citations of its own cites every passage that it was shown (`cite_all`). A system that was told
-    to cite by numbers in brackets cites what the numbers name (`marked`).
+    to cite by numbers in brackets, or an answer without segments, cites what the numbers name (`marked`).
     """
     decisions = answer.trace.leading()
     passages = chain.from_iterable(decision.passages for decision in decisions)
     numbered = [name for name, *_ in dict.fromkeys(passage.key for passage in passages)]
-    by_number = cite_all and marked
+    by_number = marked and (cite_all or not answer.segments)
     cited: Iterable[str] = numbered
     if by_number:
         cited = [

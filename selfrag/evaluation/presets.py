@@ -251,7 +251,8 @@ class Protocol:
     segments: int  # of an answer
     # policy of a model with reflection tokens; None for systems without
     decoding: Decoding | None = None
-    marked: bool = False  # the wording asks for citations as numbers in brackets, and they are read
+    # citations are numbers in brackets: the wording asks for them, or the official policy writes them
+    marked: bool = False
     written: bool = False  # a system without reflection tokens writes its choice, and the option is read off (B.2)
     documents: int = 1  # passages that `rag` and `finetuned-rag` read
 

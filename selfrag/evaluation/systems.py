@@ -27,6 +27,7 @@ from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding
 from selfrag.decoding.tree import Decoder, RequestBatch
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
+from selfrag.evaluation.released import cited_as_released
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
 from selfrag.intrinsics.flows.progress import FlowProgress
@@ -358,7 +359,14 @@ class Reflective:
             passages=item.passages,
             judges=self.judges,
         )
-        return (yield from written)
+        answer = yield from written
+        if (
+            task.marked
+            and policy.pool == "deepest"
+            and isinstance(self.prompting, Prompting)
+        ):
+            return cited_as_released(answer, self.prompting)
+        return answer
 
     def policy(self, task: Task) -> Decoding:
         """Return the policy within the task's budget."""

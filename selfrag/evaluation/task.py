@@ -30,7 +30,7 @@ class Task:
     hint: str  # what a model that was not trained on such questions is told; empty under published protocols
     # the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files
     preset: str = ""
-    marked: bool = False  # the wording asks for citations as numbers in brackets
+    marked: bool = False  # citations are numbers in brackets in the text
     # baselines write their choice instead of having the options scored
     written: bool = False
 

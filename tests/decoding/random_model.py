@@ -151,5 +151,6 @@ policies = st.builds(
         [{}, {}, {"issup": ["Fully supported", "Partially supported"]}]
     ),
     forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}, {"isuse": ["1"]}]),
-    history=st.sampled_from(["text", "text+passages"]),
+    history=st.sampled_from(["text", "text+passages", "written"]),
+    pool=st.sampled_from(["finished", "finished", "deepest"]),
 )

@@ -236,6 +236,11 @@ class Reference:
             raise Refused(result.reason)
         return Asked(result, watched)
 
+    @property
+    def deepest(self) -> bool:
+        """Whether only answers of the deepest level count, and every segment does."""
+        return self.policy.pool == "deepest"
+
     # --- deciding and searching
 
     def start(self, question: str) -> Step:
@@ -341,7 +346,7 @@ class Reference:
         return [self.candidate(step, branch, passage) for branch, passage in sources]
 
     def candidate(self, before: Step, branch: str, passage: Passage | None) -> Step:
-        policy, again = self.policy, self.policy.history == "text"
+        policy, again = self.policy, self.policy.history != "text+passages"
         begin: tuple[int, ...] = (NO,)
         if branch == "continue" and not again:
             begin = (KEEP,)
@@ -364,12 +369,12 @@ class Reference:
         whole = (
             asked.ids[:-1] if asked.finish in (Finish.STOP, Finish.EOS) else asked.ids
         )
-        cuts = (
-            policy.segment_end == "retrieval"
-            and passage is not None
-            and YES in asked.ids
-        )
-        end = asked.ids.index(YES) if cuts else len(whole)
+        end, cuts = len(whole), False
+        if policy.segment_end == "retrieval" and passage is not None:
+            places = (i for i in range(len(asked.ids)) if self.retrieves(asked, i))
+            end = next(places, None)
+            cuts = end is not None
+            end = end if cuts else len(whole)
         step.ids = whole[:end]
         stopped = cuts or asked.finish is Finish.STOP
         step.spent = before.spent + (len(step.ids) + 1 if cuts else len(asked.ids))
@@ -391,10 +396,17 @@ class Reference:
         goes_on = goes_on and not stopped and step.spent < policy.answer_tokens
         self.criticise(step, asked, whole, end, goes_on=goes_on)
         step.over = step.boundary is None or step.spent >= policy.answer_tokens
-        step.prefix = (
-            (*before.prefix, *step.written) if again else (*step.prefix, *step.ids)
-        )
+        own_part = step.written if policy.history == "text" else step.ids
+        step.prefix = (*(before.prefix if again else step.prefix), *own_part)
         return step
+
+    def retrieves(self, asked: Asked, place: int) -> bool:
+        """Whether the published long form reads `[Retrieval]` there."""
+        threshold = self.policy.threshold
+        if asked.ids[place] == NO and threshold is not None:
+            yes, no, keep = asked.share(place, RETRIEVE)
+            return yes + keep > threshold * (yes + no)
+        return asked.ids[place] == YES
 
     def criticise(
         self,
@@ -462,6 +474,8 @@ class Reference:
         earlier = [one.written for one in step.path[:-1]]
         allowed = self.allowed(step.critiques)
         self.forbidden |= not allowed and not earlier
+        if self.deepest:
+            return allowed
         if step.bare and not (step.ended_itself and earlier):
             return False
         if not step.bare and step.written in earlier:
@@ -499,7 +513,8 @@ class Reference:
 
     def path_score(self, step: Step) -> float:
         path = step.path
-        scores = [self.segment_score(one) for one in path if not one.bare] or [
+        counted = [one for one in path if self.deepest or not one.bare]
+        scores = [self.segment_score(one) for one in counted] or [
             self.segment_score(path[0])
         ]
         if self.policy.accumulate == "product":
@@ -533,10 +548,16 @@ class Reference:
                 if not following and step.before is not None:
                     finished.append(step)  # nothing follows, so the answer ends there
                 usable += following
+            if self.deepest and usable:
+                finished = []
             places, taken, live = 0, set[Any](), list[Step]()
             for step in self.ranked(usable):
                 over = step.over or depth == self.policy.max_segments
-                key = (tuple(one.written for one in step.path), over)
+                key = (
+                    tuple(one.written for one in step.path),
+                    over,
+                    self.deepest and step,
+                )
                 if key in taken:
                     continue
                 taken.add(key)
@@ -666,7 +687,7 @@ class Reference:
             if relevance is not None and first_best(relevance) == 1
             else step.passage
         )
-        return Said(best, [(best, cited)], totals[best], self.close)
+        return Said(best, [(best, cited)] if best else [], totals[best], self.close)
 
     def sorted_by(self, items: Sequence[T], score: Callable[[T], float]) -> list[T]:
         """Best first; the earlier of equals first. Notes scores that differ by rounding only."""

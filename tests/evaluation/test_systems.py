@@ -164,7 +164,7 @@ def test_numbers_are_citations_where_the_task_asks_for_them():
     every = output_of(found, cite_all=True)
     told = output_of(found, cite_all=True, marked=True)
     assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
-    assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [
+    assert [preset("asqa").task(name).marked for name in ("baseline", "paper")] == [
         True,
         False,
     ]

@@ -21,7 +21,15 @@ from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
 from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
-from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
+from selfrag.evaluation.task import (
+    BIOGRAPHY,
+    CLOSED,
+    LIST,
+    LONG,
+    SET_BY_TASK,
+    SHORT,
+    task_of,
+)
 from selfrag.evaluation.task_files import read_task, read_tasks, save_rows, searched
 from selfrag.reflection.weights import Weights
 from selfrag.render.tables import compact
@@ -450,9 +458,8 @@ def test_settings_are_the_policy_where_it_differs_from_the_defaults():
     for what in PRESETS.values():
         for name, how in what.protocols.items():
             if how.decoding is not None:
-                rebuilt = Decoding(
-                    **what.settings(name), max_segments=how.decoding.max_segments
-                )
+                budget = {key: getattr(how.decoding, key) for key in SET_BY_TASK}
+                rebuilt = Decoding(**what.settings(name), **budget)
                 assert rebuilt == how.decoding, (what.name, name)
 
 
