@@ -55,6 +55,8 @@ Turns: TypeAlias = "Sequence[Mapping[str, Any] | Message]"
 CallerEvidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 _LAYOUT_TOKENS = 16
 """Tokens that a layout puts around a turn of a conversation, at most."""
+_LONG_EVIDENCE = 50_000
+"""Characters of evidence beyond which an event loop leaves the decoders to threads: tokens of 1.5 MB take seconds."""
 
 
 @dataclass(slots=True)
@@ -484,6 +486,7 @@ class SelfRAG(OwnsEngine):
             policy,
             None if single else texts,
             notes,
+            in_threads=_is_long(passages),
         )
 
     def _note(self, question: str) -> str | None:
@@ -567,6 +570,15 @@ def _evidence(evidence: Any) -> tuple[Passage, ...] | None:
                 f"evidence must be a list of selfrag.Passage, not of {type(item).__name__}"
             )
     return passages
+
+
+def _is_long(evidence: Iterable[Sequence[Passage] | None]) -> bool:
+    """Return whether reading the evidence into tokens takes long."""
+    characters = 0
+    for passages in evidence:
+        for passage in passages or ():
+            characters += len(passage.text)
+    return characters > _LONG_EVIDENCE
 
 
 def _evidence_lists(evidence: Any, questions: int) -> list[tuple[Passage, ...] | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +44,7 @@ ServeSettings = Annotated[
         "name=--served-model-name",
         "capacity.live",
         "capacity.queue",
+        "capacity.wait",
         "drop_old_turns",
     ),
     Fields(ServiceSettings, "How it cites", "style=--citation-style", "events"),
@@ -111,11 +111,11 @@ def serve(
         refuse_options(ctx, ("--skip-unreadable",), "for --watch, which is not given")
     settings = ListenSettings(**listening)
     index_watch = _watch(index, watch, skip_unreadable, cluster.get("address"))
-    limits = {name: serving.pop(f"capacity.{name}", None) for name in ("live", "queue")}
-    capacity = replace(
-        Capacity(),
-        **{name: limit for name, limit in limits.items() if limit is not None},
-    )
+    limits = {}
+    for name in ("live", "queue", "wait"):
+        limit = serving.pop(f"capacity.{name}", None)
+        if limit is not None:
+            limits[name] = limit
     served = Served(
         _loader(model, index, engine, load_judge, policy, when | score | search),
         keep=None if keep is None else keep.absolute(),
@@ -123,7 +123,7 @@ def serve(
         watch=index_watch,
         model=model,
         index=index,
-        capacity=capacity,
+        capacity=Capacity(**limits),
         **{"name": Path(model).name, **serving},
     )
     with listen(settings) as listener:

@@ -324,10 +324,29 @@ def drive(
             bell.clear()
 
 
+_END = object()
+
+
+async def _finish_in_thread(work: Callable[[], T]) -> T:
+    """Return what work returns, which a thread does to its end, also if the caller is cancelled."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait({running})
+
+
 async def adrive(
-    decoders: Iterable[Decoder], engine: Serving, retriever: Retriever | None
+    decoders: Iterable[Decoder],
+    engine: Serving,
+    retriever: Retriever | None,
+    *,
+    in_threads: bool = False,
 ) -> AsyncGenerator[DriverEvent, None]:
-    """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running."""
+    """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running.
+
+    `in_threads` also keeps the loop free of the decoders' own work, such as reading much evidence into tokens.
+    """
     bell = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -336,10 +355,13 @@ async def adrive(
             loop.call_soon_threadsafe(bell.set)
 
     opened = open_session(engine, ring)
+    events = _Driver(opened, _Beside(retriever, ring)).events(decoders, MAX_LIVE)
+    step: Callable[[], Any] = partial(next, events, _END)
     try:
-        for event in _Driver(opened, _Beside(retriever, ring)).events(
-            decoders, MAX_LIVE
-        ):
+        while True:
+            event = await _finish_in_thread(step) if in_threads else step()
+            if event is _END:
+                return
             if event is not None:
                 yield event
                 continue
@@ -411,6 +433,7 @@ class Call:
     # of a list, for reports; None for a single question, whose failure is raised
     questions: Sequence[str] | None = None
     notes: Sequence[str | None] = ()  # of each question; none where no answer has one
+    in_threads: bool = False  # whether an event loop leaves the decoders to threads
 
     def answers(self) -> Answer | list[Answer]:
         """Return what the caller gets when all is done."""
@@ -418,8 +441,7 @@ class Call:
 
     async def answers_async(self) -> Answer | list[Answer]:
         """`answers` for an event loop."""
-        events = adrive(self.decoders, self.engine, self.retriever)
-        return self._collected([event async for event in events])
+        return self._collected([event async for event in self._events_async()])
 
     def pieces(self) -> Iterator[Segment | Answer]:
         """Yield segments as they come, then the answer."""
@@ -428,11 +450,14 @@ class Call:
 
     async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
         """`pieces` for an event loop."""
-        async with aclosing(
-            adrive(self.decoders, self.engine, self.retriever)
-        ) as events:
+        async with aclosing(self._events_async()) as events:
             async for event in events:
                 yield self._piece(event)
+
+    def _events_async(self) -> AsyncGenerator[DriverEvent, None]:
+        return adrive(
+            self.decoders, self.engine, self.retriever, in_threads=self.in_threads
+        )
 
     def _piece(self, event: DriverEvent) -> Segment | Answer:
         if isinstance(event, SegmentFinal):

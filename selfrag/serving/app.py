@@ -270,7 +270,7 @@ class Server:
         try:
             question = await service.fit_conversation(question)
             reply.index = service.index_version()
-            pieces = service.begin(question, place)
+            pieces = service.begin(question, place, streamed=body.stream)
             if body.stream:
                 streaming = True
                 events = encoded(self._events(pieces, reply), done)
@@ -444,14 +444,14 @@ class Server:
 
 
 class StrictRequest(Request):
-    """A request whose JSON is read as strictly as a file; half of a character in it becomes U+FFFD."""
+    """A request whose JSON is read as strictly as a file."""
 
     async def json(self) -> Any:
         """Return the value of the body."""
         if not hasattr(self, "_json"):
             try:
                 text = (await self.body()).decode()
-                self._json = parse_json(text, "the body", mended=True)
+                self._json = parse_json(text, "the body")
             except UnicodeDecodeError:
                 raise Fault(400, "the body is not UTF-8; send it so") from None
             except UserError as error:

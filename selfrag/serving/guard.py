@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -26,6 +27,10 @@ from selfrag.serving.requests import Fault
 LOG = logging.getLogger("selfrag.serving")
 OPEN_PATHS = ("/", "/health")
 """Paths that need no key: the page holds nothing of the corpus."""
+
+
+DRAIN_BYTES, DRAIN_SECONDS = 16 << 20, 5.0
+"""What is read of a refused body before the connection is closed, which would cut the reply off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +95,34 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        body = _BoundedBody(receive, self._limits)
+
         async def send_in_time(message: Message) -> None:
             if message["type"] == "http.response.start":
                 route = getattr(scope.get("route"), "path", "other")
                 self._counter.labels(route, str(message["status"])).inc()
+            ends = message["type"] == "http.response.body" and not message.get(
+                "more_body", False
+            )
             async with asyncio.timeout(self._limits.send_seconds):
+                if ends and not body.complete:
+                    await send(message | {"more_body": True})
+                    await body.drain()
+                    message = {"type": "http.response.body"}
                 await send(message)
 
         fault = self._fault(scope)
         app = self._app if fault is None else refusal(fault)
-        await app(scope, _BoundedBody(receive, self._limits).receive, send_in_time)
+        await app(scope, body.receive, send_in_time)
 
     def _fault(self, scope: Scope) -> Fault | None:
         """Return why a request is refused by its headers alone, or None."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        names = [name for name, _ in scope["headers"]]
+        for name in (b"host", b"origin", b"authorization"):
+            if names.count(name) > 1:
+                line = f"more than one {name.decode()} header; send one"
+                return Fault(400, line, "repeated_header")
         if not self._keys:
             for name, what in ((b"host", "host"), (b"origin", "origin")):
                 value = headers.get(name, b"").decode("latin-1")
@@ -142,11 +161,11 @@ class _BoundedBody:
 
     def __init__(self, receive: Receive, limits: RequestLimits) -> None:
         self._receive, self._limits = receive, limits
-        self._size, self._complete = 0, False
+        self._size, self.complete = 0, False
         self._deadline = asyncio.get_running_loop().time() + limits.body_seconds
 
     async def receive(self) -> Message:
-        if self._complete:
+        if self.complete:
             return await self._receive()
         try:
             async with asyncio.timeout_at(self._deadline):
@@ -161,8 +180,18 @@ class _BoundedBody:
         self._size += len(message.get("body", b""))
         if self._size > self._limits.body:
             raise _too_large(self._limits.body)
-        self._complete = not message.get("more_body", False)
+        self.complete = not message.get("more_body", False)
         return message
+
+    async def drain(self) -> None:
+        """Read what still comes of a body that is refused: a client that sends reads no reply before the end."""
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not self.complete and size < DRAIN_BYTES:
+                    message = await self._receive()
+                    size += len(message.get("body", b""))
+                    self.complete = not message.get("more_body", False)
 
 
 def _host_name(value: str) -> str:

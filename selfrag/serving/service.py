@@ -10,9 +10,10 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -132,6 +133,8 @@ class AnswerStore:
 
 
 LOG = logging.getLogger("selfrag.serving")
+RELIEF = 10
+"""Seconds for which new questions are refused after one has waited too long."""
 PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds before each try to load a dead engine again; the last is repeated."""
 State = Literal["ok", "recovering", "stopped"]
@@ -198,6 +201,7 @@ class Service(ServiceSettings):
     open: int = 0
     turn: asyncio.Semaphore = field(init=False)
     _recovery: asyncio.Task[None] | None = None
+    _relief_until: float = 0.0  # when new questions are taken again
 
     def __post_init__(self) -> None:
         self.turn = asyncio.Semaphore(self.capacity.live)
@@ -241,6 +245,13 @@ class Service(ServiceSettings):
                 "queue_full",
                 1,
             )
+        if time.monotonic() < self._relief_until:
+            raise Fault(
+                429,
+                f"questions wait {self.capacity.wait} seconds already; try again later",
+                "queue_full",
+                RELIEF,
+            )
         self.open += 1
         place = ExitStack()
         place.callback(self._leave)
@@ -248,6 +259,31 @@ class Service(ServiceSettings):
 
     def _leave(self) -> None:
         self.open -= 1
+
+    def _too_long(self) -> Fault:
+        """Refuse new questions for a while, and return what one gets that has waited too long."""
+        self._relief_until = time.monotonic() + RELIEF
+        LOG.warning("a question waited %d seconds and was refused", self.capacity.wait)
+        return Fault(
+            503,
+            f"no answer within {self.capacity.wait} seconds beside {self.open - 1:,} others;"
+            " try again later, or start the server with a longer --wait",
+            "too_slow",
+            RELIEF,
+        )
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None, None]:
+        """Wait for a turn, no longer than a question may, and give it back."""
+        try:
+            async with asyncio.timeout(self.capacity.wait):
+                await self.turn.acquire()
+        except TimeoutError:
+            raise self._too_long() from None
+        try:
+            yield
+        finally:
+            self.turn.release()
 
     async def fit_conversation(self, question: ServedQuestion) -> ServedQuestion:
         """Refuse a conversation that is longer than the model's context, or leave its oldest turns out.
@@ -274,11 +310,12 @@ class Service(ServiceSettings):
         return question
 
     def begin(
-        self, question: ServedQuestion, place: ExitStack
+        self, question: ServedQuestion, place: ExitStack, *, streamed: bool = False
     ) -> AsyncGenerator[Segment | Answer, None]:
         """Yield the pieces of an answer.
 
-        Nothing runs before the first is asked for; leaving early aborts what still runs.
+        Nothing runs before the first is asked for; leaving early aborts what still runs. While other questions run,
+        the answer must come within `Capacity.wait` seconds; `streamed`, its first piece.
 
         Raises:
             Fault: the engine dies.
@@ -292,20 +329,32 @@ class Service(ServiceSettings):
             flow=question.flow,
             rewrite_scope=question.rewrite_scope,
         )
-        return self._pieces(rag, stream, place)
+        return self._pieces(rag, stream, place, streamed)
 
     async def _pieces(
         self,
         rag: Answering,
         stream: AsyncGenerator[Segment | Answer, None],
         place: ExitStack,
+        streamed: bool,
     ) -> AsyncGenerator[Segment | Answer, None]:
-        await self.turn.acquire()
-        place.callback(self.turn.release)
+        until = asyncio.get_running_loop().time() + self.capacity.wait
+        limit = None if self.open == 1 else until
         try:
+            async with asyncio.timeout_at(until):
+                await self.turn.acquire()
+            place.callback(self.turn.release)
             async with aclosing(stream) as pieces:
-                async for piece in pieces:
+                while True:
+                    async with asyncio.timeout_at(limit):
+                        piece = await anext(pieces, None)
+                    if piece is None:
+                        return
                     yield piece
+                    if streamed:
+                        limit = None
+        except TimeoutError:
+            raise self._too_long() from None
         except EngineError as error:
             raise self._broke(rag, error) from error
 
@@ -319,7 +368,7 @@ class Service(ServiceSettings):
             )
         try:
             with self.admit():
-                async with self.turn:
+                async with self._turn():
                     return await asyncio.to_thread(self.rag.search, queries, k)
         except UserError as error:
             raise Fault(502, f"the search failed: {error}", "search_failed") from error
@@ -338,7 +387,7 @@ class Service(ServiceSettings):
         ask = partial(rag.judge, name, turns, passages, arguments)
         try:
             with self.admit():
-                async with self.turn:
+                async with self._turn():
                     return await asyncio.to_thread(ask)
         except EngineError as error:
             raise self._broke(rag, error) from error

@@ -21,18 +21,22 @@ class Capacity:
     Attributes:
         live: questions and searches that run at the same time.
         queue: questions and searches that wait beside them; more are refused.
+        wait: seconds in which an answer, or the first segment of a stream, must come while others run; a question
+            that takes longer is refused, and for a while each new one.
         body: most bytes of a request.
         kept_bytes: most bytes of the answers that are kept.
     """
 
     live: int = 256
     queue: int = 1_024
+    wait: int = 100
     body: int = 4 << 20
     kept_bytes: int = MOST_BYTES
 
     def __post_init__(self) -> None:
         check_int("live", self.live, 0)
         check_int("queue", self.queue, 0)
+        check_int("wait", self.wait)
         if self.queue and not self.live:
             raise UserError("live=0: what waits would never run; give at least 1")
 

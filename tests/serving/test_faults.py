@@ -218,6 +218,80 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve):
     assert running.service.open == 0
 
 
+@pytest.mark.parametrize("head", [b"Content-Length: 8000000", b"X: y"])
+@pytest.mark.parametrize("keys, status", [((), 413), (("0123456789abcdef0123",), 401)])
+def test_a_client_that_sends_on_gets_its_refusal(serve, head, keys, status):
+    """The connection was closed over what a client still sent, which it saw as a reset."""
+    running = serve(keys=keys)
+    port = httpx.URL(running.url).port or 0
+    lines = [b"POST /v1/chat/completions HTTP/1.1", b"Host: localhost", head]
+    if head == b"X: y":
+        lines.append(b"Transfer-Encoding: chunked")
+    part = b"x" * 1_000_000
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"\r\n".join([*lines, b"", b""]))
+        for _ in range(8):
+            chunk = b"%x\r\n%b\r\n" % (len(part), part)
+            client.sendall(chunk if head == b"X: y" else part)
+        if head == b"X: y":
+            client.sendall(b"0\r\n\r\n")
+        client.settimeout(20)
+        reply = b""
+        while b"}}" not in reply:
+            piece = client.recv(65_536)
+            assert piece, "closed without a reply"
+            reply += piece
+    assert reply.startswith(b"HTTP/1.1 %d " % status)
+    assert running.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_question_that_waits_too_long_is_refused_and_so_are_new_ones(serve, stream):
+    """54 of 625 honest requests had no answer within 120 seconds, and no status 429 either."""
+    engine = Gated()
+    limits = Capacity(live=2, queue=5, wait=1)
+    running = serve(random_rag(engine=engine), capacity=limits)
+    with ThreadPoolExecutor(4) as pool:
+        alone = pool.submit(running.chat)  # nobody else waits for it
+        soon(lambda: running.service.open == 1)
+        started = time.monotonic()
+        late = [pool.submit(running.chat, stream=stream) for _ in range(3)]
+        replies = [future.result() for future in late]
+        assert time.monotonic() - started < 10
+        refused = running.chat()
+        engine.open.set()
+        assert alone.result().status_code == 200
+    errors = [
+        events(reply)[-1]["error"] if stream else reply.json()["error"]
+        for reply in replies
+    ]
+    assert {error["code"] for error in errors} == {"too_slow"}
+    assert "no answer within 1 seconds beside" in errors[0]["message"]
+    if not stream:
+        assert {reply.status_code for reply in replies} == {503}
+        assert {reply.headers["Retry-After"] for reply in replies} == {"10"}
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "10")
+    assert running.service.open == 0
+
+
+def test_long_evidence_is_read_beside_the_event_loop(serve, monkeypatch):
+    """1.5 MB of evidence kept the loop for half a second, and /health with it."""
+    threads = set()
+
+    def encode(self, text):
+        threads.add(threading.current_thread().name)
+        return [100 + ord(character) for character in text[:50]]
+
+    running = serve()
+    monkeypatch.setattr("written.Characters.encode", encode)
+    text = "long " * 3_000
+    evidence = [{"id": str(number), "text": text} for number in range(20)]
+    settings = {"evidence": evidence, "mode": "always", "max_segments": 1}
+    assert running.chat(selfrag=settings).status_code == 200
+    assert threads
+    assert not any("(run)" in name for name in threads), threads
+
+
 @pytest.mark.parametrize(
     "path, stream", [("/v1/chat/completions", False), ("/v1/responses", True)]
 )

@@ -76,6 +76,21 @@ def test_issue_45_another_site_reads_nothing_from_a_server_without_keys(
     assert (status, code[-11:]) == (403, "not_allowed")
 
 
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
+@pytest.mark.parametrize("keys", [(), (KEY,)])
+def test_a_header_that_comes_twice_is_refused(serve, name, keys):
+    lines = ["GET /v1/models HTTP/1.1", "Connection: close"]
+    headers = {"Host": "localhost", "Authorization": f"Bearer {KEY}"}
+    headers.setdefault(name, "http://localhost")
+    for header, value in headers.items():
+        lines += [f"{header}: {value}"] * (1 + (header == name))
+    with connect(serve(keys=keys)) as client:
+        client.sendall("\r\n".join([*lines, "", ""]).encode())
+        reply = client.makefile("rb").read()
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"repeated_header" in reply
+
+
 def test_pages_of_this_machine_and_servers_with_keys_are_asked_under_any_name(
     open_server, serve
 ):
