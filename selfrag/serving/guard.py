@@ -106,7 +106,7 @@ class Guard:
             )
             async with asyncio.timeout(self._limits.send_seconds):
                 if ends and not body.complete:
-                    await send(message | {"more_body": True})
+                    await send({**message, "more_body": True})
                     await body.drain()
                     message = {"type": "http.response.body"}
                 await send(message)
