@@ -29,6 +29,7 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.findings import Reflection
 from selfrag.runtime.batching import SharedRetriever
+from selfrag.serving.client_tasks import answer_task
 from selfrag.serving.requests import LONGEST, Fault, ServedQuestion
 from selfrag.serving.settings import MOST_BYTES, ServiceSettings
 
@@ -152,6 +153,10 @@ def _has_more_tokens(
             if tokens > most:
                 return True
     return False
+
+
+async def _only(answer: Answer) -> AsyncGenerator[Segment | Answer, None]:
+    yield answer
 
 
 class Answering(Protocol):
@@ -322,6 +327,9 @@ class Service(ServiceSettings):
             UserError: the question cannot be answered.
         """
         rag = self.rag
+        task = answer_task(question.question, question.decoding)
+        if task is not None:
+            return _only(task)
         stream = rag.astream(
             question.question,
             decoding=question.decoding,
