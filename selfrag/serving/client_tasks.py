@@ -1,7 +1,7 @@
 """What chat clients ask behind the user's back: titles, tags and the like, which no document answers.
 
 Open WebUI names the JSON that it expects after `### Task:`; LibreChat asks for a title in words. The reply has that
-form, and neither the model nor the index is asked.
+form, and neither the model nor the index is prompt.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ def answer_task(
     turns = question
     if isinstance(turns, str):
         turns = [{"role": "user", "content": turns}]
-    asked = turns[-1]["content"]
-    text = _reply(asked)
+    prompt = turns[-1]["content"]
+    text = _reply(prompt)
     if text is None and any(_TOOLS.match(turn["content"]) for turn in turns):
         text = json.dumps({"tool_calls": []})
     if text is None:
         return None
-    trace = Trace(asked, decoding, (), (), None)
-    return Answer(asked, text, (), Usage(), trace, note=NOTE)
+    trace = Trace(prompt, decoding, (), (), None)
+    return Answer(prompt, text, (), Usage(), trace, note=NOTE)
 
 
-def _reply(asked: str) -> str | None:
-    if _FACE.match(asked):
+def _reply(prompt: str) -> str | None:
+    if _FACE.match(prompt):
         return "\U0001f642"
-    if _TITLE.match(asked):
-        return _topic(asked)
-    task = _TASK.match(asked)
+    if _TITLE.match(prompt):
+        return _topic(prompt)
+    task = _TASK.match(prompt)
     if task is None:
         return None
     neutral: dict[str, Any] = {
-        "title": _topic(asked),
+        "title": _topic(prompt),
         "tags": ["General"],  # what the prompt asks for where nothing is clear
         "follow_ups": [],
         "queries": [],
         "text": "",
-        "prompt": _topic(asked),
+        "prompt": _topic(prompt),
     }
     if task[1] not in neutral:
         return None
     return json.dumps({task[1]: neutral[task[1]]}, ensure_ascii=False)
 
 
-def _topic(asked: str) -> str:
+def _topic(prompt: str) -> str:
     """Return the first words of the user in the conversation that a task quotes."""
-    history = _HISTORY.search(asked)
+    history = _HISTORY.search(prompt)
     said = _SAID.search(history[1]) if history else None
     if said is None:
         return "Conversation"
