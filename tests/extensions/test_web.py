@@ -1,5 +1,7 @@
 """Web search against a server on this machine, and retrievers joined."""
 
+import threading
+import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -76,7 +78,8 @@ def web():
 
 
 def test_pages_that_searxng_finds_become_passages(web):
-    [passages] = WebRetriever(f"searxng:{web.url}", private=True)(["Who was Curie?"], 9)
+    search = WebRetriever(f"searxng:{web.url}", private=True)
+    [passages] = search(["Who was Curie?"], 9)
     assert [(p.id.rpartition("/")[2], p.title, p.text) for p in passages] == [
         ("html#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
         ("moved#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
@@ -85,6 +88,12 @@ def test_pages_that_searxng_finds_become_passages(web):
         ("empty", "T empty", "Snippet empty."),
         ("loop", "T loop", "Snippet loop."),
     ]
+    reasons = [passage.metadata.get("unread") for passage in passages]
+    assert reasons[:2] == [None, None]
+    assert reasons[2] == f"{web.url}/gone: it gives no page"
+    assert reasons[4] == f"{web.url}/empty: the file is empty"
+    assert reasons[5] == f"{web.url}/loop: too many redirects"
+    assert search.unread == {"unreadable": 4}
     assert web.asked[0] == ("/search", {"q": ["Who was Curie?"], "format": ["json"]})
     [[first, second]] = WebRetriever(f"searxng:{web.url}", private=True, per_page=2)(
         ["?"], 2
@@ -94,6 +103,35 @@ def test_pages_that_searxng_finds_become_passages(web):
         "Prizes",
         "She won two.",
     )
+
+
+@pytest.mark.parametrize("step", ["fetching", "reading", "cutting"])
+def test_the_time_limit_covers_fetching_reading_and_cutting(
+    web, monkeypatch, caplog, step
+):
+    """The limit of 3 s covered the fetch alone; a first small page took 28 to 45 s on a loaded machine."""
+    ended = threading.Event()
+
+    def late(*_, **__):
+        ended.wait(20)
+        raise OSError
+
+    search = WebRetriever(f"searxng:{web.url}", private=True, timeout=0.5)
+    if step == "fetching":
+        monkeypatch.setattr("selfrag.extensions.web.search._fetched", late)
+    elif step == "reading":
+        monkeypatch.setattr(search._reader, "read", late)
+    else:
+        monkeypatch.setattr("selfrag.extensions.web.search.sentence_finder", late)
+    started = time.monotonic()
+    [passages] = search(["Who was Curie?"], 2)
+    assert time.monotonic() - started < 5
+    ended.set()
+    assert [passage.text for passage in passages] == ["Snippet html.", "Snippet moved."]
+    for passage in passages:
+        assert passage.metadata == {"unread": "not ready within 0.5 s"}
+    assert search.unread == {"slow": 2}
+    assert "2 of 2 pages left their snippets; the first: not ready" in caplog.text
 
 
 def test_google_is_asked_with_the_users_key(web, monkeypatch):

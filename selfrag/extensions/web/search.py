@@ -7,11 +7,14 @@ in a bounded time, and no script of them is run.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,12 +28,14 @@ from retrieval.documents import ReadingOptions
 from retrieval.documents.isolation import IsolatedReader
 from retrieval.passage import Passage
 from retrieval.readers import read_document
-from retrieval.sentences import sentence_finder
+from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.splitting import Splitting
 from selfrag.common.checks import check_float, check_int, check_url
 from selfrag.common.errors import UserError
+from selfrag.common.untrusted import cut
 from selfrag.extensions.web.fetching import BoundedTransport
 
+LOG = logging.getLogger("selfrag.web")
 GOOGLE = "https://www.googleapis.com/customsearch/v1"
 KEY = "GOOGLE_API_KEY"
 """Variable of the environment with the user's key."""
@@ -241,10 +246,14 @@ class WebRetriever:
         per_page: passages of a page, from its beginning: 1 takes introductions, as the Self-RAG paper does (B.2).
         pages: whether pages are read; else the engine's snippets are the passages, as where a page cannot be read.
         splitting: how long passages are.
-        timeout: seconds for a search, and as many again for the pages of a query together; a page that is not there
-            by then leaves its snippet.
+        timeout: seconds for a search, and as many again for the pages of a query together: fetched, read and cut into
+            passages. A page that is not ready by then leaves its snippet.
         private: whether pages at private addresses are read, too, for a search of one's own network.
         google: address of Google's API.
+
+    Attributes:
+        unread: how many pages left their snippet because they were `slow` or `unreadable`. A warning is logged for
+            each query, and the metadata of such a passage has the reason as `unread`.
 
     Raises:
         UserError: another name, or there is no key.
@@ -267,6 +276,7 @@ class WebRetriever:
         check_int("per_page", per_page)
         check_float("timeout", timeout, above=True)
         self._per_page, self._timeout = per_page, timeout
+        self.unread: Counter[str] = Counter()
         headers = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
         self._pages: httpx.Client | None = None
         if pages:
@@ -305,16 +315,38 @@ class WebRetriever:
         check_int("k", k, 0)
         if not queries or k == 0:
             return [[] for _ in queries]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            results = []
-            for query in queries:
-                hits = self._search(query, k)
-                until = time.monotonic() + self._timeout
-                passages: list[Passage] = []
-                for of_page in pool.map(self._passages, hits, [until] * len(hits)):
-                    passages += of_page
-                results.append(passages[:k])
-            return results
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            return [self._results(pool, query, k) for query in queries]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _results(self, pool: ThreadPoolExecutor, query: str, k: int) -> list[Passage]:
+        """Return the passages of one query; a page that is late is left to its thread."""
+        hits = self._search(query, k)
+        until = time.monotonic() + self._timeout
+        if self._pages is None:
+            return [passage for hit in hits for passage in _snippet(hit, None)][:k]
+        read = partial(self._read, client=self._pages, until=until)
+        pages = [pool.submit(read, hit) for hit in hits]
+        wait(pages, timeout=self._timeout)
+        passages: list[Passage] = []
+        reasons: list[str] = []
+        for hit, page in zip(hits, pages, strict=True):
+            if not page.done():
+                self.unread["slow"] += 1
+                reasons.append(f"not ready within {self._timeout:g} s")
+            elif isinstance(page.exception(), UserError):
+                self.unread["unreadable"] += 1
+                reasons.append(str(page.exception()))
+            else:
+                passages += page.result()
+                continue
+            passages += _snippet(hit, reasons[-1])
+        if reasons:
+            counts = (len(reasons), len(hits), cut(reasons[0], 200))
+            LOG.warning("%d of %d pages left their snippets; the first: %s", *counts)
+        return passages[:k]
 
     def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
         query_fields = {"q": query, "format": "json"}
@@ -330,35 +362,44 @@ class WebRetriever:
         results = reply.get("items", [])
         return _hits(results, k, url="link", snippet="snippet")
 
-    def _passages(self, hit: Hit, until: float) -> list[Passage]:
-        read = [] if self._pages is None else self._read(hit, self._pages, until)
-        if not read and hit.snippet.strip():
-            return [Passage(hit.url, hit.snippet, hit.title)]
-        return read
+    @cached_property
+    def _finder(self) -> SentenceFinder:
+        return sentence_finder(self._splitting.sentences)
 
     def _read(self, hit: Hit, client: httpx.Client, until: float) -> list[Passage]:
-        """Return the first passages of a page; none where it cannot be read."""
+        """Return the first passages of a page; a `UserError` tells that it cannot be read."""
         try:
             kind, content = _fetched(client, hit.url, until)
             with TemporaryDirectory() as folder:
                 path = Path(folder) / f"page{kind}"
                 path.write_bytes(content)
-                finder = sentence_finder(self._splitting.sentences)
                 rows = read_document(
                     path,
                     kind,
                     hit.title or hit.url,
                     self._splitting,
-                    finder,
+                    self._finder,
                     self._reader,
                 )
                 kept = list(islice(rows, self._per_page))
-        except (httpx.HTTPError, OSError, UserError, ValueError):
-            return []
+        except UserError as error:
+            reason = str(error).rpartition(": ")[2]  # without the temporary file
+            raise UserError(f"{hit.url[:80]}: {reason}") from error
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            name = type(error).__name__
+            raise UserError(f"{hit.url[:80]}: {name}") from error
         return [
             Passage(f"{hit.url}#{place}", row.passage.text, row.passage.title)
             for place, row in enumerate(kept, 1)
         ]
+
+
+def _snippet(hit: Hit, unread: str | None) -> list[Passage]:
+    """Return what the search engine shows of a page, and why the page was not read."""
+    if not hit.snippet.strip():
+        return []
+    metadata = {} if unread is None else {"unread": unread}
+    return [Passage(hit.url, hit.snippet, hit.title, metadata=metadata)]
 
 
 def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
@@ -372,9 +413,9 @@ def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
                 reply.headers.get("content-type", "").partition(";")[0].strip().lower()
             )
             if reply.status_code != 200 or kind is None:
-                raise UserError(f"{url[:80]} gives no page")
+                raise UserError("it gives no page")
             return kind, _beginning(reply, _MOST_PAGE)
-    raise UserError(f"{url[:80]}: too many redirects")
+    raise UserError("too many redirects")
 
 
 def _beginning(reply: httpx.Response, most: int) -> bytes:
