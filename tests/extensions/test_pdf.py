@@ -645,3 +645,45 @@ def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch):
         "ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install",
     ):
         check_languages("eng")
+
+
+def set_in(*parts, x=72, y=700):
+    """A line of texts, each with its size and its rise by the operator for it."""
+    shown = "".join(
+        f"/F1 {size} Tf {rise} Ts ({text}) Tj " for text, size, rise in parts
+    )
+    return f"BT {x} {y} Td {shown}ET\n"
+
+
+def moved(base, raised, shift, x=72, y=700, size=7):
+    """A text with another one behind it, at another height."""
+    width = 5.56 * len(base)  # of digits of the font, at size 10
+    return drawn(x, y, base) + drawn(x + width, y + shift, raised, size)
+
+
+RAISED = {
+    "rise": (set_in(("320", 10, 0), ("1", 7, 4), (" crowns", 10, 0)), "320¹ crowns"),
+    "rise alone": (set_in(("10", 10, 0), ("-5", 10, 4), (" km", 10, 0)), "10⁻⁵ km"),
+    "lowered": (set_in(("H", 10, 0), ("2", 6, -2), ("O", 10, 0)), "H₂O"),
+    "lowered a little": (set_in(("17", 10, 0), ("8", 6, -0.8)), "17₈"),
+    "by its place": (moved("2024", "3", 4), "2024³"),
+    "mark before a note": (set_in(("1", 6, 3), (" Since 2024.", 8, 0)), "¹ Since 2024."),
+    "letters": (set_in(("4", 10, 0), ("th", 6, 4), (" of 2", 10, 0)), "4th of 2"),
+    "two marks": (set_in(("5", 10, 0), ("1,2", 6, 4)), "5¹,²"),
+    "in cells": (
+        "72 640 m 272 640 l 72 670 m 272 670 l 72 700 m 272 700 l 72 640 m 72 700 l 172 640 m 172 700 l"
+        " 272 640 m 272 700 l S\n"
+        + drawn(80, 680, "Boiling") + moved("250", "9", 4, 180, 680)
+        + drawn(80, 650, "Frozen") + moved("17", "8", -2, 180, 650),
+        "Boiling | 250⁹\nFrozen | 17₈",
+    ),
+    "small beside large": (set_in(("Fee", 14, 0), (" 320", 8, 0)), "Fee 320"),
+    "large letter": (drawn(72, 688, "T", 26) + drawn(88, 700, "en 320 ships", 10), "Ten 320 ships"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", ["", "/Rotate 90"])
+@pytest.mark.parametrize("name", RAISED)
+def test_raised_and_lowered_digits_join_no_number(tmp_path, name, turned):
+    content, text = RAISED[name]
+    assert read(tmp_path, pdf(content, page=turned)).text.strip() == text

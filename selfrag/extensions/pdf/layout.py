@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
@@ -55,6 +55,11 @@ class Fragment:
     def height(self) -> float:
         """Return the height of the line."""
         return self.top - self.bottom
+
+    def copy(self) -> Fragment:
+        """Return a fragment with the same values."""
+        sides = self.left, self.bottom, self.right, self.top
+        return Fragment(self.text, *sides, self.upright, self.bold)
 
 
 @dataclass(slots=True)
@@ -309,7 +314,7 @@ def build_lines(fragments: Sequence[Fragment]) -> list[Line]:
                 max(box.top, fragment.top),
             )
         else:
-            lines.append(Line(fragment.text, replace(fragment), cells=[fragment]))
+            lines.append(Line(fragment.text, fragment.copy(), cells=[fragment]))
     pitches = [above.box.bottom - line.box.bottom for above, line in pairwise(lines)]
     falling = [pitch for pitch in pitches if pitch > 0]
     usual_pitch = median(falling) if falling else 0.0

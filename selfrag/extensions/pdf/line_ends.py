@@ -68,16 +68,20 @@ class LineJoiner:
 
     def __init__(self, lines: Iterable[str]) -> None:
         # words that are not cut at the end of a line
-        self._counts: Counter[str] = Counter()
+        words: Counter[str] = Counter()
         after_hyphen = False
         for line in lines:
-            for match in _WORD.finditer(line):
-                is_cut = line[match.end() :] in tuple(_HYPHENS) or (
-                    after_hyphen and match.start() == 0
-                )
-                if not is_cut:
-                    self._counts[_folded(match[0])] += 1
-            after_hyphen = line.endswith(tuple(_HYPHENS))
+            in_line = _WORD.findall(line)
+            is_cut = line.endswith(tuple(_HYPHENS))
+            if in_line and is_cut and line[:-1].endswith(in_line[-1]):
+                in_line.pop()
+            if in_line and after_hyphen and line.startswith(in_line[0]):
+                del in_line[0]
+            words.update(in_line)
+            after_hyphen = is_cut
+        self._counts: Counter[str] = Counter()
+        for word, count in words.items():
+            self._counts[_folded(word)] += count
 
     def join(self, lines: Sequence[str]) -> str:
         """Return the text of a paragraph."""

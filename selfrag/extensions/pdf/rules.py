@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import neg
 from typing import Any, TypeAlias
 
 from selfrag.extensions.pdf.text import Box, turn_box
@@ -52,12 +53,11 @@ class Grid:
 
     def row_at(self, y: float) -> int:
         """Return the number of the row at a height inside the grid."""
-        falling = [-edge for edge in self.rows[1:-1]]
-        return bisect_right(falling, -y)
+        return bisect_right(self.rows, -y, 1, len(self.rows) - 1, key=neg) - 1
 
     def column_at(self, x: float) -> int:
         """Return the number of the column at a place inside the grid."""
-        return bisect_right(self.columns[1:-1], x)
+        return bisect_right(self.columns, x, 1, len(self.columns) - 1) - 1
 
 
 _Points: TypeAlias = list[tuple[float, float]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from itertools import repeat
+from typing import Any
 
 from selfrag.extensions.pdf.layout import Fragment, share_row
 from selfrag.extensions.pdf.line_ends import clean_text
-
-Box: TypeAlias = tuple[float, float, float, float]
-"""Left, bottom, right and top."""
+from selfrag.extensions.pdf.raised import SAME_BASELINE, SPACE, Box, Piece, write_pieces
 
 _MAX_NOTES = 2000  # fields and notes of a page
 _MAX_VALUE = 1 << 20  # bytes of a value
@@ -29,10 +29,116 @@ _UPSIDE_DOWN = 2  # quarter turns
 _MAX_FONT_NAME = 128  # bytes; a longer name is left out
 _BOLD = re.compile(rb"bold|black|heavy|demi|cmbx", re.IGNORECASE)
 _SAMPLES = 200  # characters whose direction is looked at
-_LINE_ENDS, _SPACES = (10, 13), (9, 32, 160)
-_UNMAPPED = (0, 0xFFFD, 0xFFFF)
-_LINE_END_HYPHENS = (2, 0xFFFE)  # as PDFium marks a hyphen at the end of a line
+_DIGIT = re.compile(r"\d")
+_HYPHEN_AT_LINE_END = "\x02\ufffe"  # as PDFium marks it
+_UNMAPPED = "\0\ufffd\uffff"
+_TOKEN = re.compile(
+    rf"(?P<word>[^\x00-\x20\xa0{_HYPHEN_AT_LINE_END}{_UNMAPPED}]+)|(?P<hyphen>[{_HYPHEN_AT_LINE_END}])"
+    rf"|(?P<line_end>[\r\n]+)|(?P<space>[\t \xa0]+)|(?P<unmapped>[{_UNMAPPED}]+)"
+)
 _HIDDEN = 0x02 | 0x20  # flags of fields and notes: hidden, not shown on a screen
+
+
+class PageCharacters:
+    """The characters of a page and their places.
+
+    They are fetched by `map` over functions of PDFium: in a loop, the steps of Python take four times as long.
+
+    Args:
+        textpage: of PDFium.
+
+    Attributes:
+        text: the characters in the order of drawing.
+        lefts: left edges of their boxes, and so on.
+    """
+
+    def __init__(self, textpage: Any) -> None:
+        from pypdfium2 import raw
+
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        self._origin = _bind(
+            raw.FPDFText_GetCharOrigin, number, pointer, number, pointer, pointer
+        )
+        self._angle = _bind(raw.FPDFText_GetCharAngle, ctypes.c_float, pointer, number)
+        box = _bind(raw.FPDFText_GetLooseCharBox, number, pointer, number, pointer)
+        count = textpage.count_chars()
+        self._page = ctypes.cast(textpage.raw, pointer).value
+        self.text = _read_text(textpage.raw, count)
+        boxes = (raw.FS_RECTF * count)()
+        deque(map(box, repeat(self._page), range(count), _addresses(boxes)), maxlen=0)
+        sides = memoryview(boxes).cast("B").cast("f")
+        self.lefts, self.tops = sides[0::4].tolist(), sides[1::4].tolist()
+        self.rights, self.bottoms = sides[2::4].tolist(), sides[3::4].tolist()
+
+    def turns(self, index: int) -> int:
+        """Return the quarter turns of a character, clockwise."""
+        angle = self._angle(self._page, index)
+        return round(angle / (math.pi / 2)) % 4 if angle > 0 else 0
+
+    def box(self, index: int, turns: int) -> Box:
+        """Return the box of a character, where text with these quarter turns is made upright."""
+        box = (
+            self.lefts[index],
+            self.bottoms[index],
+            self.rights[index],
+            self.tops[index],
+        )
+        return turn_box(box, turns) if turns else box
+
+    def cover(self, previous: int, index: int) -> None:
+        """Give the spaces between two characters of a line the box of the first."""
+        for sides in (self.lefts, self.bottoms, self.rights, self.tops):
+            for space in range(previous + 1, index):
+                sides[space] = sides[previous]
+
+    def bounds(self, first: int, end: int, turns: int) -> tuple[Box, bool]:
+        """Return the box around the characters of a line, and whether all are as large and as high."""
+        if turns:
+            boxes = [self.box(index, turns) for index in range(first, end)]
+            left, right = min(box[0] for box in boxes), max(box[2] for box in boxes)
+            levels = {(box[1], box[3]) for box in boxes}
+        else:
+            left, right = min(self.lefts[first:end]), max(self.rights[first:end])
+            levels = set(
+                zip(self.bottoms[first:end], self.tops[first:end], strict=True)
+            )
+        bottom, top = min(levels)[0], max(level[1] for level in levels)
+        return (left, bottom, right, top), len(levels) == 1
+
+    def baselines(self, first: int, end: int, turns: int) -> list[float]:
+        """Return the heights at which some characters stand, likewise."""
+        count = end - first
+        x, y = (ctypes.c_double * count)(), (ctypes.c_double * count)()
+        places = range(first, end), _addresses(x), _addresses(y)
+        deque(map(self._origin, repeat(self._page), *places), maxlen=0)
+        heights = list(x if turns % 2 else y)
+        return [-height for height in heights] if turns in (1, 2) else heights
+
+
+def _bind(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """Return a function of PDFium that takes addresses as numbers."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+def _addresses(values: ctypes.Array[Any]) -> range:
+    """Return the addresses of the items of an array."""
+    start, size = ctypes.addressof(values), ctypes.sizeof(values._type_)
+    return range(start, start + size * len(values), size)
+
+
+def _read_text(textpage: Any, count: int) -> str:
+    """Return the characters of a page. PDFium gives all at once, but then it leaves out some that have no letter."""
+    from pypdfium2 import raw
+
+    units = (ctypes.c_ushort * (count + 1))()
+    written = raw.FPDFText_GetText(textpage, 0, count, units)
+    text = bytes(units)[: 2 * count].decode("utf-16-le", "surrogatepass")
+    if written == count + 1 and len(text) == count:
+        return text
+    return "".join(
+        chr(raw.FPDFText_GetUnicode(textpage, index)) for index in range(count)
+    )
 
 
 class FragmentReader:
@@ -49,118 +155,119 @@ class FragmentReader:
     def __init__(self, textpage: Any) -> None:
         from pypdfium2 import raw
 
-        self._raw, self._textpage = raw, textpage
-        self._count = textpage.count_chars()
+        self._raw, self._textpage = raw, textpage.raw
+        self._characters = PageCharacters(textpage)
         self._fragments: list[Fragment] = []
-        self._characters: list[str] = []  # of the fragment that is being read
-        self._box: Box = (0.0, 0.0, 0.0, 0.0)  # of these characters
+        self._pieces: list[Piece] = []  # of the fragment that is being read
         self._turned = 0  # their quarter turns
         self._is_bold = False
-        self._letter_gap = 0.0  # between the last two letters of a word
+        # positions of the last two letters that stand together
+        self._pair: tuple[int, int] | None = None
         self._font = ctypes.create_string_buffer(_MAX_FONT_NAME)
         # position after the last fragment that is not upside down
         self._upside_down = 0
         self.unmapped = 0
-        turns = [
-            self._turns(index)
-            for index in range(0, self._count, self._count // _SAMPLES + 1)
-        ]
+        count = len(self._characters.text)
+        samples = range(0, count, count // _SAMPLES + 1)
+        turns = [self._characters.turns(index) for index in samples]
         self.turns = max(range(4), key=turns.count)
 
     def read(self) -> list[Fragment]:
         """Return the fragments of the page."""
-        raw, textpage = self._raw, self._textpage
-        rectangle = raw.FS_RECTF()
-        previous: Box | None = None
+        previous: int | None = None  # position of the character before
         newline = False
         space: int | None = None  # position of a space before the character
-        for index in range(self._count):
-            code = raw.FPDFText_GetUnicode(textpage, index)
-            if code in _LINE_ENDS:
+        for token in _TOKEN.finditer(self._characters.text):
+            first, end = token.span()
+            kind = token.lastgroup
+            if kind == "space":
+                space = end - 1
+                continue
+            if kind == "line_end":
                 newline = True
                 continue
-            if code in _SPACES:
-                space = index
+            if kind == "unmapped":
+                self.unmapped += end - first
+                if previous is not None:
+                    self._characters.cover(previous, end)
                 continue
-            if code in _UNMAPPED:
-                self.unmapped += 1
-                continue
-            ends_line = code in _LINE_END_HYPHENS
-            if code < 32 and not ends_line:
-                continue
-            raw.FPDFText_GetLooseCharBox(textpage, index, rectangle)
-            placed = (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
+            is_joined = space is None and not newline
             if previous is None:
-                self._begin(index, placed)
-            elif space is not None or newline:
-                self._separate(previous, index, placed, space)
-            box = turn_box(placed, self._turned)
-            if previous is not None and space is None and not newline:
-                self._letter_gap = box[0] - previous[2]
-            self._characters.append("-" if ends_line else chr(code))
-            left, bottom, right, top = self._box
-            self._box = (
-                min(left, box[0]),
-                min(bottom, box[1]),
-                max(right, box[2]),
-                max(top, box[3]),
-            )
-            previous, space, newline = box, None, ends_line
+                self._begin(first)
+            elif not is_joined:
+                self._separate(previous, first, space)
+            if end - first > 1:
+                self._pair = end - 2, end - 1
+            elif previous is not None and is_joined:
+                self._pair = previous, first
+            text = "-" if kind == "hyphen" else token[0]
+            self._pieces.append(Piece(text, first, end))
+            previous, space, newline = end - 1, None, kind == "hyphen"
         self._end()
         return self._fragments
 
-    def _turns(self, index: int) -> int:
-        """Return the quarter turns of a character, clockwise."""
-        angle = self._raw.FPDFText_GetCharAngle(self._textpage, index)
-        return round(angle / (math.pi / 2)) % 4 if angle >= 0 else 0
-
-    def _separate(
-        self, previous: Box, index: int, placed: Box, space: int | None
-    ) -> None:
+    def _separate(self, previous: int, index: int, space: int | None) -> None:
         """Begin a fragment where a line or a wide gap ends; else note a space, where there is one."""
-        box = turn_box(placed, self._turned)
-        height = min(previous[3] - previous[1], box[3] - box[1])
-        overlap = min(previous[3], box[3]) - max(previous[1], box[1])
-        gap = max(box[0] - previous[2], previous[0] - box[2])
+        box_of = self._characters.box
+        left, bottom, right, top = box_of(previous, self._turned)
+        next_left, next_bottom, next_right, next_top = box_of(index, self._turned)
+        height = min(top - bottom, next_top - next_bottom)
+        overlap = min(top, next_top) - max(bottom, next_bottom)
+        gap = max(next_left - right, left - next_right)
         if (
             overlap < _SAME_LINE * height
             or gap > _WIDE_GAP * height
-            or self._turns(index) != self._turned
+            or self._characters.turns(index) != self._turned
         ):
             self._end()
-            self._begin(index, placed)
-        elif space is None:
+            self._begin(index)
+            return
+        self._characters.cover(previous, index)
+        if space is None:
             if gap > _NO_GAP * height:
-                self._characters.append(" ")
+                self._pieces.append(SPACE)
         elif not self._is_letter_gap(gap, height, space):
-            self._characters.append(" ")
-            self._letter_gap = 0.0
+            self._pieces.append(SPACE)
+            self._pair = None
 
     def _is_letter_gap(self, gap: float, height: float, space: int) -> bool:
         """Return whether a space that PDFium made of a gap is no wider than the gaps inside the word before it."""
-        if (
-            self._letter_gap < _SPACED * height
-            or gap > _WIDEST_LETTER_GAP * self._letter_gap
-        ):
+        if self._pair is None:
+            return False
+        first, second = self._pair
+        before = self._characters.box(first, self._turned)
+        after = self._characters.box(second, self._turned)
+        letter_gap = after[0] - before[2]
+        if letter_gap < _SPACED * height or gap > _WIDEST_LETTER_GAP * letter_gap:
             return False
         return bool(self._raw.FPDFText_IsGenerated(self._textpage, space) == 1)
 
-    def _begin(self, index: int, placed: Box) -> None:
-        self._turned = self._turns(index)
-        self._letter_gap = 0.0
+    def _begin(self, index: int) -> None:
+        self._turned = self._characters.turns(index)
+        self._pair = None
         self._font.value = b""
         self._raw.FPDFText_GetFontInfo(
             self._textpage, index, self._font, _MAX_FONT_NAME, None
         )
         self._is_bold = _BOLD.search(self._font.value) is not None
-        self._box = turn_box(placed, self._turned)
+
+    def _height(self, first: int, end: int) -> float:
+        (_, bottom, _, top), _ = self._characters.bounds(first, end, self._turned)
+        return top - bottom
 
     def _end(self) -> None:
-        text = clean_text("".join(self._characters)).strip()
-        self._characters.clear()
+        pieces, self._pieces = self._pieces, []
+        text = clean_text("".join(piece.text for piece in pieces)).strip()
         if not text:
             return
-        fragment = Fragment(text, *self._box, self._turned == self.turns, self._is_bold)
+        first, end = pieces[0].first, pieces[-1].end
+        box, is_level = self._characters.bounds(first, end, self._turned)
+        if not is_level and _DIGIT.search(text):
+            baselines = self._characters.baselines(first, end, self._turned)
+            if max(baselines) - min(baselines) > SAME_BASELINE:
+                text = write_pieces(pieces, baselines, self._height)
+                text = clean_text(text).strip()
+        fragment = Fragment(text, *box, self._turned == self.turns, self._is_bold)
         place = len(self._fragments)
         # PDFium sorts the pieces of a line from the left of the page
         if self._turned == _UPSIDE_DOWN:
