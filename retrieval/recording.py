@@ -7,23 +7,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 
 from retrieval.corpus import Row
+from retrieval.documents import code_version, document_format
 from retrieval.file_table import FileRecord, RowNumbers
 from retrieval.readers import check_some_read, read_sources
 from retrieval.reports import ReadReport, UnreadableFile
-from retrieval.sources import FileState, SourceFile, file_state
+from retrieval.sources import FileState, SourceFile, file_kind, file_state
 from retrieval.splitting import Splitting
 from selfrag.common import reading
 from selfrag.common.errors import UserError
 from selfrag.common.reading import parse_json
 from selfrag.common.validation import validate
-
-_LIBRARIES = ("spacy", "markdown-it-py", "pypdfium2", "pypdf", "lxml")
 
 
 class FileRows:
@@ -68,8 +66,9 @@ class FileRows:
             state = file_state(file.path)
             if state.modified < 0:
                 return ""
-            stated.append((file.location, self._names[file.location], state))
-        values = repr((stated, reading_of(self._splitting))).encode()
+            how_read = reading_of(self._splitting, file_kind(file.path))
+            stated.append((file.location, self._names[file.location], state, how_read))
+        values = repr(stated).encode()
         return hashlib.blake2b(values, digest_size=16).hexdigest()
 
     @property
@@ -110,7 +109,7 @@ class FileRows:
     def record(self, file: SourceFile, rows: RowNumbers) -> FileRecord:
         """Return the record of a file that was read, whose passages have these rows."""
         state = self._states[file.location]
-        how_read = reading_of(self._splitting)
+        how_read = reading_of(self._splitting, file_kind(file.path))
         name = self._names[file.location]
         times = state.size, state.modified, state.changed
         return FileRecord(
@@ -129,33 +128,26 @@ class FileRows:
 
 
 @cache
-def readers_version() -> str:
-    """Return a digest of the code that makes passages of files, ours and that of the libraries.
+def reading_of(splitting: Splitting, kind: str) -> str:
+    """Return how files of a kind are read, as a text: two equal texts make the same passages of the same file.
 
-    Other code may make other passages of the same file.
+    Args:
+        splitting: how documents are cut.
+        kind: suffix of the files. Other code may make other passages of them, ours or that of libraries.
     """
-    digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
-    modules = sorted((here / "documents").rglob("*.py"))
-    modules += [
-        here / name
-        for name in ("tables.py", "readers.py", "splitting.py", "sentences.py")
-    ]
-    modules.append(Path(reading.__file__))
-    for file in modules:
-        digest.update(file.read_bytes())
-    for name in _LIBRARIES:
-        try:
-            digest.update(f"{name} {version(name)} ".encode())
-        except PackageNotFoundError:
-            continue
-    return digest.hexdigest()
-
-
-def reading_of(splitting: Splitting) -> str:
-    """Return how files are read, as a text: two equal texts make the same passages of the same file."""
+    modules = [Path(reading.__file__)]
+    modules += [here / f"{name}.py" for name in ("readers", "splitting", "sentences")]
+    document = document_format(kind)
+    if document is None:
+        own = code_version((here / "tables.py", here / "parquet.py"))
+    else:
+        own = document.version()
+        shared = ("charset", "document", "formulas", "headers", "list_numbers")
+        modules += [here / "documents" / f"{name}.py" for name in shared]
+    readers = own + code_version(tuple(modules), ("spacy",))
     return json.dumps(
-        {"splitting": asdict(splitting), "readers": readers_version()}, sort_keys=True
+        {"splitting": asdict(splitting), "readers": readers}, sort_keys=True
     )
 
 

@@ -47,6 +47,7 @@ from retrieval.sources import (
     FileState,
     SourceFile,
     SourceList,
+    file_kind,
     file_state,
     list_files,
     name_files,
@@ -312,7 +313,6 @@ def _compare(
     removes: bool,
 ) -> _Plan:
     by_location = {record.location: record for record in records}
-    reading = reading_of(splitting)
     plan = _Plan([], {}, [], [], list(records), 0)
     for file in listed.files:
         record = by_location.pop(file.location, None)
@@ -322,7 +322,7 @@ def _compare(
         if record is None:
             plan.to_read.append(file)
         elif record.inside == file.inside and _is_unchanged(
-            file, record, reading, kept
+            file, record, splitting, kept
         ):
             plan.stay.append(record)
             plan.unchanged += 1
@@ -340,9 +340,10 @@ def _compare(
 
 
 def _is_unchanged(
-    file: SourceFile, record: FileRecord, reading: str, kept: Mask
+    file: SourceFile, record: FileRecord, splitting: Splitting, kept: Mask
 ) -> bool:
     """Return whether a file would give the passages that the index holds of it."""
+    reading = reading_of(splitting, file_kind(file.path))
     if record.reading != reading or not kept[record.rows].all():
         return False
     state = file_state(file.path)

@@ -6,9 +6,13 @@ Markdown and HTML; `selfrag.extensions.pdf` and `.word` are added as a stranger'
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,25 +58,54 @@ class DocumentFormat:
         limits: what a child process that reads a file may take: seconds for a megabyte, bytes of memory and of text for
             a byte of the file. None reads in this process, which is for formats that have no parser to mislead.
         check: refuses options that this machine cannot serve.
+        code: files and folders of the code that makes the text, by default the module of `read`. `index sync` reads the
+            files of a format again when its code or one of its libraries has changed.
+        libraries: distributions that it uses, such as `lxml`.
     """
 
     read: DocumentReader
     limits: tuple[int, int, int] | None = None
     check: Callable[[ReadingOptions], None] = lambda options: None
+    code: tuple[Path, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    def version(self) -> str:
+        """Return a digest of the code that makes the text of a file."""
+        module = sys.modules[self.read.__module__].__file__
+        return code_version(self.code or (Path(module or ""),), self.libraries)
+
+
+def code_version(code: tuple[Path, ...], libraries: tuple[str, ...] = ()) -> str:
+    """Return a digest of files of code, folders with all their modules, and the versions of libraries."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in code:
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        for file in files:
+            digest.update(file.read_bytes())
+    for name in libraries:
+        with suppress(PackageNotFoundError):
+            digest.update(f"{name} {version(name)} ".encode())
+    return digest.hexdigest()
 
 
 def _plain(
-    read: Callable[[Path, str], Document], limits: tuple[int, int, int] | None = None
+    read: Callable[[Path, str], Document],
+    modules: str,
+    *libraries: str,
+    limits: tuple[int, int, int] | None = None,
 ) -> DocumentFormat:
-    """Return the format of a reader that has no options."""
+    """Return the format of a reader that has no options, given a pattern of its modules in this folder."""
     return DocumentFormat(
-        lambda path, name, options, report_progress: read(path, name), limits
+        lambda path, name, options, report_progress: read(path, name),
+        limits,
+        code=tuple(sorted(Path(__file__).parent.glob(modules))),
+        libraries=libraries,
     )
 
 
-_TEXT = _plain(read_text)
-_MARKDOWN = _plain(read_markdown)
-_HTML = _plain(read_html, (10, 16, 2))
+_TEXT = _plain(read_text, "markdown.py")
+_MARKDOWN = _plain(read_markdown, "markdown.py", "markdown-it-py")
+_HTML = _plain(read_html, "html*.py", "lxml", limits=(10, 16, 2))
 _FORMATS = {
     ".txt": _TEXT,
     ".md": _MARKDOWN,

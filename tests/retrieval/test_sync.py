@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,15 @@ from retrieval import (
     UserError,
     add_files,
     build_index,
+    documents,
     open_index,
     remove_files,
     sync_index,
 )
 from retrieval.build import verify_index
+from retrieval.documents import document_format, document_suffixes
 from retrieval.index import load_manifest, open_parts
+from retrieval.recording import reading_of
 
 
 def write(folder, files):
@@ -69,6 +73,49 @@ def synced(tmp_path, docs, encoder):
 
 def never(*_, **__):
     raise AssertionError("the encoder was loaded")
+
+
+@pytest.mark.parametrize("kind", document_suffixes())
+def test_the_version_of_a_format_is_that_of_all_its_code(kind, tmp_path):
+    reading = document_format(kind)
+    assert reading.code
+    before = reading.version()
+    for place in reading.code:
+        copy = tmp_path / place.name
+        if place.is_dir():
+            shutil.copytree(place, copy)
+        else:
+            shutil.copy(place, copy)
+    copied = replace(
+        reading, code=tuple(tmp_path / place.name for place in reading.code)
+    )
+    assert copied.version() == before
+    for module in sorted(tmp_path.rglob("*.py")):
+        module.write_text(module.read_text() + "# changed\n")
+        assert copied.version() != before
+        before = copied.version()
+
+
+def test_only_files_of_a_changed_reader_are_read_again(
+    synced, docs, encoder, monkeypatch
+):
+    markdown = document_format(".md")
+
+    def shout(path, name, options, report_progress):
+        document = markdown.read(path, name, options, report_progress)
+        return replace(document, text=document.text.upper())
+
+    changed = replace(markdown, read=shout, code=(Path(__file__),))
+    monkeypatch.setitem(documents._FORMATS, ".md", changed)
+    document_format.cache_clear()
+    reading_of.cache_clear()
+    try:
+        report = sync_index(synced, [docs], encoder=encoder)
+    finally:
+        document_format.cache_clear()
+        reading_of.cache_clear()
+    assert (report.changed, report.unchanged) == (["a.md", "b/a.md"], 1)
+    assert held(synced) == HELD | {"a-1": "BEES MAKE HONEY.", "b/a-1": "DOGS BARK."}
 
 
 def test_nothing_changed_loads_no_encoder_and_writes_nothing(synced, docs, monkeypatch):

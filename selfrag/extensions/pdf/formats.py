@@ -23,4 +23,10 @@ def _check(options: ReadingOptions) -> None:
         check_languages(options.ocr)
 
 
-PDF = DocumentFormat(_read, limits=(20, 4, 10), check=_check)
+PDF = DocumentFormat(
+    _read,
+    limits=(20, 4, 10),
+    check=_check,
+    code=(Path(__file__).parent,),
+    libraries=("pypdfium2", "pypdf"),
+)

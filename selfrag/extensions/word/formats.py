@@ -16,4 +16,4 @@ def _read(
     return read_word(path, name)
 
 
-WORD = DocumentFormat(_read, limits=(30, 32, 10))
+WORD = DocumentFormat(_read, limits=(30, 32, 10), code=(Path(__file__).parent,))
