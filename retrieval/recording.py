@@ -140,12 +140,12 @@ def reading_of(splitting: Splitting, kind: str) -> str:
     modules += [here / f"{name}.py" for name in ("readers", "splitting", "sentences")]
     document = document_format(kind)
     if document is None:
-        own = code_version((here / "tables.py", here / "parquet.py"))
+        version = code_version((here / "tables.py", here / "parquet.py"))
     else:
-        own = document.version()
+        version = document.version()
         shared = ("charset", "document", "formulas", "headers", "list_numbers")
         modules += [here / "documents" / f"{name}.py" for name in shared]
-    readers = own + code_version(tuple(modules), ("spacy",))
+    readers = version + code_version(tuple(modules), ("spacy",))
     return json.dumps(
         {"splitting": asdict(splitting), "readers": readers}, sort_keys=True
     )

@@ -26,7 +26,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 """Left, bottom, right and top."""
 
 
-class Piece(NamedTuple):
+class LinePiece(NamedTuple):
     """Characters of a line without a space between them, with their positions on the page."""
 
     text: str
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
     end: int
 
 
-SPACE = Piece(" ", 0, 0)
+SPACE = LinePiece(" ", 0, 0)
 """Stands between two words of a line."""
 
 
@@ -49,7 +49,7 @@ class _Run:
 
 
 def write_pieces(
-    pieces: Sequence[Piece],
+    pieces: Sequence[LinePiece],
     baselines: Sequence[float],
     height_of: Callable[[int, int], float],
 ) -> str:
@@ -80,7 +80,7 @@ def write_pieces(
 
 
 def _split(
-    piece: Piece,
+    piece: LinePiece,
     baselines: Sequence[float],
     height_of: Callable[[int, int], float],
     after_space: bool,

@@ -12,7 +12,13 @@ from typing import Any
 
 from selfrag.extensions.pdf.layout import Fragment, share_row
 from selfrag.extensions.pdf.line_ends import clean_text
-from selfrag.extensions.pdf.raised import SAME_BASELINE, SPACE, Box, Piece, write_pieces
+from selfrag.extensions.pdf.raised import (
+    SAME_BASELINE,
+    SPACE,
+    Box,
+    LinePiece,
+    write_pieces,
+)
 
 _MAX_NOTES = 2000  # fields and notes of a page
 _MAX_VALUE = 1 << 20  # bytes of a value
@@ -158,7 +164,7 @@ class FragmentReader:
         self._raw, self._textpage = raw, textpage.raw
         self._characters = PageCharacters(textpage)
         self._fragments: list[Fragment] = []
-        self._pieces: list[Piece] = []  # of the fragment that is being read
+        self._pieces: list[LinePiece] = []  # of the fragment that is being read
         self._turned = 0  # their quarter turns
         self._is_bold = False
         # positions of the last two letters that stand together
@@ -201,7 +207,7 @@ class FragmentReader:
             elif previous is not None and is_joined:
                 self._pair = previous, first
             text = "-" if kind == "hyphen" else token[0]
-            self._pieces.append(Piece(text, first, end))
+            self._pieces.append(LinePiece(text, first, end))
             previous, space, newline = end - 1, None, kind == "hyphen"
         self._end()
         return self._fragments
