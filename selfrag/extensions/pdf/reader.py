@@ -40,8 +40,9 @@ from selfrag.extensions.pdf.page_tables import (
     repeat_headers,
     take_grid_tables,
 )
+from selfrag.extensions.pdf.raised import Box
 from selfrag.extensions.pdf.rules import find_grids
-from selfrag.extensions.pdf.text import Box, FragmentReader, take_notes, turn_box
+from selfrag.extensions.pdf.text import FragmentReader, take_notes, turn_box
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000

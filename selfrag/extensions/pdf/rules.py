@@ -14,7 +14,8 @@ from itertools import pairwise
 from operator import neg
 from typing import Any, TypeAlias
 
-from selfrag.extensions.pdf.text import Box, turn_box
+from selfrag.extensions.pdf.raised import Box
+from selfrag.extensions.pdf.text import turn_box
 
 _MAX_OBJECTS = 5000  # of a page that are looked at
 _MAX_SEGMENTS = 20_000  # of the paths of a page

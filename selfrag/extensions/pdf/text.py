@@ -123,7 +123,7 @@ class PageCharacters:
 
 def _bind(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
     """Return a function of PDFium that takes addresses as numbers."""
-    address = ctypes.cast(function, ctypes.c_void_p).value
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
