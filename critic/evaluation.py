@@ -559,6 +559,11 @@ def _judge(
     return replace(evaluation, shortened=sum(chunk.shortened for chunk in chunks))
 
 
+def journal_of(out: Path) -> Path:
+    """Return the file that keeps judgments until an evaluation is done."""
+    return out.with_name(f"{out.name}.journal")
+
+
 def _journal(out: Path | None, about: Mapping[str, Any]) -> EvaluationJournal:
     """Open what an interrupted evaluation left beside `out`; without models nothing is worth keeping."""
     if out is None or not about["models"]:
@@ -574,9 +579,7 @@ def _journal(out: Path | None, about: Mapping[str, Any]) -> EvaluationJournal:
         "engine": engine,
         "prompt": OWN.fingerprint,
     }
-    return EvaluationJournal(
-        out.with_name(f"{out.name}.journal"), {**identity, "chunk": CHUNK}
-    )
+    return EvaluationJournal(journal_of(out), {**identity, "chunk": CHUNK})
 
 
 def _manifest(

@@ -59,7 +59,7 @@ from retrieval.passage import Passage
 from retrieval.recording import FileRows
 from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
-from retrieval.sources import list_files, name_files
+from retrieval.sources import SourceFile, list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vector_writing import EncodingJournal, GrowingMatrix
 from retrieval.vectors import FlatIndex, Mask, Matrix, factory_of
@@ -87,6 +87,21 @@ class GivenVectors(Protocol):
 
     def blocks(self, corpus: Corpus, start: int) -> Iterator[Matrix]:
         """Yield vectors [n, d] from a row on, in order."""
+
+
+def passages_lost(out: str | Path, files: Iterable[SourceFile]) -> int:
+    """Return how many passages of the index at `out` come from none of the files, so that a build would lose them."""
+    target = absolute(out)
+    try:
+        manifest = load_manifest(target)
+    except UserError:  # there is none, or none that can be searched
+        return 0
+    lost = ~removed_rows(target, manifest)
+    locations = {file.location for file in files}
+    for record in file_records(target, manifest) or []:
+        if record.location in locations:
+            lost[record.rows] = False
+    return int(lost.sum())
 
 
 def build_index(
@@ -118,7 +133,8 @@ def build_index(
         vectors: vectors to take in place of encoding; see `index_passages`.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
         report: is filled with what was read and what was left out. It stays empty where the files need not be read
-            again, since they are as they were at an earlier call that left out nothing.
+            again, since they are as they were at an earlier call that left out nothing. It counts passages of other
+            files that were replaced.
         skip_unreadable: leave out files that cannot be read, and list them in the report.
 
     Raises:
@@ -126,7 +142,8 @@ def build_index(
     """
     listed = list_files(files, index=absolute(out), skip_unreadable=skip_unreadable)
     report = report or ReadReport()
-    report.unreadable += listed.unreadable
+    listed.add_to(report)
+    report.replaced = passages_lost(out, listed.files)
     names = name_files(listed.files)
     splitting = splitting or Splitting()
     if vectors is not None:

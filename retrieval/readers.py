@@ -13,10 +13,16 @@ from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.passage import Passage
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sentences import SentenceFinder, sentence_finder
-from retrieval.sources import SourceFile, file_kind, list_files, name_files
+from retrieval.sources import (
+    SourceFile,
+    file_kind,
+    file_state,
+    list_files,
+    name_files,
+)
 from retrieval.splitting import Splitting, count_words, split
 from retrieval.tables import TABLES
-from selfrag.common.errors import UserError
+from selfrag.common.errors import EmptyFileError, UserError, count_of
 
 
 def read_files(
@@ -43,7 +49,7 @@ def read_files(
     listed = list_files(files, skip_unreadable=skip_unreadable)
     if report is None:
         report = ReadReport()
-    report.unreadable += listed.unreadable
+    listed.add_to(report)
     return _some_rows(listed.files, splitting, report, skip_unreadable)
 
 
@@ -60,12 +66,16 @@ def _some_rows(
 
 
 def check_some_read(report: ReadReport) -> None:
-    """Raise UserError where files were to be read and none of them could be."""
-    if report.unreadable and not report.files:
+    """Raise UserError where files were to be read and none of them gave a passage."""
+    if report.files:
+        return
+    if report.unreadable:
         first = report.unreadable[0].why
         raise UserError(
-            f"none of the {len(report.unreadable)} files can be read; the first: {first}"
+            f"of {count_of(len(report.unreadable), 'files')} none can be read; the first: {first}"
         )
+    if report.empty:
+        raise UserError(f"{report.empty[0]}: the file is empty")
 
 
 def read_sources(
@@ -95,28 +105,33 @@ def _read_each(
     for file in files:
         path, kind = file.path, file_kind(file.path)
         try:
+            if not file_state(path).size:
+                raise EmptyFileError(f"{path}: the file is empty")
             if document_format(kind) is not None:
                 find = find or sentence_finder(splitting.sentences)
                 rows = read_document(
                     path, kind, names[file.location], splitting, find, reader, report
                 )
-                rows = chain([next(rows)], rows)  # the whole file is read now
             else:
-                rows = _cut_long_rows(TABLES[kind](path), splitting, report)
                 if skip_unreadable:
-                    _check_table(path, TABLES[kind](path))
+                    _check_table(TABLES[kind](path))
+                rows = _cut_long_rows(TABLES[kind](path), splitting, report)
+            # a document is read to its end now
+            first = next(rows, None)
+            if first is None:
+                raise EmptyFileError(f"{path}: the file is empty")
+        except EmptyFileError:
+            report.empty.append(str(path))
+            continue
         except UserError as error:
             if not skip_unreadable:
                 raise
             report.unreadable.append(UnreadableFile(str(path), str(error)))
             continue
         report.files += 1
-        row = None
-        for row in rows:
+        for row in chain([first], rows):
             report.passages += 1
             yield row
-        if row is None:
-            raise UserError(f"{path}: no rows in it")
 
 
 def _cut_long_rows(
@@ -149,10 +164,9 @@ def _cut_long_rows(
             )
 
 
-def _check_table(path: Path, rows: Iterator[Row]) -> None:
+def _check_table(rows: Iterator[Row]) -> None:
     """Read a table to its end, so that a bad row is known before the first one is taken."""
-    if not sum(1 for _ in rows):
-        raise UserError(f"{path}: no rows in it")
+    deque(rows, maxlen=0)
 
 
 _WITH_LINES = (".txt", ".md", ".markdown")
@@ -184,7 +198,7 @@ def read_document(
     document = reader.read(path, kind, name)
     text = document.text
     if not text.strip():
-        raise UserError(f"{path}: the file is empty")
+        raise EmptyFileError(f"{path}: the file is empty")
     if report is not None:
         report.add_document(path, document)
     number, line, seen = 0, 1, 0

@@ -74,7 +74,8 @@ class FileRows:
     @property
     def is_complete(self) -> bool:
         """Return whether nothing in the files had to be left out, once the rows were taken."""
-        return not self.report.unreadable and not self.report.skipped
+        left_out = (self.report.unreadable, self.report.skipped, self.report.empty)
+        return not any(left_out)
 
     def __iter__(self) -> Iterator[Row]:
         files = []

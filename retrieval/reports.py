@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.documents.document import Document
+from selfrag.common.errors import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class ReadReport:
     long_passages: LongPassages | None = None
     skipped: list[SkippedContent] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
+    # passages of other files in the index that a build took the place of
+    replaced: int = 0
+    empty: list[str] = field(default_factory=list)  # files without any text
+    # files inside folders that no reader knows, by suffix
+    unknown: dict[str, int] = field(default_factory=dict)
 
     def add_document(self, path: Path, document: Document) -> None:
         """Record the pages of a document and what its reader left out."""
@@ -60,20 +66,32 @@ class ReadReport:
 
     def lines(self) -> list[str]:
         """Return what was read in one line, and a line for each thing that was not."""
-        counts = [f"{self.files} files"]
+        counts = [count_of(self.files, "files")]
         if self.pages:
-            counts.append(f"{self.pages} pages")
-        counts.append(f"{self.passages} passages")
+            counts.append(count_of(self.pages, "pages"))
+        counts.append(count_of(self.passages, "passages"))
         if self.cut_rows:
-            counts.append(f"{self.cut_rows} long rows cut into passages")
+            counts.append(f"{count_of(self.cut_rows, 'long rows')} cut into passages")
         lines = [f"read {', '.join(counts)}"]
         if self.long_passages is not None and self.long_passages.count:
             count, most = self.long_passages.count, self.long_passages.max_tokens
+            which = count_of(count, "passages", "are")
             lines.append(
-                f"{count} passages are longer than the encoder reads ({most} tokens); words search them whole"
+                f"{which} longer than the encoder reads ({most} tokens); words search them whole"
             )
+        if self.replaced:
+            passages = count_of(self.replaced, "passages")
+            lines.append(f"replaced an index with {passages} of other files")
+        if self.unknown:
+            files = count_of(sum(self.unknown.values()), "files")
+            kinds = [f"{count} {kind}" for kind, count in self.unknown.items()][:20]
+            lines.append(f"passed over {files} without a reader: {', '.join(kinds)}")
         return [
             *lines,
             *(f"skipped {part.file}: {part.what}: {part.why}" for part in self.skipped),
+            *(
+                f"empty {file}: no passages of it are in the index"
+                for file in self.empty
+            ),
             *(f"unreadable {file.why}" for file in self.unreadable),
         ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from retrieval.documents import document_format, document_suffixes
-from retrieval.reports import UnreadableFile
+from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.tables import TABLES
 from selfrag.common.errors import UserError
 from selfrag.common.reading import regular_file, user_path
@@ -44,7 +44,13 @@ class SourceList:
     files: list[SourceFile] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
     links: list[str] = field(default_factory=list)  # symbolic links inside folders
-    unknown: int = 0  # files inside folders that no reader knows
+    # files inside folders that no reader knows, by suffix
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def add_to(self, report: ReadReport) -> None:
+        """Record in a report what was left out."""
+        report.unreadable += self.unreadable
+        report.unknown = dict(self.unknown.most_common())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +117,12 @@ def list_files(
     """Return the files that names of files and folders stand for: named files in order, those of a folder by name.
 
     Args:
-        names: files and folders.
+        names: files and folders. A file that is named twice, or that lies in a named folder, is listed once.
         index: the folder of an index, which is not read where it lies in a named folder.
         skip_unreadable: list what cannot be read in place of refusing it.
 
     Raises:
-        UserError: no names, a place that cannot be read, a file without a reader, one that is named twice, or no files.
+        UserError: no names, a place that cannot be read, a file without a reader, or no files.
     """
     if isinstance(names, str | Path):
         names = [names]
@@ -141,7 +147,7 @@ def list_files(
             if not skip_unreadable:
                 raise
             listed.unreadable.append(UnreadableFile(str(name), str(error)))
-    _check_twice(listed.files)
+    listed.files = _without_doubles(listed.files)
     if not listed.files and not listed.unreadable:
         shown = ", ".join(map(str, names))
         raise UserError(
@@ -190,7 +196,7 @@ def _add_folder(
                 _suffix(child.name) not in TABLES
                 and document_format(_suffix(child.name)) is None
             ):
-                listed.unknown += 1
+                listed.unknown[_suffix(child.name) or "no suffix"] += 1
             else:
                 _add_inside(folder, root, inside, listed, skip_unreadable)
         waiting += reversed(folders)
@@ -209,11 +215,14 @@ def _add_inside(
         listed.unreadable.append(UnreadableFile(str(path), str(error)))
 
 
-def _check_twice(files: Sequence[SourceFile]) -> None:
-    counts = Counter(file.location for file in files)
-    for location, count in counts.items():
-        if count > 1:
-            raise UserError(f"{location} is given twice")
+def _without_doubles(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return each file once, with its longest path inside a named folder, whatever the order of the names."""
+    by_location: dict[str, SourceFile] = {}
+    for file in files:
+        known = by_location.get(file.location)
+        if known is None or len(file.inside) > len(known.inside):
+            by_location[file.location] = file
+    return list(by_location.values())
 
 
 def name_files(

@@ -33,6 +33,7 @@ from retrieval.corpus import Corpus, Row, Scalar
 from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
 from retrieval.file_table import FileRecord, RowNumbers
 from retrieval.index import (
+    CORPUS,
     IndexManifest,
     absolute,
     encoder_of,
@@ -55,6 +56,7 @@ from retrieval.sources import (
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, Mask, Matrix
 from selfrag.common.errors import UserError
+from selfrag.common.finished import MANIFEST
 from selfrag.common.reading import user_path
 
 _MOST_SEGMENTS = 64
@@ -80,7 +82,6 @@ class SyncReport:
     compacted: bool = False  # whether the index was made one segment afterwards
     # symbolic links inside folders, which are not followed
     links: list[str] = field(default_factory=list)
-    other_files: int = 0  # files inside folders that no reader knows
     # the files that were read, and those that could not be
     read: ReadReport = field(default_factory=ReadReport)
 
@@ -92,6 +93,18 @@ class SyncReport:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return asdict(self)
+
+
+def check_order(directory: str | Path, files: Sequence[str | Path]) -> None:
+    """Raise UserError where one of the files is an index, and the directory is none."""
+    target = absolute(directory)
+    if (target / MANIFEST).exists():
+        return
+    for name in files:
+        if (absolute(name) / MANIFEST).exists() and (absolute(name) / CORPUS).exists():
+            raise UserError(
+                f"{name} is an index, and {directory} is none; the index comes first, then its files"
+            )
 
 
 def sync_index(
@@ -121,6 +134,7 @@ def sync_index(
         UserError: a bad file or row (by file and line), a folder without files, an index whose files are not known, or
             another process that changes it. The index then stays as it was.
     """
+    check_order(directory, files)
     target = absolute(directory)
     listed = list_files(files, index=target, skip_unreadable=skip_unreadable)
     if _is_new(target):
@@ -155,6 +169,7 @@ def add_files(
 
     For the arguments and errors see `sync_index`.
     """
+    check_order(directory, files)
     target = absolute(directory)
     load_manifest(target)
     listed = list_files(files, index=target, skip_unreadable=skip_unreadable)
@@ -240,7 +255,7 @@ def _build(
     skip_unreadable: bool,
     progress: bool | None,
 ) -> SyncReport:
-    report = SyncReport(links=listed.links, other_files=listed.unknown)
+    report = SyncReport(links=listed.links)
     build_index(
         files,
         target,
@@ -267,8 +282,8 @@ def _change(
     progress: bool | None,
 ) -> SyncReport:
     """Bring the listed files into an index, and take out the files that are not listed if the call `removes`."""
-    report = SyncReport(links=listed.links, other_files=listed.unknown)
-    report.read.unreadable += listed.unreadable
+    report = SyncReport(links=listed.links)
+    listed.add_to(report.read)
     with changing(target) as (_, manifest, building):
         records = file_records(target, manifest)
         if records is None and removes:
@@ -516,6 +531,8 @@ class _Change:
             if rows is not None:
                 records.append(files.record(file, np.sort(np.array(rows, np.int64))))
                 (report.added if known is None else report.changed).append(file.inside)
+            elif known is not None and str(file.path) in report.read.empty:
+                report.removed.append(file.inside)
             elif known is not None:  # it could not be read: its passages stay
                 self._kept[list(self._old[file.location].values())] = True
                 records.append(known)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from retrieval.corpus import Place, Row, scalars
 from retrieval.parquet import read_table_rows
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import EmptyFileError, UserError
 from selfrag.common.reading import parse_json, read_lines
 
 _TEXTS = ("id", "_id", "title", "text")
@@ -64,6 +64,8 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    if not columns:
+        raise EmptyFileError(f"{path}: the file is empty")
     if "text" not in columns or not {"id", "_id"} & set(columns):
         if len(columns) == 1 and ";" in columns[0]:
             raise UserError(

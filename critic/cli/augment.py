@@ -20,6 +20,7 @@ from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
 from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult
+from selfrag.cli.running import Replaced
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 
@@ -35,7 +36,9 @@ def pairs(
             f" Formats: {', '.join(form.name for form in FORMATS)}."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File of pairs to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File of pairs to write."), Replaced()
+    ],
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     paper_counts: Annotated[
         bool,
@@ -314,7 +317,9 @@ def inspect(
         list[Path],
         typer.Argument(help="Training rows (JSONL), or a folder of critic augment."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="HTML file to write."), Replaced()
+    ],
     count: Annotated[
         int, typer.Option("--rows", "-n", help="Number of rows to show.")
     ] = 40,

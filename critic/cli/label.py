@@ -18,7 +18,7 @@ from critic.teacher.settings import (
 )
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.results import CommandResult
-from selfrag.cli.running import refuse_options
+from selfrag.cli.running import Replaced, refuse_options
 from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 def sample(
     pairs: Annotated[list[Path], typer.Argument(help="Files of pairs (JSONL).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File of cases to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File of cases to write."), Replaced()
+    ],
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -376,6 +378,7 @@ def agree(
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write all figures to this JSON file."),
+        Replaced(),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> CommandResult:
@@ -468,6 +471,7 @@ def split(
         typer.Option(
             "--out", "-o", help="Folder for train.jsonl, dev.jsonl and test.jsonl."
         ),
+        Replaced(("train.jsonl", "dev.jsonl", "test.jsonl")),
     ],
     dev: Annotated[
         float, typer.Option(help="Share of the rows for development.")
@@ -501,11 +505,6 @@ def split(
         parts["train"] = [
             row for i, row in enumerate(parts["train"]) if i not in chosen
         ]
-    for name in parts:
-        if (out / f"{name}.jsonl").exists():
-            raise UserError(
-                f"{out / f'{name}.jsonl'} is there already; give another folder"
-            )
     counts = {}
     for name, part in parts.items():
         write_jsonl(out / f"{name}.jsonl", [row.as_dict() for row in part])

@@ -16,7 +16,7 @@ from critic.subjects import EvaluationSubjects
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.results import CommandResult
-from selfrag.cli.running import given_options
+from selfrag.cli.running import Replaced, check_free, given_options
 from selfrag.cli.train import (
     PrintConfig,
     Settings,
@@ -165,6 +165,7 @@ def _count(text: str) -> tuple[str, int | str]:
 
 def evaluate(
     *,
+    ctx: typer.Context,
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
     subjects: Annotated[
         FieldValues,
@@ -181,12 +182,16 @@ def evaluate(
             "-o",
             help="JSON file of figures and judgments; the same command continues an interrupted run.",
         ),
+        Replaced(()),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> CommandResult:
     """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures."""
+    from critic.evaluation import journal_of, report, run_evaluation
+
+    if out is not None and not journal_of(out).exists():
+        check_free(ctx, [out])
     quiet()
-    from critic.evaluation import report, run_evaluation
 
     evaluations = run_evaluation(
         rows,

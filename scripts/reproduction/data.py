@@ -28,6 +28,7 @@ from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from scripts.command import command
+from selfrag.common.atomic import check_free
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.common.kinds import Filled
@@ -60,20 +61,29 @@ class PublishedRow(TypedDict):
 
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="file to write")]
+Replace = Annotated[bool, typer.Option("--replace", help="write over a file")]
 
 
-def cut_long_tail(file: Path, *, out: Out) -> None:
+def cut_long_tail(file: Path, *, out: Out, replace: Replace = False) -> None:
     """Keep PopQA's questions about rare entities."""
+    check_free([out], replace)
     _report(out, write_jsonl(out, read_long_tail(file)))
 
 
-def convert_release(file: Path, *, out: Out) -> None:
+def convert_release(file: Path, *, out: Out, replace: Replace = False) -> None:
     """Read the authors' training data."""
+    check_free([out], replace)
     _report(out, write_rows(out, read_release(file)))
 
 
 def take_rows(
-    file: Path, count: int, *, texts_only: bool = False, seed: int = 0, out: Out
+    file: Path,
+    count: int,
+    *,
+    texts_only: bool = False,
+    seed: int = 0,
+    out: Out,
+    replace: Replace = False,
 ) -> None:
     """Take the first rows of one seeded order.
 
@@ -83,7 +93,9 @@ def take_rows(
         texts_only: keep the texts alone.
         seed: of the order.
         out: file to write.
+        replace: write over a file.
     """
+    check_free([out], replace)
     rows = take(list(read_rows(file)), count, seed)
     if texts_only:
         rows = [without_reflection(row) for row in rows]

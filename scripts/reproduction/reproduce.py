@@ -208,15 +208,16 @@ def run_table(table: PaperTable, values: Mapping[str, str], out: Path) -> None:
     folder = out / table.name
     folder.mkdir(parents=True, exist_ok=True)
     for number, words in enumerate(table.commands(values), 1):
-        if words[:2] == ["critic", "split"] and Path(words[-1]).exists():
-            continue  # the parts of an earlier run
-        with (folder / f"step-{number}.md").open("wb") as output:
+        step = folder / f"step-{number}.md"
+        draft = step.with_suffix(".partial")
+        with draft.open("wb") as output:
             code = run_step(words, output)
         # 1 says that a published figure was not reproduced, which the report shows.
         if code not in (0, 1):
             raise UserError(
                 f"{table.name}: step {number} failed; the same command continues"
             )
+        draft.replace(step)
 
 
 def write_report(out: Path) -> Path:

@@ -11,7 +11,7 @@ import typer
 from selfrag.cli import options
 from selfrag.cli.options import EngineChoice, quick_engine
 from selfrag.cli.results import CommandResult, print_result
-from selfrag.cli.running import is_quiet
+from selfrag.cli.running import Replaced, is_quiet
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
 from selfrag.common.untrusted import replace_surrogates
@@ -43,6 +43,7 @@ def ask(
         typer.Option(
             help="write the trace, everything that was considered, to this JSON file"
         ),
+        Replaced(),
     ] = None,
     model: options.ModelSettings = "demo",
     index: options.Index = None,

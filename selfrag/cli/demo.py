@@ -11,6 +11,7 @@ import typer
 from selfrag.cli import options
 from selfrag.cli.options import EngineChoice
 from selfrag.cli.results import CommandResult, wants_json
+from selfrag.cli.running import Replaced
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 
@@ -25,12 +26,15 @@ EXAMPLES = (
         2,
     ),
 )
+TRACES = tuple(f"{name}.json" for name, *_ in EXAMPLES)
 
 
 def demo(
     *,
     ctx: typer.Context,
-    out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
+    out: Annotated[
+        Path, typer.Option(help="folder for the traces"), Replaced(TRACES)
+    ] = Path("traces"),
     model: options.ModelSettings = "demo",
     index: options.Index = None,
     engine: EngineChoice,

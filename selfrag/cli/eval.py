@@ -24,7 +24,13 @@ from selfrag.cli.options import (
 )
 from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Commands, refuse_options, with_entry_points
+from selfrag.cli.running import (
+    Commands,
+    Replaced,
+    check_free,
+    refuse_options,
+    with_entry_points,
+)
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
 from selfrag.common.untrusted import printable
@@ -244,6 +250,7 @@ def report(
             help="file to write, by its ending: .html a page with every answer's trace, .md or .csv the tables,"
             " .png, .svg or .pdf the plots; repeatable",
         ),
+        Replaced(),
     ] = None,
     against: Annotated[
         str | None, typer.Option(help="system to compare the others with, paired")
@@ -362,7 +369,7 @@ def facts(
         str, typer.Argument(help="name of a file of the run, whose items have a topic")
     ],
     write: Annotated[
-        Path | None, typer.Option(help="write the tool's input here")
+        Path | None, typer.Option(help="write the tool's input here"), Replaced()
     ] = None,
     read: Annotated[
         Path | None,
@@ -497,6 +504,7 @@ def calibration(
         typer.Option(
             "--out", "-o", help="folder of calibration.json, tables and diagrams"
         ),
+        Replaced(("calibration.json",)),
     ],
     model: Annotated[
         str, typer.Option(help="demo, a folder with a checkpoint, or a hub name")
@@ -566,10 +574,13 @@ def list_sets() -> CommandResult:
 
 @data_app.command("make")
 def make_sets(
+    ctx: typer.Context,
     names: Annotated[
         list[str], typer.Argument(help="files to make, of `selfrag data list`")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder for them")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="folder for them"), Replaced(())
+    ],
     *,
     originals: Annotated[
         Path | None,
@@ -581,5 +592,6 @@ def make_sets(
     """Make files in our schema, equal byte for byte to those that were measured."""
     from selfrag.evaluation.public_data import make
 
+    check_free(ctx, [out / f"{name}.jsonl" for name in names])
     files = [str(make(name, out, originals)) for name in names]
     return CommandResult(files, "\n".join(files))

@@ -18,7 +18,7 @@ from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult, print_result
 from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.plugins import load_present
 from selfrag.common.untrusted import NAME, cut, printable
 
@@ -161,32 +161,46 @@ def build(
     language: LanguageOption = None,
     ray: RayOptions,
     skip_unreadable: SkipOption = False,
+    replace_index: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Replace an index that is there, also if it holds passages of other files.",
+        ),
+    ] = False,
 ) -> CommandResult:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again.
 
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
-    from retrieval.build import build_index
+    from retrieval.build import build_index, passages_lost
     from retrieval.local_encoders import load_encoder
     from retrieval.reports import ReadReport
+    from retrieval.sources import list_files
+    from selfrag.cli.lazy_encoder import LazyEncoder
     from selfrag.cluster import RayEncoder, connect
     from selfrag.loading import DEMO, encoder_source, resolve_encoder
 
     actors = ray_actors(ctx, ray)
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
-    name = encoder_source(encoder, encoder_engine) or DEMO
-    encoding_options = dict(encoding)
-    if actors is not None:
-        encoding_options["device"] = "cpu"
-    loaded = load_encoder(resolve_encoder(name), **encoding_options)
+    listed = list_files(files, index=out.absolute(), skip_unreadable=skip_unreadable)
+    lost = passages_lost(out, listed.files)
+    if lost and not replace_index:
+        raise UserError(
+            f"index {out} holds {count_of(lost, 'passages')} of other files: add to it with "
+            f"`selfrag index add {out} FILES`, or give --replace to drop them"
+        )
+    name = encoder_source(encoder, encoder_engine)
+    loaded: Encoder = LazyEncoder(out, name, encoding, anew=True)
     with ExitStack() as stack:
         if actors is not None:
+            on_cpu = {**encoding, "device": "cpu"}
+            here = load_encoder(resolve_encoder(name or DEMO), **on_cpu)
             stack.enter_context(connect(actors.address))
-            opening = partial(
-                _open_encoder, name, {**encoding, "precision": loaded.card.precision}
-            )
-            loaded = RayEncoder(loaded, opening, replace(actors, wave=_WAVE))
+            options = {**encoding, "precision": here.card.precision}
+            opening = partial(_open_encoder, name or DEMO, options)
+            loaded = RayEncoder(here, opening, replace(actors, wave=_WAVE))
         retriever = build_index(
             files,
             out,
@@ -274,7 +288,7 @@ def add(
     from retrieval.local_encoders import load_encoder
     from retrieval.readers import read_files
     from retrieval.reports import ReadReport
-    from retrieval.sync import add_files, index_splitting
+    from retrieval.sync import add_files, check_order, index_splitting
     from selfrag.cli.lazy_encoder import LazyEncoder
     from selfrag.loading import encoder_source, index_encoder, remote_indexes
 
@@ -289,6 +303,7 @@ def add(
         added = remote.add_passages(directory, rows, encoder=loaded)
         value = {"passages_added": added, "read": read.as_dict()}
         return _written(value, read, f"{added} passages added to {directory}")
+    check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, encoding)
     report = add_files(
@@ -325,7 +340,7 @@ def sync(
     An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
     before, and the same command continues.
     """
-    from retrieval.sync import index_splitting, sync_index
+    from retrieval.sync import check_order, index_splitting, sync_index
     from selfrag.cli.lazy_encoder import LazyEncoder
     from selfrag.loading import encoder_source, remote_indexes
 
@@ -333,6 +348,7 @@ def sync(
         raise UserError(
             "a remote index cannot be synced; sync the folder of an index and push it"
         )
+    check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder_source(encoder, encoder_engine), encoding)
     run = partial(

@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -188,6 +189,18 @@ def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
     return code
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Marks an option for what a command writes as a whole, and gives the command the option `--replace`.
+
+    Attributes:
+        files: names of the files in a folder of results; None where the option names a file. Empty where the command
+            itself calls `check_free`.
+    """
+
+    files: tuple[str, ...] | None = None
+
+
 _WRITTEN = ("out", "trace", "write", "keep")
 """Names of options for what a command writes."""
 _TEXTS = ("question", "query", "response", "passage", "argument")
@@ -208,6 +221,14 @@ def _be_quiet(ctx: typer.Context, quiet: bool) -> None:
     ctx.meta[_QUIET] = quiet
     if quiet:
         sys.stderr = ctx.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - until `_code` puts the stream back
+
+
+def check_free(ctx: typer.Context, paths: Iterable[Path]) -> None:
+    """Refuse to write over files without `--replace`; with it, they are named when the command is done."""
+    from selfrag.common import atomic
+
+    taken = atomic.check_free(paths, bool(ctx.meta.get(_REPLACE)))
+    ctx.meta.setdefault(_TAKEN, []).extend(taken)
 
 
 def is_quiet(ctx: typer.Context) -> bool:
@@ -247,11 +268,31 @@ def _set_log_level(ctx: typer.Context, level: str | None) -> None:
     root.setLevel(level.upper())
 
 
-_QUIET = "selfrag.quiet"
+_QUIET, _REPLACE, _TAKEN = "selfrag.quiet", "selfrag.replace", "selfrag.taken"
 
 
-def _add_common(json: bool) -> list[inspect.Parameter]:
-    """Return the parameters of every command; `json` adds the option of those that return a result."""
+def _allow_replacing(ctx: typer.Context, is_given: bool) -> None:
+    ctx.meta[_REPLACE] = is_given
+
+
+def _check_outputs(
+    ctx: typer.Context, outputs: Mapping[str, Replaced], values: Mapping[str, Any]
+) -> None:
+    """Refuse outputs of a command that hold finished work."""
+    for name, output in outputs.items():
+        value = values[name]
+        for path in value if isinstance(value, list | tuple) else [value]:
+            if path is not None and output.files is None:
+                check_free(ctx, [path])
+            elif path is not None:
+                check_free(ctx, [path / file for file in output.files or ()])
+
+
+def _add_common(json: bool, replaces: bool) -> list[inspect.Parameter]:
+    """Return the parameters of every command; `json` adds the option of those that return a result.
+
+    `replaces` adds that of commands that write over files.
+    """
     options: list[tuple[str, Any, Any, Any]] = [
         (
             "config",
@@ -288,6 +329,10 @@ def _add_common(json: bool) -> list[inspect.Parameter]:
     if json:
         shown = typer.Option("--json", callback=set_json, help="print one JSON object")
         options.insert(0, ("as_json", bool, False, shown))
+    if replaces:
+        text = "write over results that are there"
+        shown = typer.Option("--replace", callback=_allow_replacing, help=text)
+        options.insert(0, ("replace", bool, False, shown))
     parameters = []
     for name, kind, default, option in options:
         option.expose_value = False
@@ -320,16 +365,20 @@ class Commands(typer.Typer):
                 signature.return_annotation,
                 *get_args(signature.return_annotation),
             )
-            common = _add_common(has_result)
+            outputs = {
+                name: note
+                for name, note in _notes(signature)
+                if isinstance(note, Replaced)
+            }
+            common = _add_common(has_result, bool(outputs))
             takes_context = "ctx" in signature.parameters
             if not takes_context:
                 common.append(_CONTEXT)
             expanded = with_field_options(function, common)
 
-            for parameter in inspect.signature(expanded).parameters.values():
-                for note in getattr(parameter.annotation, "__metadata__", ()):
-                    if isinstance(note, OptionInfo):
-                        note.show_envvar = False  # `serve` has one for each option
+            for _, note in _notes(inspect.signature(expanded)):
+                if isinstance(note, OptionInfo):
+                    note.show_envvar = False  # `serve` has one for each option
 
             @functools.wraps(expanded)
             def checked(**values: Any) -> None:
@@ -339,17 +388,27 @@ class Commands(typer.Typer):
                 try:
                     for name, value in values.items():
                         values[name] = _checked(name.replace("_", "-"), value)
+                    _check_outputs(ctx, outputs, values)
                     result = expanded(**values)
                 except UserError as error:
                     raise _placed(ctx, error) from error
                 if result is not None:
                     print_result(ctx, result)
-                    raise typer.Exit(result.code)
+                for path in ctx.meta.get(_TAKEN, ()):
+                    typer.echo(f"replaced {printable(str(path))}", err=True)
+                raise typer.Exit(0 if result is None else result.code)
 
             register(checked)
             return function
 
         return decorate
+
+
+def _notes(signature: inspect.Signature) -> Iterator[tuple[str, Any]]:
+    """Yield what annotates the parameters of a command, each with the name of its parameter."""
+    for parameter in signature.parameters.values():
+        for note in getattr(parameter.annotation, "__metadata__", ()):
+            yield parameter.name, note
 
 
 _CONTEXT = inspect.Parameter(

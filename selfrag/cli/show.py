@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from selfrag.cli.results import CommandResult
+from selfrag.cli.running import Replaced, check_free
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_whole
 
@@ -17,9 +18,11 @@ def show(
         Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")
     ],
     *,
+    ctx: typer.Context,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="HTML file; by default beside the trace"),
+        Replaced(),
     ] = None,
 ) -> CommandResult:
     """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
@@ -32,6 +35,8 @@ def show(
         raise UserError(
             f"--out {page} is a folder or the trace itself; name another file"
         )
+    if out is None:
+        check_free(ctx, [page])
     text = read_whole(file)
     try:
         trace = Trace.from_json(text)

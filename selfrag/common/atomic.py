@@ -47,6 +47,16 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
+def check_free(paths: Iterable[Path], replace: bool) -> list[Path]:
+    """Return the files that would be written over; refuse them unless they may be replaced. Empty ones are free."""
+    taken = [path for path in paths if path.is_file() and path.stat().st_size]
+    if taken and not replace:
+        raise UserError(
+            f"{taken[0]} is there already; give --replace to write over it, or name another place"
+        )
+    return taken
+
+
 def check_room(target: Path, needs: int = 1) -> None:
     """Refuse to begin what cannot fit: `needs` bytes where `target` will be, whose folder need not exist yet."""
     folder = next(

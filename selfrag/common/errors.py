@@ -38,6 +38,10 @@ class MissingExtraError(UserError):
     """An optional dependency is not installed."""
 
 
+class EmptyFileError(UserError):
+    """A file can be read and says nothing."""
+
+
 class VocabularyError(UserError):
     """A tokenizer does not hold every reflection token as one distinct id."""
 
@@ -60,6 +64,29 @@ class EngineError(UserError):
 
 TOO_LONG = "does not fit a context of"
 """Stands in the reason of every request that is longer than the context."""
+
+
+_SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has"}
+
+
+def count_of(number: int, nouns: str, verb: str = "", form: str = "") -> str:
+    """Return a number with its noun, and perhaps a verb, that agree: `1 search`, `2 passages are`.
+
+    Args:
+        number: how many.
+        nouns: in the plural, such as `searches`.
+        verb: in the plural, such as `are`.
+        form: of the number, such as `,`.
+    """
+    if number == 1:
+        verb = _SINGULAR_VERBS.get(verb, verb and f"{verb}s")
+        if nouns.endswith("ies"):
+            nouns = f"{nouns[:-3]}y"
+        elif nouns.endswith(("ches", "shes", "sses", "xes")):
+            nouns = nouns[:-2]
+        else:
+            nouns = nouns.removesuffix("s")
+    return f"{number:{form}} {nouns} {verb}".rstrip()
 
 
 def generation_error(message: str) -> DecodingError:

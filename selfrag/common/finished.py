@@ -93,6 +93,10 @@ def check_finished(
     if not directory.is_dir():
         raise UserError(f"{directory} is a file, not the directory of a {what}")
     if not (directory / MANIFEST).exists():
+        if not any((directory / name).exists() for name in needed):
+            raise UserError(
+                f"{directory} is no {what}: it has no {MANIFEST}; give the folder that `selfrag index build` wrote"
+            )
         raise UserError(
             f"{what} {directory} is half-written: it has no {MANIFEST}; build it again"
         )

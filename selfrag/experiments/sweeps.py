@@ -5,6 +5,7 @@ Everything lies in one folder; started again, it continues, and nothing is decod
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -366,6 +367,8 @@ def write_tables(
 ) -> list[Path]:
     """Write `NAME.md`, `NAME.csv` and `NAME.json`; the last with where the figures came from."""
     paths = [out / f"{name}.{ending}" for ending in ("md", "csv", "json")]
+    if paths[1].exists() and paths[1].read_text(encoding="utf-8") != rows:
+        sys.stderr.write(f"replaced the tables {name} in {out}, which held others\n")
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         write_text(paths[0], printable(text))

@@ -772,6 +772,85 @@ def test_issue_50_every_command_prints_its_result_as_json(command, world, monkey
         json.loads(out, parse_constant=pytest.fail)
 
 
+OVERWRITTEN = {
+    "selfrag ask": "--trace {w}/out/t.json",
+    "selfrag demo": "traces/fact.json",
+    "selfrag show": "trace.html",
+    "selfrag eval report": "--out {w}/out/r.md",
+    "selfrag eval facts": "facts.jsonl",
+    "selfrag eval rows": "rows/answerability_dev.jsonl",
+    "selfrag eval calibration": "calibration/calibration.json",
+    "selfrag eval intrinsics": "measured/figures.json",
+    "selfrag data make": "dev/arc_c.jsonl",
+    "selfrag interpret table": "--out {w}/out/t.md",
+    "critic sample": "cases.jsonl",
+    "critic split": "split/dev.jsonl",
+    "critic agree": "--out {w}/out/a.json",
+    "critic eval": "--out {w}/out/e.json",
+    "critic pairs": "pairs.jsonl",
+    "critic inspect": "page.html",
+}
+"""Commands that write a whole result, and a file of it in the folder that their right lines name."""
+if GUESTS:
+    OVERWRITTEN |= {
+        "selfrag index export": "passages.parquet",
+        "selfrag eval export": "exported",
+        "selfrag eval annotate": "form/tasks.json",
+    }
+RESUMED = {
+    *("selfrag sweep", "selfrag ablate", "selfrag eval run", "selfrag interpret run"),
+    *("selfrag train adapter", "selfrag train generator", "selfrag train merge"),
+    *("critic label", "critic train", "critic augment", "selfrag index build"),
+}
+"""Commands that continue a run of the same settings and refuse another one; and what looks at what is there itself."""
+WITHOUT_MODEL = {"show", "report", "facts", "sample", "agree", "inspect"}
+WITHOUT_MODEL |= {"export", "table"}
+
+
+def test_every_command_that_writes_is_known_to_keep_what_is_there():
+    written = set()
+    for command, function in commands():
+        options = {name for name, _, _ in parameters(function)}
+        if options & {"--out", "--trace", "--write"}:
+            written.add(command)
+        assert ("--replace" in options) is (
+            command in {*OVERWRITTEN, "selfrag index build"}
+        )
+    assert written == RESUMED | OVERWRITTEN.keys()
+
+
+@pytest.mark.parametrize("command", sorted(OVERWRITTEN))
+def test_no_command_writes_over_a_result_unless_told_to(command, world, monkeypatch):
+    monkeypatch.chdir(world / "cwd")
+    made = world / "made"
+    option, _, file = OVERWRITTEN[command].rpartition("{w}/out/")
+    line = f"{RIGHT[command]} {option and OVERWRITTEN[command]}"
+    line = line.replace("{w}/out", str(made))
+
+    def run(more=""):
+        return ran(Line(command, tuple(shlex.split(line + more)), ""), world)
+
+    try:
+        if command == "selfrag eval export":
+            assert run()[0] == 0
+            (target,) = made.rglob("*.json")
+        else:
+            target = made / file
+            target.parent.mkdir(parents=True)
+            target.write_text("kept")
+        kept = target.read_bytes()
+        code, out, err = run()
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"{target} is there already; give --replace" in err
+        assert target.read_bytes() == kept
+        if command.split()[-1] in WITHOUT_MODEL:
+            code, out, err = run(" --replace")
+            assert (code, f"replaced {target}\n" in err) == (0, True), err
+            assert target.read_bytes() != b"kept"
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
 def at_best(world):
     """What the right lines say."""

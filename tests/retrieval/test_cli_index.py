@@ -10,6 +10,9 @@ from index_commands import files as files
 from index_commands import run, said
 from json_files import write_json
 
+from retrieval import Passage
+from retrieval.build import add_passages
+from retrieval.index import load_manifest
 from selfrag.cli.main import main
 
 
@@ -136,3 +139,33 @@ def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert):
         ]
         == 2
     )
+
+
+def test_a_build_loses_no_passages_of_other_files_unless_told_to(
+    files, tiny_bert, capsys
+):
+    build = ["index", "build", "-o", "index", "--encoder", str(tiny_bert)]
+    assert main([*build, *files]) == 0
+    add_passages("index", [Passage("own", "Cats purr.")], encoder=tiny_bert)
+    capsys.readouterr()
+    for kept, lost in ((files[:1], 3), (files, 1)):
+        assert main([*build, *kept]) == 2
+        out, err = capsys.readouterr()
+        passages = {1: "1 passage", 3: "3 passages"}[lost]
+        assert (out, err) == (
+            "",
+            f"selfrag: index index holds {passages} of other files: add to it with `selfrag index add index FILES`,"
+            " or give --replace to drop them\n",
+        )
+        assert load_manifest("index").rows == 4
+    assert main([*build, "--replace", "--json", files[0]]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["read"]["replaced"] == 3
+    assert load_manifest("index").rows == 1
+    # the same files, one of them changed: nothing is lost
+    Path(files[0]).write_text('{"id": "bee", "text": "Bees dance."}\n')
+    assert main([*build, *files]) == 0
+    out, err = capsys.readouterr()
+    assert "replaced" not in err
+    assert main([*build, "--replace", files[1]]) == 0
+    assert "replaced an index with 1 passage of other files" in capsys.readouterr().err

@@ -395,3 +395,66 @@ def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(
         shutil.rmtree(index)
     assert len(refusals) > 40
     assert not [message for message in refusals if "\n" in message]
+
+
+def test_an_emptied_file_leaves_the_index_and_is_named(tmp_path, docs, encoder):
+    """An empty file is readable and says nothing, in a folder that was never indexed, too."""
+    index = tmp_path / "index"
+    write(docs, {"none.md": "", "blank.csv": "\n", "rows.jsonl": "\n"})
+    report = sync_index(index, [docs], encoder=encoder)
+    empty = [str(docs / name) for name in ("blank.csv", "none.md", "rows.jsonl")]
+    assert (report.read.empty, held(index)) == (empty, HELD)
+    assert f"empty {empty[1]}: no passages of it are in the index" in (
+        report.read.lines()
+    )
+    write(docs, {"a.md": "", "c.jsonl": " \n"})
+    report = sync_index(index, [docs], encoder=encoder)
+    assert (report.removed, report.passages_removed) == (["a.md", "c.jsonl"], 3)
+    assert {str(docs / "a.md"), str(docs / "c.jsonl")} < set(report.read.empty)
+    assert held(index) == {"b/a-1": "Dogs bark."}
+    write(docs, {"b/a.md": ""})
+    with pytest.raises(UserError, match="no passage would be left in index"):
+        sync_index(index, [docs], encoder=encoder)
+
+
+def test_files_of_unknown_kinds_are_counted_and_named_in_one_line(
+    tmp_path, docs, encoder
+):
+    names = ["a.rst", "b/b.rst", "c.pptx", "d.json", "README"]
+    write(docs, dict.fromkeys(names, "x"))
+    line = "passed over 5 files without a reader: 2 .rst, 1 no suffix, 1 .pptx, 1 .json"
+    for report in (
+        sync_index(tmp_path / "index", [docs], encoder=encoder),
+        sync_index(tmp_path / "index", [docs], encoder=encoder),
+    ):
+        (said,) = [text for text in report.read.lines() if "without" in text]
+        assert sorted(said) == sorted(line)
+        assert report.as_dict()["read"]["unknown"][".rst"] == 2
+
+
+def test_a_file_that_is_named_twice_is_read_once_and_keeps_its_name(
+    tmp_path, docs, encoder
+):
+    for number, names in enumerate(
+        (
+            [docs, docs],
+            [docs, docs / "b" / "a.md", docs / "." / "a.md"],
+            [docs / "b" / "a.md", docs],
+            [docs / "b", docs],
+        )
+    ):
+        sync_index(tmp_path / f"{number}", names, encoder=encoder)
+        assert held(tmp_path / f"{number}") == HELD
+
+
+def test_swapped_arguments_are_told(tmp_path, docs, synced, encoder):
+    for change in (sync_index, add_files):
+        for swapped in (docs, tmp_path / "new"):
+            with pytest.raises(UserError) as refused:
+                change(swapped, [synced], encoder=encoder)
+            assert str(refused.value) == (
+                f"{synced} is an index, and {swapped} is none; the index comes first, then its files"
+            )
+    with pytest.raises(UserError, match=r"docs is no index: it has no manifest\.json"):
+        open_index(docs)
+    assert held(synced) == HELD

@@ -150,6 +150,14 @@ def parse(text: str) -> tuple[str, Path]:
     return name.strip(), Path(path)
 
 
+def rows_files(
+    sources: Sequence[tuple[str, Path]], out: Path, part: str
+) -> dict[str, Path]:
+    """Return the file of each intrinsic that `write_rows` writes."""
+    intrinsics = dict.fromkeys(BENCHMARKS[name].intrinsic for name, _ in sources)
+    return {name: out / f"{STEMS[name]}_{part}.jsonl" for name in intrinsics}
+
+
 def write_rows(
     sources: Sequence[tuple[str, Path]],
     out: Path,
@@ -165,12 +173,7 @@ def write_rows(
         raise UserError(
             "answers of a run have no labels; give a judge with --judge, such as nli:MODEL"
         )
-    for intrinsic in dict.fromkeys(BENCHMARKS[name].intrinsic for name, _ in sources):
-        target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
-        if target.exists():
-            raise UserError(
-                f"{target} is there already; delete it, or give another folder"
-            )
+    for intrinsic, target in rows_files(sources, out, part).items():
         files = [
             (name, path)
             for name, path in sources

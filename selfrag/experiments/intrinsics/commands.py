@@ -10,10 +10,12 @@ import typer
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.results import CommandResult
+from selfrag.cli.running import Replaced, check_free
 from selfrag.experiments.intrinsics.settings import MeasurementSettings
 
 
 def rows(
+    ctx: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(
@@ -29,6 +31,7 @@ def rows(
             "-o",
             help="folder of the rows, for `selfrag eval intrinsics --data`",
         ),
+        Replaced(()),
     ],
     part: Annotated[
         Literal["dev", "train"], typer.Option(help="rows to measure on, or to train on")
@@ -47,15 +50,21 @@ def rows(
     ] = None,
 ) -> CommandResult:
     """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
-    from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
+    from selfrag.experiments.intrinsics.benchmarks import (
+        Labelling,
+        parse,
+        rows_files,
+        write_rows,
+    )
     from selfrag.experiments.intrinsics.subjects import prompted
     from selfrag.intrinsics.named import open_judge
 
+    parsed = list(map(parse, sources))
+    check_free(ctx, rows_files(parsed, out, part).values())
     label = Labelling(
         None if judge is None else open_judge(judge),
         None if check is None else prompted(check),
     )
-    parsed = list(map(parse, sources))
     lines = list(write_rows(parsed, out, part, label))
     return CommandResult({"folder": out, "notes": lines}, "\n".join(lines))
 
@@ -86,6 +95,7 @@ def intrinsics(
         typer.Option(
             "--out", "-o", help="folder of the report, figures, items and diagram"
         ),
+        Replaced(("figures.json",)),
     ] = None,
 ) -> CommandResult:
     """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""

@@ -11,7 +11,7 @@ import typer
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import EngineChoice, engine_options, quiet, show_markdown
 from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Commands, refuse_options
+from selfrag.cli.running import Commands, Replaced, refuse_options
 from selfrag.common.untrusted import printable
 from selfrag.experiments.self_interpretation.settings import (
     DrawSettings,
@@ -173,7 +173,7 @@ def table(
         typer.Option("--answers", help="also score answers without their explanations"),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="a Markdown file")
+        Path | None, typer.Option("--out", "-o", help="a Markdown file"), Replaced()
     ] = None,
 ) -> CommandResult:
     """Print the paper's three tables with the published figures, and every test that was run."""

@@ -9,6 +9,7 @@ import typer
 
 from selfrag.cli.options import show_markdown
 from selfrag.cli.results import CommandResult
+from selfrag.cli.running import Replaced
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 
@@ -37,6 +38,7 @@ def annotate(
             "-o",
             help="write tasks.json and interface.xml for Label Studio here",
         ),
+        Replaced(("tasks.json",)),
     ] = None,
     read: Annotated[
         Path | None, typer.Option(help="JSON export of Label Studio")

@@ -9,9 +9,11 @@ import typer
 
 from selfrag.cli.options import DataFolder
 from selfrag.cli.results import CommandResult
+from selfrag.cli.running import Replaced, check_free
 
 
 def export(
+    ctx: typer.Context,
     runs: Annotated[
         list[Path],
         typer.Argument(
@@ -20,7 +22,9 @@ def export(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="folder of the exported files")
+        Path,
+        typer.Option("--out", "-o", help="folder of the exported files"),
+        Replaced(()),
     ],
     only: Annotated[
         list[str] | None, typer.Option(help="export this file only; repeatable")
@@ -32,9 +36,12 @@ def export(
     from selfrag.evaluation.comparison import read_run, run_folders
     from selfrag.extensions.export.inspect_logs import read_source, write_inspect
 
+    def check(path: Path) -> None:
+        check_free(ctx, [path])
+
     files: list[str] = []
     for folder in run_folders(runs):
         for name in read_run(folder, only).files:
             source = read_source(folder, name, data, seed=seed)
-            files.append(str(write_inspect(source, out)))
+            files.append(str(write_inspect(source, out, check)))
     return CommandResult(files, "\n".join(files))

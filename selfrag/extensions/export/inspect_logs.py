@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -91,13 +91,22 @@ def read_source(
     )
 
 
-def write_inspect(source: RunFile, folder: Path) -> Path:
-    """Write the log of one file; its name has the form by which inspect-ai finds logs."""
+def _take_any(path: Path) -> None: ...
+
+
+def write_inspect(
+    source: RunFile, folder: Path, check: Callable[[Path], None] = _take_any
+) -> Path:
+    """Write the log of one file; its name has the form by which inspect-ai finds logs.
+
+    `check` may refuse a path that is there already.
+    """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     names = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source.name}-{source.system}")
     stamp = source.started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     path = folder / f"{stamp}_{names}_{_key(source)[:22]}.json"
+    check(path)
     write_pieces(path, _inspect_log(source))
     return path
 

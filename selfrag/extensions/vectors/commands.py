@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from selfrag.cli.results import CommandResult
+from selfrag.cli.running import Replaced
 
 
 def export(
     directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Parquet file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Parquet file."), Replaced()],
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Also write the vectors, as a column.")
     ] = False,
