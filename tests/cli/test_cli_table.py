@@ -795,7 +795,7 @@ if GUESTS:
     OVERWRITTEN |= {
         "selfrag index export": "passages.parquet",
         "selfrag eval export": "exported",
-        "selfrag eval annotate": "form/tasks.json",
+        "selfrag eval annotate": "form.html/tasks.json",
     }
 RESUMED = {
     *("selfrag sweep", "selfrag ablate", "selfrag eval run", "selfrag interpret run"),
