@@ -462,6 +462,24 @@ def make_program(
     return program
 
 
+_LOADERS: dict[str, Callable[[str], Any]] = {}
+"""What imports a command of a program by its name, by program."""
+
+
+def loaded_command(program: str, name: str) -> Any:
+    """Return a command of a program that `add_commands` has made; None for another program or command."""
+    if program not in _LOADERS:
+        return None
+    try:
+        command = _LOADERS[program](name)
+    except KeyError:  # an entry point's
+        return None
+    alone = make_program(program, "")
+    add_commands(alone, {name: ""}, lambda _: command)
+    group: Any = typer.main.get_command(alone)
+    return group.commands[name]
+
+
 def add_commands(
     program: Commands,
     lines: Mapping[str, str],
@@ -478,6 +496,7 @@ def add_commands(
         selected: load this command alone; the others become placeholders, which `--help` lists. None loads all.
         variables: prefix of the variables of the environment that set a command's options, by command.
     """
+    _LOADERS.setdefault(str(program.info.name), load)
     for name, line in lines.items():
         command = load(name) if selected in (None, name) else _placeholder(line)
         if isinstance(command, typer.Typer):

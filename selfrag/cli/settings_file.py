@@ -25,29 +25,94 @@ SHARED = frozenset(
     )
 )
 """Options of several commands: a command that lacks one passes over it."""
+REPEATED = frozenset(
+    ["engine-set", "load-judge", "guardrail", "w-judge", "require", "forbid", "judge"]
+)
+"""Those of them that take a list."""
 _PLACES = "selfrag.places"
 
 
 def take_settings(ctx: typer.Context, path: Path) -> None:
-    """Make the values of the file the defaults of the command that runs."""
-    options = {
-        option.opts[0].removeprefix("--"): option
-        for option in ctx.command.params
-        if option.param_type_name == "option"
-    }
+    """Make the values of the file the defaults of the command that runs.
+
+    Raises:
+        UserError: a table or key names nothing, also in a table of another command, or holds a value of a wrong shape.
+    """
+    table: dict[str, Any] = parse_toml(read_whole(path), str(path))
+    root = ctx.find_root()
+    commands = root.command.list_commands(root)  # type: ignore[attr-defined]
+    _check_tables(path, table, root, root.command, [str(root.info_name)])
+    options = _options(ctx.command)
+    settings: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in commands and isinstance(value, Mapping):
+            continue
+        if key in options:
+            settings[key] = value
+        elif key in SHARED:  # of a command that lacks it, its shape alone is checked
+            _texts(value, f"{path}: {key}", multiple=key in REPEATED)
+        elif key in commands:
+            raise UserError(f"{path}: {key!r} is a command; write its table as [{key}]")
+        elif isinstance(value, Mapping | list):
+            raise _unknown(path, key, f"table of {root.command_path}", commands)
+        else:
+            raise _unknown(path, key, f"option of {ctx.command_path}", options)
+    names = ctx.command_path.split()[1:]
+    own: Any = table
+    for name in names:
+        own = own.get(name) if isinstance(own, Mapping) else None
+    if isinstance(own, Mapping):
+        settings |= {f"{'.'.join(names)}.{key}": value for key, value in own.items()}
     defaults: dict[str, Any] = dict(ctx.default_map or {})
     places: dict[str, str] = {}
-    for key, value in _read(ctx, path).items():
-        name = key.rpartition(".")[2]
-        option = options.get(name)
-        if option is not None and name != "config":
-            place = f"{path}: {key}"
-            defaults[str(option.name)] = _texts(value, place, multiple=option.multiple)
-            places[str(option.name)] = place
-        elif key not in SHARED:
-            raise _unknown(path, key, f"option of {ctx.command_path}", options)
+    for key, value in settings.items():
+        option = options[key.rpartition(".")[2]]
+        place = f"{path}: {key}"
+        defaults[str(option.name)] = _texts(value, place, multiple=option.multiple)
+        places[str(option.name)] = place
     ctx.default_map = defaults
     ctx.meta[_PLACES] = places
+
+
+def _options(command: Any) -> dict[str, Any]:
+    """Return the options that a file may set, by name."""
+    names = {}
+    for option in command.params:
+        name = option.opts[0].removeprefix("--")
+        if option.param_type_name == "option" and name != "config":
+            names[name] = option
+    return names
+
+
+def _check_tables(
+    path: Path, table: Mapping[str, Any], root: Any, command: Any, called: list[str]
+) -> None:
+    """Check the table of a command, or of a group with the tables in it; keys above all tables are left out."""
+    is_group = hasattr(command, "list_commands")
+    known = command.list_commands(root) if is_group else _options(command)
+    for name, value in table.items():
+        key = ".".join([*called[1:], name])
+        if is_group and name in known and isinstance(value, Mapping):
+            below = _command_of(root, command, name)
+            _check_tables(path, value, root, below, [*called, name])
+        elif is_group and command is not root.command:
+            what = f"table of a command of {' '.join(called)}"
+            raise _unknown(path, key, what, known)
+        elif not is_group and name in known:
+            _texts(value, f"{path}: {key}", multiple=known[name].multiple)
+        elif not is_group:
+            raise _unknown(path, key, f"option of {' '.join(called)}", known)
+
+
+def _command_of(root: Any, group: Any, name: str) -> Any:
+    """Return a command of a group; of a program, which holds placeholders for all but one, it is loaded."""
+    if group is root.command:
+        from selfrag.cli.running import loaded_command
+
+        loaded = loaded_command(str(root.info_name), name)
+        if loaded is not None:
+            return loaded
+    return group.get_command(root, name)
 
 
 def _unknown(path: Path, key: str, kind: str, known: Iterable[str]) -> UserError:
@@ -56,35 +121,9 @@ def _unknown(path: Path, key: str, kind: str, known: Iterable[str]) -> UserError
     meant = (
         f"did you mean {near[0]}?"
         if near
-        else f"see {kind.partition(' of ')[2]} --help"
+        else f"see {kind.rpartition(' of ')[2]} --help"
     )
     return UserError(f"{path}: {key!r:.80} is no {kind}; {meant}")
-
-
-def _read(ctx: typer.Context, path: Path) -> dict[str, Any]:
-    """Return the settings of the command that runs, by dotted key; those of its own table come last."""
-    table: dict[str, Any] = parse_toml(read_whole(path), str(path))
-    groups: list[Any] = []
-    above = ctx.parent
-    while above is not None:
-        groups.insert(0, above)
-        above = above.parent
-    settings: dict[str, Any] = {}
-    prefix = ""
-    for group, below in zip(groups, [*groups[1:], ctx], strict=True):
-        commands = group.command.list_commands(group)
-        for name, value in table.items():
-            if name in commands and isinstance(value, Mapping):
-                continue
-            if prefix:
-                kind = f"table of a command of {group.command_path}"
-                raise _unknown(path, prefix + name, kind, commands)
-            settings[name] = value
-        table = table.get(str(below.info_name), {})
-        if not isinstance(table, Mapping):
-            return settings  # an option of that name, such as `judge`
-        prefix += f"{below.info_name}."
-    return settings | {prefix + name: value for name, value in table.items()}
 
 
 def place_of(ctx: typer.Context, name: str) -> str | None:

@@ -14,8 +14,8 @@ from selfrag.cli.options import (
     engine_options,
     quick_engine,
 )
-from selfrag.cli.running import make_program, run
-from selfrag.cli.settings_file import SHARED
+from selfrag.cli.running import loaded_command, make_program, run
+from selfrag.cli.settings_file import REPEATED, SHARED
 
 
 @pytest.fixture
@@ -120,6 +120,19 @@ def test_a_file_that_cannot_be_used_is_one_line(
         ("[eval]\nlimit = 3", "'eval.limit'"),
         ("[eval]\nsystems = 3", "'eval.systems'"),
         ("[eval.systems]\nlimt = 3", "'eval.systems.limt'"),
+        ("[evl.systems]\nlimt = 3", "'evl' is no table of selfrag; did you mean eval"),
+        ("[[evl]]\nlimt = 3", "'evl' is no table of selfrag; did you mean eval"),
+        ("[serve]\nprot = 3", "'serve.prot' is no option of selfrag serve; did you"),
+        ("[eval.run]\nlimt = 3", "'eval.run.limt' is no option of selfrag eval run"),
+        ("[index.bild]\nwords = 3", "'index.bild' is no table of a command of"),
+        ("[train.adapter]\nlr = [1, 2]", "train.adapter.lr=[1, 2]: give a text"),
+        ("[[serve]]\nport = 3", "'serve' is a command; write its table as [serve]"),
+        ("serve = 3", "'serve' is a command; write its table as [serve]"),
+        ("port = 3", "'port' is no option of selfrag eval systems"),
+        ("index = [1]", "index=[1]: give a text, a number, true or false"),
+        ("[[index]]\nmodel = 3", "index=[{'model': 3}]: give a text, a number"),
+        ("beam = {a = 1}", "beam=['a=1']: give a text, a number, true or false"),
+        ("[mcp]\nport = 3\nprot = 4", "'mcp.prot' is no option of selfrag mcp"),
     ],
 )
 def test_issue_50_a_mistyped_table_of_a_group_is_refused(
@@ -130,6 +143,16 @@ def test_issue_50_a_mistyped_table_of_a_group_is_refused(
     _, err = command(f"selfrag eval systems --config {file}", code=2)
     assert f"{file}: {key}" in err
     assert err.count("\n") == 1
+
+
+def test_right_tables_of_other_commands_are_passed_over(tmp_path, command):
+    file = tmp_path / "selfrag.toml"
+    file.write_text(
+        'index = "x"\nforbid = ["a=b", "c=d"]\n[engine-set]\nseed = 1\n[serve]\nport = 3\n'
+        "[eval.run]\nlimit = 3\n[train.adapter]\nlr = 1\n[ask]\n[train]\n"
+    )
+    out, _ = command(f"selfrag eval systems --config {file}")
+    assert out
 
 
 def test_issue_50_an_error_names_the_variable_that_brought_the_value(
@@ -197,6 +220,12 @@ def test_every_command_that_loads_a_model_takes_the_same_options(line, command):
 def test_shared_names_are_options_of_the_server(command):
     out, _ = command("selfrag serve --help")
     assert [name for name in SHARED - {"flow"} if f"--{name} " not in out] == []
+    repeated = {
+        option.opts[0].removeprefix("--")
+        for option in loaded_command("selfrag", "serve").params
+        if option.multiple
+    }
+    assert repeated & SHARED == REPEATED
 
 
 @pytest.mark.engine
