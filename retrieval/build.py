@@ -72,6 +72,7 @@ from selfrag.common.finished import MANIFEST, damaged
 from selfrag.common.progress import Progress
 from selfrag.common.reading import read_whole
 
+_ENTRIES = {CORPUS, VECTORS, PARTS, MANIFEST}
 _INPUTS, _JOURNAL = "inputs.txt", "journal.jsonl"
 
 
@@ -90,8 +91,13 @@ class GivenVectors(Protocol):
 
 
 def passages_lost(out: str | Path, files: Iterable[SourceFile]) -> int:
-    """Return how many passages of the index at `out` come from none of the files, so that a build would lose them."""
+    """Return how many passages of the index at `out` come from none of the files, so that a build would lose them.
+
+    Raises:
+        UserError: something else is there.
+    """
     target = absolute(out)
+    check_replaceable(target, _ENTRIES)
     try:
         manifest = load_manifest(target)
     except UserError:  # there is none, or none that can be searched
@@ -203,7 +209,7 @@ def index_passages(
     check_language(language or "auto")
     factory_of("auto" if kind is None else kind, 1, 1)
     target = absolute(out)
-    check_replaceable(target, {CORPUS, VECTORS, PARTS, MANIFEST})
+    check_replaceable(target, _ENTRIES)
     encoder = load_encoder(encoder)
     template = template or Template()
     files = passages if isinstance(passages, FileRows) else None

@@ -31,6 +31,7 @@ from selfrag.engines.base import Engine, NoEngine, check_process
 from selfrag.loading import (
     DEMO,
     check_chat_template,
+    check_index,
     load_checkpoint,
     load_retriever,
     model_address,
@@ -129,6 +130,8 @@ class SelfRAG(OwnsEngine):
         Raises:
             UserError: the model or index cannot be used; the message says what to do.
         """
+        if isinstance(retriever, str | Path):
+            check_index(str(retriever))
         if (address := model_address(name_or_path)) is not None:
             if engine is not None:
                 raise UserError(

@@ -42,6 +42,14 @@ def resolve_model(name_or_path: str | Path) -> Path:
     """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub."""
     if (make := registered("selfrag.models", name_or_path)) is not None:
         return Path(make())
+    name = str(name_or_path)
+    return local_model(name_or_path) or fetch_snapshot(
+        name, name, ", or give a directory"
+    )
+
+
+def local_model(name_or_path: str | Path) -> Path | None:
+    """Return the directory of a local checkpoint; None for what may be a name on the hub."""
     path = user_path(name_or_path)
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -62,7 +70,7 @@ def resolve_model(name_or_path: str | Path) -> Path:
         raise UserError(
             f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory or a hub name such as owner/model"
         )
-    return fetch_snapshot(name, name, ", or give a directory")
+    return None
 
 
 def resolve_base(name_or_path: str | Path) -> Path:
@@ -210,6 +218,18 @@ def open_retriever(name: str) -> Retriever:
         expected = "a function of a text" if is_made else "a function of queries and k"
         raise UserError(f"retriever {name!r:.120} is not {expected}; {use}") from None
     return as_retriever(value(text) if is_made else value)
+
+
+def check_index(name: str) -> None:
+    """Refuse the name of a retriever of which an index is missing; nothing is loaded, and no address is asked."""
+    for part in retriever_parts(name):
+        scheme, colon, index = part.partition(":")
+        if colon and scheme in MODES:
+            part = index
+        elif colon and scheme in (*names(RETRIEVERS), *names(REMOTE_INDEXES)):
+            continue
+        if part not in names("selfrag.indexes"):
+            load_manifest(part)
 
 
 def resolve_encoder(name_or_path: str) -> str:

@@ -172,6 +172,74 @@ def test_issue_46_an_answer_loads_only_what_it_needs():
     assert not any("milvus" in name for name in ours)
 
 
+REFUSED = """
+import contextlib, io, json, shlex, sys
+from critic.cli.main import main as critic
+from selfrag.cli.main import main as selfrag
+heavy = {"torch", "transformers", "vllm", "faiss", "spacy", "tokenizers", "peft", "datasets"}
+results = {}
+for line in json.loads(sys.argv[1]):
+    program, *words = shlex.split(line)
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
+        code = {"selfrag": selfrag, "critic": critic}[program](words)
+    results[line] = [code, said.getvalue(), sorted(heavy.intersection(sys.modules))]
+print(json.dumps(results))
+"""
+NOWHERE = {
+    "no index at nowhere": "--index nowhere",
+    "no server at http://127.0.0.1:9": "--engine http://127.0.0.1:9",
+    "no model at nowhere": "--model nowhere",
+    "no server at http://127.0.0.1:9/v1": "--model m@http://127.0.0.1:9/v1",
+}
+STARTS = """
+selfrag ask Who? | selfrag chat | selfrag demo | selfrag serve | selfrag mcp | selfrag eval run rows.jsonl -o new
+selfrag sweep rows.jsonl -o new | selfrag ablate rows.jsonl -o new
+"""
+
+
+def test_what_is_not_there_is_refused_before_anything_is_loaded(tmp_path):
+    """A model, an encoder or torch takes seconds to minutes; these lines take as long as --help."""
+    lines = {
+        f"{start.strip()} {option}": said
+        for start in re.split(r"[|\n]", STARTS.strip())
+        for said, option in NOWHERE.items()
+    } | {
+        "selfrag judge answerability Who? --passage x --model nowhere": "no model at",
+        "selfrag judge answerability Who? --passage x --engine http://127.0.0.1:9": "no server at",
+        "selfrag eval judge run --judge true --index nowhere": "no index at nowhere",
+        "selfrag interpret run rows.jsonl -o new --model nowhere": "no model at",
+        "selfrag train adapter rows.jsonl -o new --base nowhere": "no model at",
+        "selfrag train merge new --base nowhere -o merged": "no model at",
+        "selfrag ask Who? --trace full": "give --replace",
+        "selfrag ask --conversation nowhere": "nowhere: cannot be read",
+        "selfrag ask Who? --index words:nowhere,demo": "no index at nowhere",
+        "selfrag index build nowhere.md -o new": "nowhere.md: cannot be read",
+        "selfrag index build a.md -o full": "full is a file",
+        "selfrag index build a.md -o new --encoder ./nowhere": "no encoder directory",
+        "selfrag index sync new nowhere.md --encoder ./nowhere": "no encoder directory",
+        "selfrag index sync new nowhere.md": "nowhere.md: cannot be read",
+        "selfrag index add nowhere a.md": "no index at",
+        "selfrag index search nowhere Who?": "no index at",
+        "critic sample pairs.jsonl -o new --index nowhere": "no index at nowhere",
+        "critic augment pairs.jsonl --critic lexical -o new --index nowhere": "no index",
+        "critic train rows.jsonl --base nowhere -o new": "no model at",
+        "critic eval rows.jsonl --base nowhere": "no model at",
+        "critic agree a.jsonl b.jsonl -o full": "give --replace",
+    }
+    (tmp_path / "a.md").write_text("Bees make honey.")
+    (tmp_path / "full").write_text("kept")
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED, json.dumps(list(lines))],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    for line, (code, said, heavy) in json.loads(done.stdout).items():
+        assert (code, heavy, said.count("\n")) == (2, [], 1), (line, said)
+        assert lines[line] in said, line
+
+
 OURS = ("selfrag", "critic", "retrieval")
 LOADERS = {"import_module", "__import__", "resolve_name", "EntryPoint", "run_module"}
 """Functions that import a module by its name."""

@@ -58,6 +58,7 @@ def ask(
     question_or_turns, evidence = _read_question(question, conversation)
     if trace is not None:
         trace = _check_trace(trace)
+    options.say_loading(model, index)
     settings = when | score | search
     if policy in names(options.FORMATS):
         if flow is not None or not isinstance(question_or_turns, str):

@@ -23,6 +23,7 @@ def chat(
     search: options.SearchOption,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
+    options.say_loading(model, index)
     from rich.console import Console
 
     from selfrag.render import spoken, terminal_answer, terminal_text

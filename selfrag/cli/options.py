@@ -290,6 +290,12 @@ LoadJudge = Annotated[
 ]
 
 
+def say_loading(model: str, index: str | None) -> None:
+    """Say on the error stream what is loaded, before anything takes long."""
+    what = model if index is None else f"{model} with {index}"
+    typer.echo(f"loading {printable(what)} ..", err=True)
+
+
 def load(
     model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()
 ) -> SelfRAG:

@@ -389,6 +389,7 @@ class Commands(typer.Typer):
                     for name, value in values.items():
                         values[name] = _checked(name.replace("_", "-"), value)
                     _check_outputs(ctx, outputs, values)
+                    _check_sources(ctx)
                     result = expanded(**values)
                 except UserError as error:
                     raise _placed(ctx, error) from error
@@ -580,6 +581,39 @@ def _checked(name: str, value: Any) -> Any:
         value = replace_surrogates(value)
         _check_text(name, value)
     return value
+
+
+def _check_sources(ctx: typer.Context) -> None:
+    """Refuse a model, an index or a server that is not there, before anything is loaded."""
+    given = {name: str(value) for name, value in given_options(ctx).items() if value}
+    for name in ("--index", "--knowledge"):
+        if name in given and "--watch" not in given:  # which builds the index
+            from selfrag.loading import check_index
+
+            check_index(given[name])
+    urls = [given.get("--engine", "")]
+    is_named = not given.keys() & {"--endpoint", "--url"}  # a name at that address
+    for name in ("--model", "--base"):
+        if name in given and is_named and given[name] not in names("selfrag.models"):
+            from selfrag.loading import local_model, model_address
+
+            address = model_address(given[name])
+            if address is None:
+                local_model(given[name])
+            else:
+                urls.append(address[1])
+    # a run that is continued may have nothing left to ask
+    if given.keys() & {"--dry-run", "--print-config"} or _is_begun(given.get("--out")):
+        return
+    for url in urls:
+        if url.startswith(("http://", "https://")):
+            from selfrag.engines import check_answers
+
+            check_answers(url)
+
+
+def _is_begun(folder: str | None) -> bool:
+    return folder is not None and any(Path(folder).glob("*"))
 
 
 def _check_text(name: str, value: str) -> None:

@@ -98,6 +98,7 @@ def serve(
 
     A variable of the environment sets an option, too: SELFRAG_SERVE_PORT is --port.
     """
+    options.say_loading(model, index)
     from selfrag.serving.app import Served, run_on_ray
     from selfrag.serving.listening import access_of, address_of, listen, run_server
 

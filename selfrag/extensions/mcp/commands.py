@@ -52,8 +52,10 @@ def mcp(
     ],
 ) -> None:
     """Offer ask, search and judge to agents over the Model Context Protocol, with citations."""
-    require("mcp", extra="mcp")
     from selfrag.cli import options
+
+    options.say_loading(model, index)
+    require("mcp", extra="mcp")
     from selfrag.extensions.mcp.serving import serve_http, serve_stdio
     from selfrag.serving.listening import access_of, address_of, listen
 
