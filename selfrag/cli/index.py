@@ -192,9 +192,9 @@ def build(
             f"`selfrag index add {out} FILES`, or give --replace to drop them"
         )
     name = encoder_source(encoder, encoder_engine)
+    loaded: Encoder = LazyEncoder(out, name, encoding, anew=True)
     reading = f"reading {count_of(len(listed.files), 'files')}, then loading encoder {name or DEMO} .."
     typer.echo(printable(reading), err=True)
-    loaded: Encoder = LazyEncoder(out, name, encoding, anew=True)
     with ExitStack() as stack:
         if actors is not None:
             on_cpu = {**encoding, "device": "cpu"}
