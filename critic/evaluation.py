@@ -32,7 +32,7 @@ from critic.student.judge import StudentCritic, load_critic
 from critic.subjects import EvaluationSubjects
 from critic.tables import markdown
 from selfrag.common.atomic import write_json, writing
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
@@ -157,7 +157,8 @@ def figures(
     groups = {row.case.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
         raise ValueError(
-            f"{len(rows)} rows of {len(groups)} groups with {len(judgments)} judgments"
+            f"{count_of(len(rows), 'rows')} of {count_of(len(groups), 'groups')} with"
+            f" {count_of(len(judgments), 'judgments')}"
         )
     (group,) = groups
     names = GROUPS[group].names
@@ -442,7 +443,7 @@ def run_evaluation(
     is_complete = False
     try:
         for name, evaluation in _evaluations(subjects, fitted, rows, journal, seed):
-            say(f"{name}: {len(rows)} cases")
+            say(f"{name}: {count_of(len(rows), 'cases')}")
             evaluations[name] = evaluation()
             if out is not None:
                 critics = {

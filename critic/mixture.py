@@ -15,7 +15,7 @@ from critic.formats import PairFormat
 from critic.pairs import Dropped, Pair, PairOutcome
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.public_rows import RowSource, raw_rows
@@ -85,7 +85,7 @@ def _objection(
         return f"an id that occurred before ({pair.id:.80})"
     for name, text in (("instruction", pair.instruction), ("output", pair.output)):
         if len(text.split()) > reading.most_words:
-            return f"more than {reading.most_words} words in the {name}"
+            return f"more than {count_of(reading.most_words, 'words')} in the {name}"
     understood = spoken is None or (spoken(pair.instruction) and spoken(pair.output))
     if understood:
         return ""
@@ -164,7 +164,7 @@ def pairs(
     """Yield the pairs drawn from one part, in their order; `tally` is complete when the last is taken."""
     if part.count is not None and part.count < 0:
         raise UserError(
-            f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more"
+            f"{part.form.name}: {count_of(part.count, 'pairs')} cannot be drawn; 0 or more"
         )
     from tqdm import tqdm
 

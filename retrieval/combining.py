@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage, Retriever
 from retrieval.search import PassageLike, RetrieverSource, as_retriever, different_texts
 from selfrag.common.checks import check_float, check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 
 Scorer: TypeAlias = Callable[
     [Sequence[str], Sequence[Sequence[Passage]]], Sequence[Sequence[float]]
@@ -69,7 +69,7 @@ class RerankedRetriever:
         scores = self._scorer(queries, results)
         if _length(scores) != len(results):
             raise UserError(
-                f"scorer {self._name} gave no list of scores for each of {len(results)} queries"
+                f"scorer {self._name} gave no list of scores for each of {count_of(len(results), 'queries')}"
             )
         return [self._ordered(*pair)[:k] for pair in zip(results, scores, strict=True)]
 
@@ -78,7 +78,8 @@ class RerankedRetriever:
     ) -> list[Passage]:
         if _length(scores) != len(passages):
             raise UserError(
-                f"scorer {self._name} gave no list of {len(passages)} scores for {len(passages)} passages"
+                f"scorer {self._name} gave no list of {count_of(len(passages), 'scores')} for"
+                f" {count_of(len(passages), 'passages')}"
             )
         mixed = []
         for rank, (passage, value) in enumerate(zip(passages, scores, strict=True)):
@@ -136,7 +137,9 @@ def join(*sources: RetrieverSource) -> JoinedRetriever:
         UserError: fewer than two, or one is no retriever.
     """
     if len(sources) < 2:
-        raise UserError(f"{len(sources)} retrievers to join; give at least two")
+        raise UserError(
+            f"{count_of(len(sources), 'retrievers')} to join; give at least two"
+        )
     return JoinedRetriever(list(map(as_retriever, sources)))
 
 

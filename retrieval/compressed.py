@@ -20,7 +20,7 @@ from retrieval.vectors import (
     VectorHits,
     faiss_threads,
 )
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.progress import Progress
 
 # of float32 vectors that centroids are trained on, and always so many for each list:
@@ -64,7 +64,8 @@ def build_compressed(
                 bar.advance(min(_BLOCK, len(vectors) - start))
     except (RuntimeError, AssertionError) as error:
         raise UserError(
-            f"kind={factory!r:.80}: faiss cannot build it of {len(vectors)} vectors of {vectors.dim}: {reason(error)}"
+            f"kind={factory!r:.80}: faiss cannot build it of {count_of(len(vectors), 'vectors')} of"
+            f" {vectors.dim}: {reason(error)}"
         ) from error
     card = _calibrated(index, vectors, factory, random)
     faiss.write_index(index, str(file))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from retrieval.passage import Passage
 from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.finished import MANIFEST, check_finished, checksums, damaged
 from selfrag.common.reading import user_path
 
@@ -136,7 +136,7 @@ class Corpus(Sequence[Passage]):
             raise damaged(
                 "corpus",
                 path,
-                f"{FILE} does not hold the {manifest.passages} passages of {MANIFEST}",
+                f"{FILE} does not hold the {count_of(manifest.passages, 'passages')} of {MANIFEST}",
             )
         if (further is None) != (not manifest.metadata) or (
             further is not None and len(further) != len(table)
@@ -265,7 +265,9 @@ class Corpus(Sequence[Passage]):
             return [self[position] for position in range(*row.indices(len(self)))]
         position = row + len(self) if row < 0 else row
         if not 0 <= position < len(self):
-            raise IndexError(f"row {row} of a corpus of {len(self)} passages")
+            raise IndexError(
+                f"row {row} of a corpus of {count_of(len(self), 'passages')}"
+            )
         chunk = bisect_right(self._ends, position)
         offset = position - (self._ends[chunk - 1] if chunk else 0)
         identifier, title, text = (

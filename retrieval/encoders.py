@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from retrieval.passage import Passage
 from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 
 BLOCK_ROWS = 1024
 """Rows that are encoded and saved together. A block is sorted by length and does not depend on other blocks, so an
@@ -93,7 +93,7 @@ def check_vectors(values: Any, card: EncoderCard, count: int) -> NDArray[np.floa
     vectors = np.asarray(values, dtype=np.float32)
     if vectors.shape != (count, card.dim):
         raise UserError(
-            f"encoder {card.name!r} returned shape {vectors.shape} for {count} texts of dim {card.dim}"
+            f"encoder {card.name!r} returned shape {vectors.shape} for {count_of(count, 'texts')} of dim {card.dim}"
         )
     if not np.isfinite(vectors).all():
         raise UserError(f"encoder {card.name!r} returned values that are not finite")

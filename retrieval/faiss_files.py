@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 
 _FACTORY_CHARACTERS = 200
 # of a factory string; indexes of more vectors may have as large a number
@@ -111,7 +111,7 @@ def empty_index(factory: str, dim: int, rows: int) -> Any:
     for digits in re.findall(r"\d+", factory):
         if not 1 <= int(digits) <= largest:
             raise UserError(
-                f"kind={factory!r:.80}: a number in it is not 1 to {largest}, which {rows} vectors can use"
+                f"kind={factory!r:.80}: a number in it is not 1 to {largest}, which {count_of(rows, 'vectors')} can use"
             )
     if any(int(digits) > _MAX_BITS for digits in re.findall(r"x(\d+)", factory)):
         raise UserError(f"kind={factory!r:.80}: codes of more than {_MAX_BITS} bits")
@@ -211,7 +211,7 @@ def _check_part(part: Any, expected: Any, rows: int) -> None:
     if hasattr(part, "chain"):
         if part.chain.size() != expected.chain.size():
             raise _DamagedError(
-                f"{name} has {part.chain.size()} transforms, not {expected.chain.size()}"
+                f"{name} has {count_of(part.chain.size(), 'transforms')}, not {expected.chain.size()}"
             )
         for number in range(part.chain.size()):
             _check_part(part.chain.at(number), expected.chain.at(number), rows)
@@ -244,7 +244,9 @@ def _typed(part: Any) -> Any:
 def _check_filled(index: Any, name: str, rows: int) -> None:
     """Check that an index is trained and holds the codes of `rows` vectors."""
     if not index.is_trained or index.ntotal != rows:
-        raise _DamagedError(f"{name} holds {index.ntotal} vectors, not {rows}")
+        raise _DamagedError(
+            f"{name} holds {count_of(index.ntotal, 'vectors')}, not {rows}"
+        )
     if not hasattr(index, "codes"):
         return
     size = rows * index.code_size
@@ -252,12 +254,12 @@ def _check_filled(index: Any, name: str, rows: int) -> None:
         blocks = -(-rows // index.bbs)
         if index.ntotal2 != blocks * index.bbs:
             raise _DamagedError(
-                f"{name} has room for {index.ntotal2} vectors, not {blocks * index.bbs}"
+                f"{name} has room for {count_of(index.ntotal2, 'vectors')}, not {blocks * index.bbs}"
             )
         size = blocks * index.get_block_stride()
     if index.codes.size() != size:
         raise _DamagedError(
-            f"{name} has {index.codes.size()} bytes of codes, not {size}"
+            f"{name} has {count_of(index.codes.size(), 'bytes')} of codes, not {size}"
         )
 
 
@@ -279,4 +281,6 @@ def _check_lists(lists: Any, rows: int) -> None:
             raise _DamagedError("a list names rows that no passage has")
         present[ids] = True
     if total != rows or not present.all():
-        raise _DamagedError(f"its lists do not hold each of {rows} rows once")
+        raise _DamagedError(
+            f"its lists do not hold each of {count_of(rows, 'rows')} once"
+        )

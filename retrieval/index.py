@@ -41,7 +41,7 @@ from retrieval.vectors import (
 )
 from retrieval.words import ANALYZER, WordIndex, language_name
 from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.finished import (
     MANIFEST,
     check_finished,
@@ -361,7 +361,9 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
     )
     if words is None or len(words) != manifest.rows:
         raise damaged(
-            "index", path, f"its word index does not hold {manifest.rows} passages"
+            "index",
+            path,
+            f"its word index does not hold {count_of(manifest.rows, 'passages')}",
         )
     return words
 
@@ -396,7 +398,9 @@ def kept_rows(path: Path, manifest: IndexManifest) -> Mask | None:
             "index", path, f"{name} cannot be read ({error!s:.200})"
         ) from error
     if np.count_nonzero(removed) != manifest.removed:
-        raise damaged("index", path, f"{name} does not hold {manifest.removed} rows")
+        raise damaged(
+            "index", path, f"{name} does not hold {count_of(manifest.removed, 'rows')}"
+        )
     return ~removed
 
 

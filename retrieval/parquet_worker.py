@@ -13,7 +13,7 @@ from pyarrow import compute, parquet, types
 
 from retrieval.parquet import VECTOR
 from selfrag.common.child_work import Replies, answer_requests
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.reading import unpacked_limit
 
 _TEXTS = ("id", "_id", "title", "text")
@@ -145,7 +145,7 @@ def _wanted_columns(path: Path, schema: Any) -> list[str]:
             columns.append(field.name)
     if len(columns) > _MAX_COLUMNS:
         raise UserError(
-            f"{path}: {len(columns)} columns; keep id, title, text and at most {_MAX_COLUMNS - 3} others"
+            f"{path}: {count_of(len(columns), 'columns')}; keep id, title, text and at most {_MAX_COLUMNS - 3} others"
         )
     return columns
 
@@ -272,6 +272,6 @@ def _matrix(path: Path, column: Any) -> NDArray[Any]:
         )
     if values.nbytes > _BLOCK_BYTES:
         raise UserError(
-            f"{path}: vectors of {len(values) // len(column):,} numbers are too long"
+            f"{path}: vectors of {count_of(len(values) // len(column), 'numbers', form=',')} are too long"
         )
     return values.reshape(len(column), -1)

@@ -77,7 +77,7 @@ class ReadReport:
             count, most = self.long_passages.count, self.long_passages.max_tokens
             which = count_of(count, "passages", "are")
             lines.append(
-                f"{which} longer than the encoder reads ({most} tokens); words search them whole"
+                f"{which} longer than the encoder reads ({count_of(most, 'tokens')}); words search them whole"
             )
         if self.replaced:
             passages = count_of(self.replaced, "passages")

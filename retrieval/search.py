@@ -20,7 +20,7 @@ from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Mask, VectorIndex
 from retrieval.words import WordIndex
 from selfrag.common.checks import check_choice, check_float, check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 
 if TYPE_CHECKING:
     from retrieval.conditions import Condition
@@ -240,7 +240,7 @@ class DenseRetriever(LocalRetriever):
     ) -> None:
         if len(corpus) != len(index):
             raise UserError(
-                f"{len(corpus)} passages but {len(index)} vectors; build the index again"
+                f"{count_of(len(corpus), 'passages')} but {count_of(len(index), 'vectors')}; build the index again"
             )
         if index.dim != encoder.card.dim:
             raise UserError(
@@ -383,7 +383,7 @@ class CheckedRetriever:
             )
         if len(lists) != len(queries):
             raise UserError(
-                f"retriever {self._name} returned {len(lists)} lists for {len(queries)} queries"
+                f"retriever {self._name} returned {len(lists)} lists for {count_of(len(queries), 'queries')}"
             )
         results = []
         for position, listed in enumerate(lists):
@@ -391,7 +391,7 @@ class CheckedRetriever:
             passages = _passages(listed, where)
             if len(passages) > k:
                 raise UserError(
-                    f"{len(passages)} passages {where}; at most {k} were asked for"
+                    f"{count_of(len(passages), 'passages')} {where}; at most {k} were asked for"
                 )
             results.append(passages)
         return results

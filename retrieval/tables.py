@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from retrieval.corpus import Place, Row, scalars
 from retrieval.parquet import read_table_rows
 from retrieval.passage import Passage
-from selfrag.common.errors import EmptyFileError, UserError
+from selfrag.common.errors import EmptyFileError, UserError, count_of
 from selfrag.common.reading import parse_json, read_lines
 
 _TEXTS = ("id", "_id", "title", "text")
@@ -124,7 +124,7 @@ def separated_fields(
                 continue
             if len(fields) != len(header):
                 raise UserError(
-                    f"{path}:{number}: {len(fields)} fields where the header has {len(header)}"
+                    f"{path}:{number}: {count_of(len(fields), 'fields')} where the header has {len(header)}"
                 )
             yield number, dict(zip(header, fields, strict=True))
     except csv.Error as error:

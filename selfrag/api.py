@@ -19,7 +19,7 @@ from typing import (
 )
 
 from retrieval.passage import Passage, Retriever
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
@@ -593,6 +593,6 @@ def _evidence_lists(evidence: Any, questions: int) -> list[tuple[Passage, ...] |
         count = len(evidence)
     if count != questions:
         raise UserError(
-            f"evidence for a list of questions is one list for each: {count} for {questions} questions"
+            f"evidence for a list of questions is one list for each: {count} for {count_of(questions, 'questions')}"
         )
     return list(map(_evidence, evidence))

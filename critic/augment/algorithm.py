@@ -17,7 +17,7 @@ from critic.pairs import Dropped, Pair
 from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
 from selfrag.common import checks
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Retrieve, Retrieved, Steps, failure_of
 
@@ -256,7 +256,8 @@ class _Augmentation:
         size = len(pair.instruction) + len(pair.output)
         if size > options.longest:
             raise _DropError(
-                "too long", f"{size} characters; the limit is {options.longest}"
+                "too long",
+                f"{count_of(size, 'characters')}; the limit is {options.longest}",
             )
         if not _writable(
             pair.id, pair.dataset, pair.kind, pair.instruction, pair.output

@@ -30,7 +30,7 @@ from retrieval.sentences import SentenceFinder, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
 from selfrag.common.atomic import locked_directory, write_json
 from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import commit, sha256, versions
@@ -437,8 +437,8 @@ class SourceCounts:
 
     def __str__(self) -> str:
         return (
-            f"{self.pairs} of {self.items} rows with {self.sentences} sentences;"
-            f" at most {self.judgments} judgments and {self.searches} searches"
+            f"{self.pairs} of {count_of(self.items, 'rows')} with {count_of(self.sentences, 'sentences')};"
+            f" at most {count_of(self.judgments, 'judgments')} and {count_of(self.searches, 'searches')}"
         )
 
 

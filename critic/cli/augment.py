@@ -22,7 +22,7 @@ from selfrag.cli.ray_options import RayOptions, ray_actors
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Replaced
 from selfrag.common.atomic import write_text
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 
 _HUB = "hf:"
 _READING = MixtureReading()
@@ -68,7 +68,7 @@ def pairs(
     tallies = write_mixture(out, mixture, seed=seed, reading=reading)
     lines = list(map(_line, mixture, tallies))
     pairs = sum(tally.taken for tally in tallies)
-    lines.append(f"{pairs} pairs in {out}")
+    lines.append(f"{count_of(pairs, 'pairs')} in {out}")
     return CommandResult(
         {"pairs": pairs, "file": out, "sources": tallies}, "\n".join(lines)
     )
@@ -99,7 +99,7 @@ def read_part(
 
 
 def _line(part: MixturePart, tally: MixtureTally) -> str:
-    line = f"{part.form.name}: {tally.taken} of {tally.pairs} pairs"
+    line = f"{part.form.name}: {tally.taken} of {count_of(tally.pairs, 'pairs')}"
     skipped = [f"{reason} {count}" for reason, count in tally.skipped.most_common()]
     if skipped:
         line += f"; left out: {', '.join(skipped)}"
@@ -301,12 +301,13 @@ def _summary(manifest: dict[str, Any], out: Path) -> str:
     counts = manifest["counts"]
     dropped = [f"{count} {reason}" for reason, count in counts["dropped"].items()]
     lines = [
-        f"{counts['rows']} rows of {counts['items']} pairs in {out}; dropped: {', '.join(dropped) or 'none'}"
+        f"{count_of(counts['rows'], 'rows')} of {count_of(counts['items'], 'pairs')} in {out};"
+        f" dropped: {', '.join(dropped) or 'none'}"
     ]
     for name, source in counts["sources"].items():
         share = source["with_retrieval"] / source["rows"]
         lines.append(
-            f"  {printable(name):32} {source['rows']:7} rows, {share:6.1%} retrieve"
+            f"  {printable(name):32} {count_of(source['rows'], 'rows', form='7')}, {share:6.1%} retrieve"
         )
     lines.extend(f"  {token:32} {count:7}" for token, count in counts["tokens"].items())
     return "\n".join(lines)
@@ -343,7 +344,7 @@ def inspect(
     )
     write_text(out, render(inspection))
     rows_of_all = inspection.statistics.total.rows
-    line = f"{len(inspection.sample)} of {rows_of_all} rows"
+    line = f"{len(inspection.sample)} of {count_of(rows_of_all, 'rows')}"
     if inspection.recorded:
         line += f", {len(inspection.provenance)} with provenance"
     value = {"page": out, "statistics": inspection.statistics}

@@ -19,7 +19,7 @@ from critic.teacher.settings import (
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Replaced, refuse_options
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,10 +123,12 @@ def sample(
     def show() -> None:
         Console().print(terminal("Cases", ("group", "rule", "cases"), drawn.by_rule()))
         for group, lacking in drawn.short().items():
-            line = f"{group}: {lacking:,} cases fewer than wanted; give more pairs or an index"
+            line = f"{group}: {count_of(lacking, 'cases', form=',')} fewer than wanted; give more pairs or an index"
             typer.echo(line, err=True)
         report_name = f"{out.name}.report.md"
-        typer.echo(f"{len(drawn.questions):,} cases in {out}, report in {report_name}")
+        typer.echo(
+            f"{count_of(len(drawn.questions), 'cases', form=',')} in {out}, report in {report_name}"
+        )
 
     return CommandResult(value, show)
 
@@ -282,7 +284,7 @@ def label(
 
     def before(questions: list[UnlabelledCase]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
-        line = f"{len(questions):,} questions to look up; nothing to pay"
+        line = f"{count_of(len(questions), 'questions', form=',')} to look up; nothing to pay"
         plan = CommandResult({"questions": len(questions)}, line)
         most = 0.0
         if isinstance(labeller, EndpointTeacher):
@@ -357,11 +359,14 @@ def _result(outcomes: Outcomes, out: Path) -> CommandResult:
         console.print(terminal("Labels", ("group", "label", "rows"), rows))
         console.print(terminal("Run", ("", ""), outcomes.totals()))
         for name, lacking in outcomes.missing.items():
-            line = f"target {name}: {lacking:,} rows lacking; give more questions"
+            line = f"target {name}: {count_of(lacking, 'rows', form=',')} lacking; give more questions"
             typer.echo(line, err=True)
         typer.echo(f"rows in {labelled}, report in {out / 'report.md'}")
         if outcomes.failed:
-            line = f"{len(outcomes.failed):,} questions have no answer; run the same again to ask them"
+            line = (
+                f"{count_of(len(outcomes.failed), 'questions', 'have', form=',')} no answer; run"
+                f" the same again to ask them"
+            )
             typer.echo(line, err=True)
 
     value = {"file": labelled, "counts": outcomes.counts(), "labels": rows}
@@ -429,7 +434,7 @@ def _confusion(pair: Agreement) -> Table:
 
     names = GROUPS[pair.group].names
     title = (
-        f"{pair.group}: {pair.first} (rows, {pair.only_first} cases of its own)"
+        f"{pair.group}: {pair.first} (rows, {count_of(pair.only_first, 'cases')} of its own)"
         f" against {pair.second} (columns, {pair.only_second})"
     )
     return terminal(

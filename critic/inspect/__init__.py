@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from critic.mixture import SeededSample
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.provenance import sha256
 from selfrag.common.untrusted import cut
@@ -116,7 +116,10 @@ class Statistics:
         if len(ordered) <= most:
             return ordered
         small = [tally for _, tally in ordered[most - 1 :]]
-        return [*ordered[: most - 1], (f"{len(small)} more sources", together(small))]
+        return [
+            *ordered[: most - 1],
+            (f"{count_of(len(small), 'more sources')}", together(small)),
+        ]
 
 
 _KINDS = {RETRIEVE: "RNC", ISREL: "ri", ISSUP: "sss", ISUSE: "UUUUU"}
@@ -283,7 +286,7 @@ def render(inspection: Inspection) -> str:
     ]
     body = environment.get_template("page.html.j2").render(
         inspection=inspection,
-        shown=f"{len(inspection.sample):,} of {total.rows:,} rows, seed {inspection.seed}",
+        shown=f"{len(inspection.sample):,} of {count_of(total.rows, 'rows', form=',')}, seed {inspection.seed}",
         sources=[(name, tally, _figures(tally)) for name, tally in sources],
         groups=[
             (NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS

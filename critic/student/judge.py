@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from critic.cases import GROUPS, Case
 from critic.judging import CaseJudge, Critic
 from critic.student.prompt import CaseCodec, CriticPrompt, Ids
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.provenance import model_files
 from selfrag.decoding.option_scoring import option_logprobs, option_requests
 from selfrag.judges.external import Late
@@ -123,7 +123,8 @@ class StudentCritic(Critic):
         room = None if engine is None else engine.limits.max_model_len
         if room is not None and codec.max_length > room:
             raise UserError(
-                f"prompts of up to {codec.max_length} tokens do not fit the engine's max_model_len={room}; raise it"
+                f"prompts of up to {count_of(codec.max_length, 'tokens', 'do')} not fit the engine's"
+                f" max_model_len={room}; raise it"
             )
         self.codec = codec
         if judges is None:

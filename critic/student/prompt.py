@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from critic.cases import GROUPS, Case
 from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import UserError, VocabularyError
+from selfrag.common.errors import UserError, VocabularyError, count_of
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
 
@@ -189,7 +189,8 @@ class PromptCodec:
             ]
             if missing:
                 raise VocabularyError(
-                    f"the tokenizer lacks {len(missing)} of {len(tokens)} reflection tokens ({', '.join(missing)}):"
+                    f"the tokenizer lacks {len(missing)} of"
+                    f" {count_of(len(tokens), 'reflection tokens')} ({', '.join(missing)}):"
                     " use a critic trained with --style tokens, or --style words"
                 )
             ids = {token: int(known[token]) for token in tokens}

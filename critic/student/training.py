@@ -17,7 +17,7 @@ from critic.cases import GROUPS, LabelledCase, check
 from critic.student.card import write_card
 from critic.student.prompt import CriticLayout, PromptCodec
 from critic.student.settings import CriticConfig
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.training.job import base_name, trained
 from selfrag.training.rows import GROUP_OF_ROLE, MASKED, TargetGroup, TrainingExample
 from selfrag.training.run import PreparedRows, TrainedModel, split_off
@@ -225,7 +225,8 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     )
     if codec.max_length > config.training.max_length:
         raise UserError(
-            f"prompts of up to {codec.max_length} tokens do not fit max_length={config.training.max_length};"
+            f"prompts of up to {count_of(codec.max_length, 'tokens', 'do')} not fit"
+            f" max_length={config.training.max_length};"
             " raise it, or lower the limits of the parts"
         )
     return codec

@@ -22,7 +22,7 @@ from critic.teacher.settings import (
     TeacherError,
     TeacherSettings,
 )
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import replace_surrogates, shorten
 from selfrag.engines.client import (
     REFUSED,
@@ -98,8 +98,8 @@ class Forecast:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.questions:,} questions to ask",
-            f"about {self.prompt_tokens:,} tokens to send",
+            f"{count_of(self.questions, 'questions', form=',')} to ask",
+            f"about {count_of(self.prompt_tokens, 'tokens', form=',')} to send",
             f"at most {self.most_completion_tokens:,} to receive",
         ]
         if self.most_cost is not None:

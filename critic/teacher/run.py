@@ -22,7 +22,7 @@ from critic.tables import counted, markdown
 from critic.targets import Filling
 from critic.teacher.settings import LabellingLimits, TeacherError
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import sha256
@@ -368,8 +368,9 @@ def _ask(
             replies[question.id] = reply
             if in_vain >= PATIENCE:
                 raise TeacherError(
-                    f"{teacher.name} gave no answer {in_vain} times in a row (the last time: {reply.reason});"
-                    f" {answered} answers are kept, run the same again to continue"
+                    f"{teacher.name} gave no answer {count_of(in_vain, 'times')} in a row (the last"
+                    f" time: {reply.reason});"
+                    f" {count_of(answered, 'answers', 'are')} kept, run the same again to continue"
                 )
             answered += not failed
             if reply.label is not None:

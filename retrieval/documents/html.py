@@ -33,7 +33,7 @@ from retrieval.documents.html_tables import (
 )
 from retrieval.documents.html_visibility import Omission, is_content, omission_of
 from retrieval.documents.list_numbers import format_number
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.reading import opened
 
 _CHUNK = 1 << 14  # bytes that the parser gets at once
@@ -179,13 +179,13 @@ def read_html(path: Path, name: str) -> Document:
         page = _read_page(path, markup, name, ignored)
     if replaced:
         page.builder.skip(
-            f"{replaced} characters",
+            f"{count_of(replaced, 'characters')}",
             "damaged in the encoding of the page; they stand as U+FFFD",
         )
     hidden = page.omitted[Omission.HIDDEN]
     if hidden > page.kept:
         page.builder.skip(
-            f"{hidden:,} characters of hidden text",
+            f"{count_of(hidden, 'characters', form=',')} of hidden text",
             "more than the page shows; see `hidden`, `display`",
         )
     document = page.builder.build()

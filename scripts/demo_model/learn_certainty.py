@@ -23,7 +23,7 @@ from scripts.demo_model.learning import area, complete
 from selfrag.api import SelfRAG
 from selfrag.cli.options import quiet
 from selfrag.common.atomic import write_text
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.evaluation.intervals import NONE, bracketed, counted, mean
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
@@ -73,7 +73,7 @@ def fit_calibrator(answers: Sequence[AnsweredQuestion]) -> ScoreCalibrator:
     right = [answer.right for answer in answers]
     if len(set(right)) < 2:
         raise UserError(
-            f"of {len(right)} answers that fit, {sum(right)} are right; both kinds are needed"
+            f"of {count_of(len(right), 'answers')} that fit, {sum(right)} are right; both kinds are needed"
         )
     grid = np.linspace(scores.min(), scores.max(), STEPS)
     logistic = LogisticRegression(C=np.inf).fit(scores[:, None], right)

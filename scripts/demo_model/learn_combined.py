@@ -24,7 +24,7 @@ from scripts.command import command
 from scripts.demo_model.learning import area, complete
 from selfrag.cli.options import quiet
 from selfrag.common.atomic import write_text
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.provenance import model_files
 from selfrag.engines import load_engine
 from selfrag.engines.base import Engine
@@ -213,7 +213,7 @@ def main(
         f"{name} {counts[name, True]} good and {counts[name, False]} bad"
         for name in sorted({pair.dataset for pair in pairs})
     ]
-    text = f"{len(pairs)} of {len(chosen)} rows are one text and one passage: {', '.join(sizes)}.\n\n"
+    text = f"{len(pairs)} of {count_of(len(chosen), 'rows', 'are')} one text and one passage: {', '.join(sizes)}.\n\n"
     text += ablation(pairs, seed)
     write_text(out / "ablation.md", text)
     bias, weights = fit(pairs, FEATURES)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from scripts.command import command
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.loading import resolve_model
 from selfrag.training.model import Trainee
 from selfrag.training.rows import TrainingExample
@@ -118,7 +118,7 @@ def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
         start = _exported(trainee, rows, out / name, history, most_taken)
         history = stages_of(start)
     if start is None or done >= number:
-        raise UserError(f"{start} has these {number} stages already")
+        raise UserError(f"{start} has these {count_of(number, 'stages')} already")
     return start
 
 

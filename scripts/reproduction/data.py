@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from retrieval.passage import Passage
 from scripts.command import command
 from selfrag.common.atomic import check_free
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
@@ -103,7 +103,7 @@ def take_rows(
 
 
 def _report(out: Path, count: int) -> None:
-    print(f"{out}: {count} rows")
+    print(f"{out}: {count_of(count, 'rows')}")
 
 
 def read_long_tail(path: Path) -> list[Mapping[str, Any]]:
@@ -124,7 +124,8 @@ def read_long_tail(path: Path) -> list[Mapping[str, Any]]:
     kept = list(long_tail(rows))
     if len(kept) != LONG_TAIL_ROWS:
         raise UserError(
-            f"{path}: {len(kept):,} rows have s_pop < {LEAST_VIEWS}, and the paper's are {LONG_TAIL_ROWS:,}"
+            f"{path}: {count_of(len(kept), 'rows', 'have', form=',')} s_pop < {LEAST_VIEWS}, and the"
+            f" paper's are {LONG_TAIL_ROWS:,}"
         )
     return kept
 
@@ -221,7 +222,7 @@ def take(rows: list[TrainingRow], count: int, seed: int = 0) -> list[TrainingRow
     """
     if not 1 <= count <= len(rows):
         raise UserError(
-            f"{count} rows of {len(rows)}: give a number from 1 to {len(rows)}"
+            f"{count_of(count, 'rows')} of {len(rows)}: give a number from 1 to {len(rows)}"
         )
     random.Random(seed).shuffle(rows)  # noqa: S311 - a sample, no secret
     return rows[:count]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from scripts.reproduction.table2 import COLUMNS, TASKS, Row
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.judging import OFFICIAL
@@ -107,7 +107,7 @@ def check_counts(files: Mapping[str, Path]) -> None:
         expected, which = ROWS_OF_FILES[task]
         if len(rows) not in (expected, ALSO.get(task)):
             raise UserError(
-                f"{path} has {len(rows):,} rows, and {task} is measured on {expected:,}: {which}"
+                f"{path} has {count_of(len(rows), 'rows', form=',')}, and {task} is measured on {expected:,}: {which}"
             )
 
 
@@ -352,7 +352,8 @@ def markdown(row: Row, checks: Sequence[Check], about: str = "") -> str:
         )
         if cell.undecided:
             undecided.append(
-                f"{cell.task}: {cell.undecided} items are not in {metric}, as the judge gave no verdict on them"
+                f"{cell.task}: {count_of(cell.undecided, 'items', 'are')} not in {metric}, as the"
+                " judge gave no verdict on them"
             )
     notes = [note for note in (about, row.note) if note]
     lines = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from selfrag.cli import options
 from selfrag.cli.options import EngineChoice, quick_engine
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import replace_surrogates
 
 
@@ -38,7 +38,9 @@ def chat(
             turns = rag.recent_turns(conversation, decoding)
             if len(turns) < len(conversation):
                 dropped = len(conversation) - len(turns)
-                note = f"the model no longer sees the first {dropped} turns"
+                note = (
+                    f"the model no longer sees the first {count_of(dropped, 'turns')}"
+                )
                 console.print(terminal_text(note, "dim"))
             try:
                 answer = rag.generate(turns, flow=flow, decoding=decoding)

@@ -33,7 +33,7 @@ from selfrag.cli.memory import (
 from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult, wants_json
 from selfrag.common import pretrained
-from selfrag.common.errors import UserError, installing
+from selfrag.common.errors import UserError, count_of, installing
 from selfrag.common.pretrained import fast_format
 from selfrag.common.reading import user_path
 from selfrag.demo import (
@@ -210,7 +210,7 @@ def _check_rows(folder: Path, ids: list[int]) -> Iterator[DoctorFinding]:
         seen = True
         rows = tensor.shape[0]
         if max(ids) >= rows:
-            detail = f"{name} has {rows} rows, token {max(ids)} needs more: the model was not resized"
+            detail = f"{name} has {count_of(rows, 'rows')}, token {max(ids)} needs more: the model was not resized"
             yield DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
             continue
         yield _judge(name, tensor, ids)

@@ -32,7 +32,7 @@ from selfrag.cli.running import (
     with_entry_points,
 )
 from selfrag.common.checks import check_filename
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.untrusted import printable
 from selfrag.evaluation.settings import SourceSettings
 
@@ -387,7 +387,7 @@ def facts(
     load = _items_loader(data, None)
     if write is not None:
         lines = official_input(run, file, load, write)
-        line = f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name .."
+        line = f"{count_of(lines, 'answers')}; now: python -m factscore.factscorer --input_path {write} --model_name .."
         return CommandResult({"answers": lines, "file": write}, line)
     if read is not None:
         official_output(run, file, load, read)

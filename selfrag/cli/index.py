@@ -222,7 +222,7 @@ def build(
         "encoder": loaded.card.name,
         "read": report.as_dict() if report.files else None,
     }
-    line = f"{passages} passages in {out}, encoded by {loaded.card.name}"
+    line = f"{count_of(passages, 'passages')} in {out}, encoded by {loaded.card.name}"
     return _written(built, report, line)
 
 
@@ -304,7 +304,9 @@ def add(
         rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
         added = remote.add_passages(directory, rows, encoder=loaded)
         value = {"passages_added": added, "read": read.as_dict()}
-        return _written(value, read, f"{added} passages added to {directory}")
+        return _written(
+            value, read, f"{count_of(added, 'passages')} added to {directory}"
+        )
     check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, encoding)
@@ -315,7 +317,7 @@ def add(
         splitting=splitting,
         skip_unreadable=skip_unreadable,
     )
-    line = f"{report.passages_added} passages added to {directory}"
+    line = f"{count_of(report.passages_added, 'passages')} added to {directory}"
     if report.passages_removed:
         line += f", {report.passages_removed} removed"
     return _written(report.as_dict(), report.read, line)
@@ -382,7 +384,10 @@ _LISTED = 20  # files of a kind that a sync names on the terminal
 
 
 def _synced(report: SyncReport) -> CommandResult:
-    counts = f"{len(report.added)} files added, {len(report.changed)} changed, {len(report.removed)} removed"
+    counts = (
+        f"{count_of(len(report.added), 'files')} added, {len(report.changed)} changed,"
+        f" {len(report.removed)} removed"
+    )
     lines = [f"{counts}, {report.unchanged} unchanged"]
     listed = {
         "added": report.added,
@@ -395,9 +400,7 @@ def _synced(report: SyncReport) -> CommandResult:
         if len(names) > _LISTED:
             lines.append(f"  {what:<8} and {len(names) - _LISTED} more")
     lines += [f"  {printable(line)}" for line in report.read.lines()[1:]]
-    changes = (
-        f"{report.passages_added} passages added, {report.passages_removed} removed"
-    )
+    changes = f"{count_of(report.passages_added, 'passages')} added, {report.passages_removed} removed"
     lines.append(
         f"{changes}, {report.passages_encoded} encoded; {report.passages} in the index"
     )
@@ -439,7 +442,7 @@ def remove(
         removed = remove_files(directory, file)
     else:
         removed = remove_passages(directory, ids or [])
-    line = f"{removed} passages removed from {directory}"
+    line = f"{count_of(removed, 'passages')} removed from {directory}"
     return CommandResult({"passages_removed": removed}, line)
 
 
@@ -485,7 +488,7 @@ def info(
 
 
 def _encoder_line(encoder: EncoderCard) -> str:
-    return f"{encoder.name}, {encoder.dim} numbers a passage, {encoder.precision or 'of a server'}"
+    return f"{encoder.name}, {count_of(encoder.dim, 'numbers')} a passage, {encoder.precision or 'of a server'}"
 
 
 def _words_line(language: str, analyzer: int) -> str:
@@ -506,7 +509,7 @@ def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
     added = sum(segment.passages for segment in manifest.added)
     rows = {
         "passages": f"{manifest.rows - manifest.removed}",
-        "segments": f"{len(manifest.segments)}; {added} passages added, {manifest.removed} removed",
+        "segments": f"{len(manifest.segments)}; {count_of(added, 'passages')} added, {manifest.removed} removed",
         "encoder": _encoder_line(manifest.encoder),
         "columns": ", ".join(["id", "title", *Corpus.open(path / CORPUS).columns()]),
         "words": _words_line(manifest.language, manifest.analyzer),
@@ -517,9 +520,9 @@ def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
     if (dense := manifest.dense) is not None:
         lists = f"{dense.nprobe} lists and " if dense.nprobe else ""
         rows["search"] = (
-            f"{manifest.kind} ({dense.factory}); a query visits {lists}{dense.candidates} candidates"
+            f"{manifest.kind} ({dense.factory}); a query visits {lists}{count_of(dense.candidates, 'candidates')}"
         )
-        bound = f"lower 95% bound {dense.recall_low:.3f}, {dense.queries} queries"
+        bound = f"lower 95% bound {dense.recall_low:.3f}, {count_of(dense.queries, 'queries')}"
         rows["recall@10"] = f"{dense.recall:.3f} of exact search ({bound})"
     return rows
 

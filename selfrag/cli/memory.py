@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.common import pretrained
+from selfrag.common.errors import count_of
 
 GB = 2**30
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -124,9 +125,7 @@ def check_fit(size: ModelSize, gpus: list[GPU], free: int | None) -> Fit:
     """Compare a model with the largest GPU, or with the memory of a machine that has none."""
     needed = f"{size.weights / GB:.1f} GB of weights, {size.token / 1024:.0f} KB a token of context"
     if size.context:
-        needed += (
-            f" ({size.token * size.context / GB:.1f} GB for {size.context:,} tokens)"
-        )
+        needed += f" ({size.token * size.context / GB:.1f} GB for {count_of(size.context, 'tokens', form=',')})"
     if gpus:
         gpu = max(gpus, key=lambda gpu: gpu.free)
         room = min(gpu.free, int(gpu.total * _SHARE)) - _BESIDE["cuda"]

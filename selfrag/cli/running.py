@@ -31,7 +31,7 @@ from selfrag.cli.fields import with_field_options
 from selfrag.cli.results import CommandResult, print_result, set_json
 from selfrag.common.checks import check_choice, check_url
 from selfrag.common.checks import check_int as whole_number
-from selfrag.common.errors import UserError, missing_extra
+from selfrag.common.errors import UserError, count_of, missing_extra
 from selfrag.common.plugins import load_present, names
 from selfrag.common.untrusted import printable, replace_surrogates
 
@@ -664,5 +664,5 @@ def shown(value: object, most: int = 120) -> str:
     return (
         repr(text)
         if len(text) <= most
-        else f"{text[:most]!r} (of {len(text):,} characters)"
+        else f"{text[:most]!r} (of {count_of(len(text), 'characters', form=',')})"
     )

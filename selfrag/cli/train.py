@@ -19,7 +19,7 @@ from selfrag.cli.running import (
     refuse_options,
     with_entry_points,
 )
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.training.settings import TrainingConfig
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def track(
             # Said at once: with --follow the command stays.
             typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}", err=True)
         last = reports.track(run_dir, send, follow=follow)
-    return CommandResult({"steps": last}, f"{last} steps sent")
+    return CommandResult({"steps": last}, f"{count_of(last, 'steps')} sent")
 
 
 def _moved(name: str, place: str) -> None:
@@ -415,7 +415,7 @@ def _dry_run(job: TrainingJob, processes: int) -> CommandResult:
     facts = prepared.facts
     lines = [
         f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
-        f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened;"
+        f" ({count_of(facts['passage_tokens_left_out'], 'tokens')} left out), no target shortened;"
         f" {facts['rows_left_out']} too long and left out",
         *counted_lines(facts["sources"]),
     ]
@@ -459,7 +459,8 @@ def _intrinsic_estimate(job: Any) -> CommandResult:
     run = estimate(made, job.base, job.config, None)
     facts = made.facts
     lines = [
-        f"rows        {facts['rows']}; {facts['examples']} examples to learn from, {facts['held_out']} held out",
+        f"rows        {facts['rows']}; {count_of(facts['examples'], 'examples')} to learn from,"
+        f" {facts['held_out']} held out",
         *counted_lines(facts["skipped"], "left out: "),
         *counted_lines(facts["sources"]),
     ]

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.finished import recover, set_aside
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -66,7 +66,7 @@ def check_room(target: Path, needs: int = 1) -> None:
     )
     free = shutil.disk_usage(folder).free
     if free < needs:
-        needed = f"{free:,} bytes free, at least {needs:,} needed"
+        needed = f"{count_of(free, 'bytes', form=',')} free, at least {needs:,} needed"
         raise UserError(
             f"no space left for {target} ({needed}); free some and run the same again"
         )

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
-from selfrag.common.errors import MissingExtraError, UserError
+from selfrag.common.errors import MissingExtraError, UserError, count_of
 
 try:
     import fcntl
@@ -170,7 +170,7 @@ class ChildProcess:
         """Return why the process ended."""
         code = self._process.wait()
         if self._is_late or code == -getattr(signal, "SIGXCPU", 0):
-            return f"it takes more than {limits.seconds} seconds"
+            return f"it takes more than {count_of(limits.seconds, 'seconds')}"
         return f"it crashes what reads it, or needs more than {limits.memory // MEBIBYTE} MiB of memory"
 
 

@@ -66,7 +66,7 @@ TOO_LONG = "does not fit a context of"
 """Stands in the reason of every request that is longer than the context."""
 
 
-_SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has"}
+_SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
 
 
 def count_of(number: int, nouns: str, verb: str = "", form: str = "") -> str:

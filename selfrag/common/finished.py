@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.reading import read_json, user_path
 from selfrag.common.validation import validate
 
@@ -112,7 +112,7 @@ def check_finished(
     for name in (*needed, *manifest.files):
         size, actual = manifest.files.get(name), actual_sizes.get(name)
         if size is None or actual != size:
-            state = f"has {actual} bytes, {MANIFEST} says {size}"
+            state = f"has {count_of(actual, 'bytes')}, {MANIFEST} says {size}"
             if actual is None:
                 state = "is missing"
             raise UserError(

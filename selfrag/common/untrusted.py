@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
+from selfrag.common.errors import count_of
+
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -130,4 +132,6 @@ def shorten(text: str, most: int) -> str:
     """Return the beginning of a text, and how many characters are left out of one that is longer than `most`."""
     if len(text) <= most:
         return text
-    return f"{text[:most]} ... ({len(text) - most:,} more characters)"
+    return (
+        f"{text[:most]} ... ({count_of(len(text) - most, 'more characters', form=',')})"
+    )

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.errors import TOO_LONG, EngineError, UserError
+from selfrag.common.errors import TOO_LONG, EngineError, UserError, count_of
 from selfrag.common.reading import user_path
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.runtime.sessions import Serving, TicketResult
@@ -105,11 +105,9 @@ def refusal(request: Generate, limits: EngineLimits) -> str | None:
     if request.max_tokens < 1:
         return f"max_tokens={request.max_tokens}; it must be at least 1"
     if prompt >= limits.max_model_len:
-        return (
-            f"prompt of {prompt} tokens {TOO_LONG} {limits.max_model_len}; shorten it"
-        )
+        return f"prompt of {count_of(prompt, 'tokens')} {TOO_LONG} {limits.max_model_len}; shorten it"
     if len(watch) > limits.max_watch:
-        return f"{len(watch)} watched ids; at most {limits.max_watch}"
+        return f"{count_of(len(watch), 'watched ids')}; at most {limits.max_watch}"
     if len(set(watch)) != len(watch):
         return "watched ids are not distinct"
     if request.allowed_ids is not None and not request.allowed_ids:

@@ -20,7 +20,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any, Generic, Self, TypeVar, cast
 
 from retrieval.content import ENCODINGS, Content
-from selfrag.common.errors import EngineError
+from selfrag.common.errors import EngineError, count_of
 from selfrag.common.untrusted import printable
 from selfrag.engines.server_config import ServerConfig
 
@@ -186,7 +186,7 @@ class Client:
             wait *= 2
         if self._hint and not reply.connected:
             raise EngineError(
-                f"no server at {config.url} after {tries} attempts ({reply.reason}); {self._hint}"
+                f"no server at {config.url} after {count_of(tries, 'attempts')} ({reply.reason}); {self._hint}"
             )
         return replace(reply, requests=requests)
 
@@ -322,7 +322,7 @@ class Client:
         if len(received) > self.most_bytes:
             return replace(
                 reply,
-                reason=f"a reply of more than {self.most_bytes:,} bytes",
+                reason=f"a reply of more than {count_of(self.most_bytes, 'bytes', form=',')}",
                 whole=False,
             )
         if reply.status == 200:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from retrieval.encoders import EncoderCard, check_vectors
-from selfrag.common.errors import EngineError, UserError
+from selfrag.common.errors import EngineError, UserError, count_of
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.common.validation import validate
 from selfrag.engines.client import BadReplyError, Client, json_of
@@ -122,7 +122,8 @@ class ServerEncoder:
             rows = sorted(reply["data"], key=lambda row: row["index"])
             if [row["index"] for row in rows] != list(range(len(request["input"]))):
                 raise EngineError(
-                    f"{self._config.url} gave {len(rows)} embeddings of {len(request['input'])} texts"
+                    f"{self._config.url} gave {count_of(len(rows), 'embeddings')} of"
+                    f" {count_of(len(request['input']), 'texts')}"
                 )
             vectors += [row["embedding"] for row in rows]
         return vectors
@@ -132,7 +133,8 @@ class ServerEncoder:
         names = [model["id"] for model in reply["data"]]
         if len(names) != 1:
             raise UserError(
-                f"{self._config.url} has {len(names)} models ({', '.join(names):.400}); name one: --encoder"
+                f"{self._config.url} has {count_of(len(names), 'models')} ({', '.join(names):.400});"
+                " name one: --encoder"
             )
         return names[0]
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from selfrag.common.checks import check_int
-from selfrag.common.errors import EngineError
+from selfrag.common.errors import EngineError, count_of
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket
@@ -143,7 +143,7 @@ class Wire:
             raise BadReplyError(f"the server ended the request early ({reason})")
         if not ids or len(ids) != len(rows) or len(ids) > request.max_tokens:
             raise BadReplyError(
-                f"{len(ids)} tokens with {len(rows)} log-probabilities for max_tokens={request.max_tokens}"
+                f"{count_of(len(ids), 'tokens')} with {len(rows)} log-probabilities for max_tokens={request.max_tokens}"
             )
         if not all(
             isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from selfrag.common.errors import EngineError
+from selfrag.common.errors import EngineError, count_of
 from selfrag.engines.base import EngineLimits, Ticket, refusal
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 from selfrag.runtime.sessions import TicketResult
@@ -127,5 +127,6 @@ class ScriptedEngine:
             if len(ids) == room:
                 return ids, Finish.CONTEXT
         raise ValueError(
-            f"the reply of {len(ids)} tokens ends without EOS, a stop id or the budget ({request.max_tokens})"
+            f"the reply of {count_of(len(ids), 'tokens')} ends without EOS, a stop id or the budget"
+            f" ({request.max_tokens})"
         )

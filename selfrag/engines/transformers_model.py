@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from selfrag.common import pretrained
 from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import EngineError, UserError, require
+from selfrag.common.errors import EngineError, UserError, count_of, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
 from selfrag.engines.base import Architecture, check_model, reason
@@ -126,7 +126,7 @@ class LoadedModel:
             )
         except Exception as error:
             raise EngineError(
-                f"the model failed on {ids.shape[0]} x {new} tokens: {reason(error)}"
+                f"the model failed on {ids.shape[0]} x {count_of(new, 'tokens')}: {reason(error)}"
             ) from error
         logits: Tensor = output.logits[:, -count:].float()
         return logits
@@ -276,7 +276,7 @@ def _context(config: Any, name: str, max_model_len: int | None) -> int:
         )
     if max_model_len is not None and most is not None and max_model_len > most:
         raise EngineError(
-            f"max_model_len={max_model_len}, but model {name!r} takes at most {most} tokens here"
+            f"max_model_len={max_model_len}, but model {name!r} takes at most {count_of(most, 'tokens')} here"
         )
     return max_model_len or most or 0
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.common.checks import check_float, check_int
-from selfrag.common.errors import EngineError, UserError, require
+from selfrag.common.errors import EngineError, UserError, count_of, require
 from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
 from selfrag.common.reading import user_path
 from selfrag.engines.adapters import VLLMAdapter, max_lora_rank, read_adapter
@@ -293,7 +293,7 @@ def result(request: Generate, output: Any) -> Generated | Failed:
     matrix = _matrix(completion.logprobs, len(ids), 1 + len(request.watch_ids))
     if matrix is None:
         return Failed(
-            f"vLLM returned no complete log-probabilities for {len(ids)} tokens"
+            f"vLLM returned no complete log-probabilities for {count_of(len(ids), 'tokens')}"
         )
     logprobs = tuple(matrix[:, 0].tolist())
     watched = matrix[:, 1:]

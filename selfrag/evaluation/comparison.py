@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.evaluation.intervals import (
     ROUNDS,
     SHARE,
@@ -568,16 +568,18 @@ def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
     bare = items - first.with_passages
     if bare > 0:
         notes.append(
-            f"{bare} of {items} items came without passages, so that no system could read any"
+            f"{bare} of {count_of(items, 'items')} came without passages, so that no system could read any"
         )
     for name, result in results.items():
         if result.failed:
-            notes.append(f"{name}: {result.failed} items failed and count as wrong")
+            notes.append(
+                f"{name}: {count_of(result.failed, 'items')} failed and count as wrong"
+            )
     for name, result in results.items():
         for metric in result.judged:
             count = result.undecided.get(metric)
             if count is not None:
                 notes.append(
-                    f"{name}: {count} items have no {metric}, as a verdict is missing"
+                    f"{name}: {count_of(count, 'items', 'have')} no {metric}, as a verdict is missing"
                 )
     return notes

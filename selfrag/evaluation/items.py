@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from retrieval.tables import separated_fields
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.reading import parse_json, read_lines, read_whole
@@ -401,7 +401,7 @@ def choices(item: Item) -> Choices:
     surfaces = _surfaces(label, options)
     if len(surfaces) < len(options):
         raise UserError(
-            f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text"
+            f"{count_of(len(options), 'options')}, and letters name {len(surfaces)}; give the label as a number or text"
         )
     if label not in surfaces:
         raise UserError(f"label {label!r} is none of {', '.join(surfaces[:26])}")

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.plugins import names, registered
 from selfrag.common.public_fields import PublicRecord, PublicRow, identifier, list_of
 from selfrag.decoding.policy import Decoding
@@ -123,7 +123,7 @@ def _choices(record: PublicRecord) -> Item:
         )
     if len(labels) > len(string.ascii_uppercase):
         raise UserError(
-            f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them"
+            f"{count_of(len(labels), 'choices')}, and letters name {len(string.ascii_uppercase)} of them"
         )
     # Some rows number their options; the model sees letters, so that 3 is C.
     right = string.ascii_uppercase[labels.index(key)]
@@ -511,7 +511,8 @@ def in_full(preset: Preset) -> str:
         lines += [
             f"{preset.name}/{name}:",
             f"  asks {wording}",
-            f"  {how.new_tokens} tokens in up to {how.segments} segments, {how.passages} passages",
+            f"  {count_of(how.new_tokens, 'tokens')} in up to {count_of(how.segments, 'segments')},"
+            f" {count_of(how.passages, 'passages')}",
             f"  decoding: {policy}",
         ]
     return "\n".join(lines)

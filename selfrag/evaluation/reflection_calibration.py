@@ -17,7 +17,7 @@ import numpy as np
 
 from retrieval.passage import Passage
 from selfrag.common.atomic import write_text, writing
-from selfrag.common.errors import EngineError, UserError, require
+from selfrag.common.errors import EngineError, UserError, count_of, require
 from selfrag.common.reading import read_json
 from selfrag.decoding.segments import read_critique
 from selfrag.decoding.token_writer import DecodingModel
@@ -218,7 +218,7 @@ def calibrate(
         names = [place.instruction for place in places]
         if len(set(names)) < FOLDS:
             raise UserError(
-                f"{labels.role}: {len(set(names))} instructions in the rows; calibration needs {FOLDS}"
+                f"{labels.role}: {count_of(len(set(names)), 'instructions')} in the rows; calibration needs {FOLDS}"
             )
         before = [place.judgment for place in places]
         after = list(before)

@@ -17,7 +17,7 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.common.atomic import write_text, writing
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.untrusted import cut
 from selfrag.decoding.answer import segments_of
@@ -167,7 +167,7 @@ def read_cases(
     first run read them.
     """
     if most < 0:
-        raise UserError(f"{most} items; 0 or more can be shown")
+        raise UserError(f"{count_of(most, 'items')}; 0 or more can be shown")
     return [_read_case_file(runs, name, most, data, seed) for name in runs[0].files]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from retrieval.passage import Passage
 from selfrag.common.checks import check_choice, check_int, parse_settings
-from selfrag.common.errors import DecodingError, UserError
+from selfrag.common.errors import DecodingError, UserError, count_of
 from selfrag.common.plugins import names, registered
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
@@ -457,9 +457,9 @@ def known_systems() -> dict[str, str]:
     for mode in ("adaptive", "always", "never"):
         systems[f"selfrag-{mode}"] = f"segment beam search, retrieval {mode}"
     for name, count in UNTUNED.items():
-        systems[name] = f"the chat template with {count} passages"
+        systems[name] = f"the chat template with {count_of(count, 'passages')}"
     for name, count in _FINETUNED.items():
-        systems[name] = f"the layout of plain rows with {count} passages"
+        systems[name] = f"the layout of plain rows with {count_of(count, 'passages')}"
     for name in BY_PROTOCOL:
         systems[name] += "; a published task under its protocol's number"
     for name in names(GROUP):

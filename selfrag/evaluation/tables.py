@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from selfrag.common.errors import count_of
 from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonTable
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import COMPUTED, judge_of, scale_of
@@ -190,8 +191,8 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
 def title(table: ComparisonTable) -> str:
     """Return the heading of a table."""
     if table.kind == AVERAGE:
-        return f"Average over {table.items} files"
-    return f"{table.name} ({table.kind}, {table.items} items)"
+        return f"Average over {count_of(table.items, 'files')}"
+    return f"{table.name} ({table.kind}, {count_of(table.items, 'items')})"
 
 
 def grid(

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import check_filename, check_int
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import sha256
 from selfrag.common.public_fields import PublicRecord
@@ -266,7 +266,8 @@ BATCH = 256
 def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
     """Refuse to search for items that bring their passages: being asked is an error of whoever runs them."""
     raise UserError(
-        f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)"
+        f"the items bring their passages; nothing is searched ({count_of(len(queries), 'queries')},"
+        f" {count_of(k, 'passages')})"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.evaluation.comparison import bootstrap, estimate_of, paired_difference
 from selfrag.evaluation.intervals import Estimate, counted, json_values
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
@@ -135,7 +135,7 @@ class ChosenSetting:
         if self.chosen_at is not None:
             best = f"{scale_of(metric) * self.chosen_at:.1f}"
         text = (
-            f"goal {self.goal}: {self.name} of {self.candidates} settings within the limits,"
+            f"goal {self.goal}: {self.name} of {count_of(self.candidates, 'settings')} within the limits,"
             f" {best} on the half it was chosen by, {_figure(self.confirmed, metric)} on the other; {gain}"
         )
         for limit in self.goal.limits:
@@ -155,7 +155,7 @@ def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]
     """Return the positions of two random halves, each in order; the first is smaller by one where the number is odd."""
     if items < 2:
         raise UserError(
-            f"{items} items cannot be halved to choose and to confirm a setting; give more"
+            f"{count_of(items, 'items')} cannot be halved to choose and to confirm a setting; give more"
         )
     drawn = np.random.default_rng(seed).permutation(items).tolist()
     return tuple(sorted(drawn[: items // 2])), tuple(sorted(drawn[items // 2 :]))

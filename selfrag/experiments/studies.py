@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfrag.common.atomic import writing
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.common.provenance import model_files
 from selfrag.decoding.answer import Answer, Usage, segments_of
@@ -367,8 +367,8 @@ def spared(studies: Sequence[FileStudy]) -> str:
     counts = balance(studies)
     answers = counts["answers"]
     parts = [f"{count:,} {source}" for source, count in answers.items() if count]
-    total = f"{sum(answers.values()):,} answers"
-    return f"{counts['settings']} settings, {total}: {', '.join(parts)}"
+    total = f"{count_of(sum(answers.values()), 'answers', form=',')}"
+    return f"{count_of(counts['settings'], 'settings')}, {total}: {', '.join(parts)}"
 
 
 def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[Path]:

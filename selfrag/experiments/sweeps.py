@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from selfrag.common.atomic import write_json, write_text, writing
 from selfrag.common.checks import parse_value
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
@@ -172,7 +172,7 @@ def _span(text: str, values: str) -> tuple[Value, ...]:
         ) from None
     if not 0 < count <= MOST_VALUES:
         raise UserError(
-            f"axis {text!r}: a span of {count} values; give 1 to {MOST_VALUES}, the step above 0"
+            f"axis {text!r}: a span of {count_of(count, 'values')}; give 1 to {MOST_VALUES}, the step above 0"
         )
     return tuple(float(first + i * step) for i in range(count))
 

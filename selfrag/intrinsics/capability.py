@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer
 from selfrag.judges.conversation import Conversation, Passages, read_input
@@ -69,7 +69,7 @@ class Needs:
         if self.documents is Documents.REQUIRED and not state.filled:
             count = len(state.passages)
             why = {0: "there are no passages", 1: "the passage is empty"}.get(
-                count, f"all {count} passages are empty"
+                count, f"all {count_of(count, 'passages', 'are')} empty"
             )
             raise UserError(f"{name}: {why}; give passages=[...]")
         for argument in self.arguments:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retrieval.sentences import SentenceFinder
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.judges.layout import arguments as given_arguments
 from selfrag.judges.layout import (
     conversation,
@@ -105,7 +105,8 @@ class _SlotCodec(Teachable):
         """Return the written form of each known label; gold without one label a slot is refused."""
         if len(gold.labels) != len(request.slots):
             raise UserError(
-                f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places"
+                f"{self.intrinsic}: {count_of(len(gold.labels), 'gold labels')} for"
+                f" {count_of(len(request.slots), 'places')}"
             )
         targets = []
         for slot, label in zip(request.slots, gold.labels, strict=True):
@@ -292,7 +293,7 @@ class CitationCodec(_SlotCodec):
         """Return one target for each cited sentence, together of weight 1; `[00]` where nothing is cited."""
         if len(gold.sources) != len(request.slots):
             raise UserError(
-                f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences"
+                f"{self.intrinsic}: {len(gold.sources)} gold lists for {count_of(len(request.slots), 'sentences')}"
             )
         targets: list[Target] = []
         for slot, cited in zip(request.slots, gold.sources, strict=True):
@@ -300,7 +301,7 @@ class CitationCodec(_SlotCodec):
                 continue
             if any(not 0 <= index < len(request.sources) for index in cited):
                 raise UserError(
-                    f"{self.intrinsic}: gold {cited} outside of {len(request.sources)} document sentences"
+                    f"{self.intrinsic}: gold {cited} outside of {count_of(len(request.sources), 'document sentences')}"
                 )
             numbers = [index + 1 for index in cited] or [0]
             targets += [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from selfrag.common.errors import count_of
 from selfrag.judges.sentences import judged_turn
 from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput
@@ -115,7 +116,7 @@ class FunctionJudge(ServiceJudge):
         rows = list(self.function(inputs))
         if len(rows) != len(inputs):
             raise ValueError(
-                f"{self.name} answered {len(rows)} of {len(inputs)} inputs"
+                f"{self.name} answered {len(rows)} of {count_of(len(inputs), 'inputs')}"
             )
         return [
             as_reflection(state, self.labels, row)
@@ -139,7 +140,7 @@ def as_reflection(
         else 0.0
     )
     if len(values) != len(labels) or total <= 0:
-        reason = f"{len(values)} numbers that are no distribution over {len(labels)}"
+        reason = f"{count_of(len(values), 'numbers')} that are no distribution over {len(labels)}"
         return Reflection.failed(state, reason, Code.INVALID)
     distribution = tuple(value / total for value in values)
     site = judged_turn(state)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import replace_surrogates
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
@@ -58,7 +58,7 @@ class Site:
             raise ValueError("a site is in a message or in a passage")
         if self.end - self.begin != len(self.text) or self.begin < 0:
             raise ValueError(
-                f"site {self.begin}:{self.end} does not hold {len(self.text)} characters"
+                f"site {self.begin}:{self.end} does not hold {count_of(len(self.text), 'characters')}"
             )
 
     def as_dict(self) -> dict[str, Any]:

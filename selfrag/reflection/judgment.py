@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from selfrag.common.errors import count_of
 from selfrag.reflection.labels import GROUPS, LabelSet, Role
 
 SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
@@ -75,7 +76,7 @@ class Judgment:
         """
         if len(logprobs) != len(labels):
             raise ValueError(
-                f"{labels.role}: {len(logprobs)} log-probabilities for {len(labels)} labels"
+                f"{labels.role}: {len(logprobs)} log-probabilities for {count_of(len(labels), 'labels')}"
             )
         top = max(logprobs)
         if top == -math.inf:

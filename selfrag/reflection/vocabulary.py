@@ -13,7 +13,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
-from selfrag.common.errors import UserError, VocabularyError
+from selfrag.common.errors import UserError, VocabularyError, count_of
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import (
     CRITIQUES,
@@ -172,7 +172,8 @@ class Vocabulary:
             )
         if missing:
             raise VocabularyError(
-                f"the tokenizer lacks {len(missing)} of {len(TOKENS)} reflection tokens: {', '.join(missing)};"
+                f"the tokenizer lacks {len(missing)} of"
+                f" {count_of(len(TOKENS), 'reflection tokens')}: {', '.join(missing)};"
                 " use a Self-RAG checkpoint, or expand this model with selfrag.training"
             )
         try:

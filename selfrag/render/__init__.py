@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from retrieval.passage import Passage
+from selfrag.common.errors import count_of
 from selfrag.common.untrusted import NAME, cut, inert, printable
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
@@ -196,8 +197,9 @@ def terminal_answer(answer: ShownAnswer) -> RenderableType:
 def _usage_line(usage: Usage) -> str:
     """Return what the answer cost, in one line."""
     return (
-        f"{usage.requests} requests, {usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached),"
-        f" {usage.generated_tokens:,} generated, {usage.searches} searches, {usage.seconds:.1f} s"
+        f"{count_of(usage.requests, 'requests')},"
+        f" {count_of(usage.prompt_tokens, 'prompt tokens', form=',')} ({usage.cached_tokens:,} cached),"
+        f" {usage.generated_tokens:,} generated, {count_of(usage.searches, 'searches')}, {usage.seconds:.1f} s"
     )
 
 

@@ -7,6 +7,7 @@ import hashlib
 from importlib.resources import files
 from typing import Any
 
+from selfrag.common.errors import count_of
 from selfrag.common.untrusted import cut, inert
 from selfrag.render.colours import COLOURS, DARK, LIGHT, slug
 
@@ -85,7 +86,7 @@ def templates(package: str, folder: str) -> Any:
         autoescape=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"visible": visible, "slug": slug}
+    environment.filters |= {"visible": visible, "slug": slug, "count_of": count_of}
     return environment
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from retrieval.passage import Passage, Retriever
 from retrieval.search import as_retriever
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.reflection.requests import (
     External,
     ExternalResult,
@@ -134,7 +134,9 @@ def call_service(
                 f"{name} returned {type(values).__name__}, not a list for its requests"
             )
         if len(values) != len(batch):
-            raise UserError(f"{name} answered {len(values)} of {len(batch)} requests")
+            raise UserError(
+                f"{name} answered {len(values)} of {count_of(len(batch), 'requests')}"
+            )
         ready = (Failed, ExternalResult)
         return [
             value if isinstance(value, ready) else ExternalResult(value)

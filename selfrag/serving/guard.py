@@ -19,7 +19,7 @@ from prometheus_client import Counter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from selfrag.common.errors import ContextLengthError, SearchError, UserError
+from selfrag.common.errors import ContextLengthError, SearchError, UserError, count_of
 from selfrag.common.untrusted import clean, cut
 from selfrag.common.validation import describe_errors
 from selfrag.serving.requests import Fault
@@ -174,7 +174,7 @@ class _BoundedBody:
             seconds = self._limits.body_seconds
             raise Fault(
                 408,
-                f"the body did not arrive within {seconds:g} seconds; send it faster",
+                f"the body did not arrive within {count_of(seconds, 'seconds', form='g')}; send it faster",
                 "too_slow",
             ) from None
         self._size += len(message.get("body", b""))
@@ -205,7 +205,11 @@ def _host_name(value: str) -> str:
 
 
 def _too_large(most: int) -> Fault:
-    return Fault(413, f"the body has more than {most:,} bytes; send less", "too_large")
+    return Fault(
+        413,
+        f"the body has more than {count_of(most, 'bytes', form=',')}; send less",
+        "too_large",
+    )
 
 
 class CleanResponse(JSONResponse):

@@ -20,7 +20,7 @@ from pydantic import (
 from starlette.exceptions import HTTPException
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.decoding.policy import Decoding
 from selfrag.judges.conversation import content_text
 from selfrag.reflection.weights import Weights
@@ -270,7 +270,7 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
     if len(messages) > MOST_TURNS:
         raise Fault(
             400,
-            f"{len(messages):,} messages, at most {MOST_TURNS:,}; leave out old ones",
+            f"{count_of(len(messages), 'messages', form=',')}, at most {MOST_TURNS:,}; leave out old ones",
             "context_length_exceeded",
         )
     turns = [turn for message in messages if (turn := message.turn()) is not None]
@@ -278,7 +278,7 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
     if characters > LONGEST_CONVERSATION:
         raise Fault(
             400,
-            f"{characters:,} characters, at most {LONGEST_CONVERSATION:,}; leave out old turns",
+            f"{count_of(characters, 'characters', form=',')}, at most {LONGEST_CONVERSATION:,}; leave out old turns",
             "context_length_exceeded",
         )
     return turns

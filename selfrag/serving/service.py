@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 from retrieval.passage import Passage, Retriever
 from retrieval.search import LocalRetriever
 from selfrag.api import SelfRAG
-from selfrag.common.errors import ContextLengthError, EngineError, UserError
+from selfrag.common.errors import ContextLengthError, EngineError, UserError, count_of
 from selfrag.common.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
@@ -246,7 +246,7 @@ class Service(ServiceSettings):
         if self.open >= most:
             raise Fault(
                 429,
-                f"{most:,} questions run or wait already; try again later",
+                f"{count_of(most, 'questions', form=',')} run or wait already; try again later",
                 "queue_full",
                 1,
             )
@@ -310,7 +310,8 @@ class Service(ServiceSettings):
             _has_more_tokens, contents, most, rag.prompting.codec.encode
         ):
             raise ContextLengthError(
-                f"the conversation is longer than the context of {most:,} tokens; leave out old turns"
+                f"the conversation is longer than the context of"
+                f" {count_of(most, 'tokens', form=',')}; leave out old turns"
             )
         return question
 

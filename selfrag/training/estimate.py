@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.pretrained import load, unusable
 from selfrag.loading import check_base
 from selfrag.training.model import DTYPES, chosen_precision
@@ -75,13 +75,13 @@ class RunEstimate:
 
     def lines(self, passes: int) -> list[str]:
         """Return the estimate for people, a line a subject."""
-        over = f"{passes} pass{'es' if passes != 1 else ''}"
+        over = f"{count_of(passes, 'passes')}"
         parts = ", ".join(
             f"{name} {size / _GIB:.2f}" for name, size in self.memory.items()
         )
         return [
             f"tokens      {self.tokens} over {over}, {self.targets} of them with a loss",
-            f"steps       {self.steps}, at most {self.largest_load} tokens at once a process",
+            f"steps       {self.steps}, at most {count_of(self.largest_load, 'tokens')} at once a process",
             f"parameters  {self.parameters / 1e6:.1f} M, {self.trained / 1e6:.1f} M trained",
             f"memory      about {sum(self.memory.values()) / _GIB:.1f} GiB a process, by its shape ({parts})",
         ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
     rows, known = inputs.weight.shape[0], tokenizer.get_vocab()
     if known and max(known.values()) >= rows:
         raise UserError(
-            f"the tokenizer has ids up to {max(known.values())}, {name} only {rows} embedding rows:"
+            f"the tokenizer has ids up to {max(known.values())}, {name} only {count_of(rows, 'embedding rows')}:"
             " they do not belong together"
         )
     added = add_tokens(tokenizer)
@@ -121,7 +121,8 @@ def add_tokens(tokenizer: Any) -> list[str]:
         count = tokenizer.add_tokens(new, special_tokens=True)
         if count != len(missing):
             raise UserError(
-                f"{type(tokenizer).__name__} took {count} of {len(missing)} new tokens; use a fast tokenizer"
+                f"{type(tokenizer).__name__} took {count} of {count_of(len(missing), 'new tokens')};"
+                " use a fast tokenizer"
             )
     return missing
 

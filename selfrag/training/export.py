@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from selfrag.common.atomic import check_room, new_directory
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.pretrained import load, load_adapter, saved_format
 from selfrag.common.reading import read_json
 from selfrag.loading import check_base
@@ -202,7 +202,7 @@ def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
         name for name, parameter in model.named_parameters() if parameter.is_meta
     ]:
         raise UserError(
-            f"{hollow[0]} and {len(hollow) - 1} other weights did not come back from the shards"
+            f"{hollow[0]} and {count_of(len(hollow) - 1, 'other weights')} did not come back from the shards"
         )
     return model
 
@@ -222,7 +222,7 @@ def _verify(directory: Path, model: Any) -> None:
     ids = [vocabulary.ids[token] for token in TOKENS]
     if max(ids) >= rows:
         raise UserError(
-            f"reflection token id {max(ids)} has no row: the matrix has {rows} rows"
+            f"reflection token id {max(ids)} has no row: the matrix has {count_of(rows, 'rows')}"
         )
     for matrix in (
         model.get_input_embeddings().weight,

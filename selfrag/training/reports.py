@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from selfrag.common.atomic import write_text, writing
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.render.figures import save
 from selfrag.render.tables import escape
 from selfrag.training.records import (
@@ -153,7 +153,7 @@ def render(
     environment = Environment(  # noqa: S701
         loader=PackageLoader("selfrag", "training"), keep_trailing_newline=True
     )
-    environment.filters["cell"] = escape
+    environment.filters |= {"cell": escape, "count_of": count_of}
     run = {"facts": {}, "inputs": {}, **run}
     facts = run["facts"]
     looks = [record for record in records if "validation" in record]

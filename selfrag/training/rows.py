@@ -17,7 +17,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_identified, write_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
@@ -231,7 +231,7 @@ class TargetLayout:
         room = self.max_length - len(prompt) - 1 - sum(map(len, fixed)) - 2 * passages
         if room < 0:
             raise RowTooLongError(
-                f"row {row.id!r} needs {self.max_length - room} tokens without its passages;"
+                f"row {row.id!r} needs {count_of(self.max_length - room, 'tokens')} without its passages;"
                 f" the limit is {self.max_length}: raise max_length, shorten the row, or leave such rows out"
             )
         ids, labels = list(prompt), [MASKED] * len(prompt)

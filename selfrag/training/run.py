@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.progress import Progress
 from selfrag.prompting import Prompting
 from selfrag.training.expansion import expanded_tokenizer
@@ -66,7 +66,7 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
         chosen = members[min(order, key=lambda group: len(members[group]))]
     if not 0 < len(chosen) < len(groups):
         raise UserError(
-            f"holding out {share:g} of {len(groups)} rows leaves nothing on one side"
+            f"holding out {share:g} of {count_of(len(groups), 'rows')} leaves nothing on one side"
         )
     return frozenset(chosen)
 
@@ -263,7 +263,7 @@ def rows_of(
         if refused and not (leave_long and examples):
             more = ""
             if len(refused) > 1:
-                more = f" ({len(refused) - 1} more rows have the same fault)"
+                more = f" ({count_of(len(refused) - 1, 'more rows', 'have')} the same fault)"
             raise UserError(f"{rows_path}: {refused[0]}{more}")
         shortened = [
             example.dropped_tokens for example in examples if example.dropped_tokens

@@ -221,7 +221,7 @@ def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost(
     )
     assert "Relevant 0.75" in shown
     assert (
-        "3 requests, 1,200 prompt tokens (128 cached), 40 generated, 1 searches, 2.5 s"
+        "3 requests, 1,200 prompt tokens (128 cached), 40 generated, 1 search, 2.5 s"
         in shown
     )
     row = next(line for line in shown.splitlines() if line.strip().startswith("2 "))

@@ -57,7 +57,7 @@ def test_d_gen_is_priced_with_the_settings_of_the_script(data, tmp_path, run_scr
         "--dry-run",
     )
     # Retrieve and IsUse; IsRel and IsSup of the gold passage, which joins, and of five that are searched.
-    priced = "1 of 1 rows with 1 sentences; at most 14 judgments and 1 searches\n"
+    priced = "1 of 1 row with 1 sentence; at most 14 judgments and 1 search\n"
     assert run_script("make_dgen", *arguments)[:2] == (0, priced)
     shutil.rmtree(data / "train")
     code, _, error = run_script("make_dgen", *arguments)

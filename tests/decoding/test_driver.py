@@ -116,7 +116,7 @@ def failing(error):
     [
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),
-        (lambda queries, k: [], "<lambda> returned 0 lists for 1 queries"),
+        (lambda queries, k: [], "<lambda> returned 0 lists for 1 query"),
         (lambda queries, k: "x", "<lambda> returned str"),
         (lambda queries, k: ["text"], "<lambda> for query 1 must be a list, not str"),
         (
@@ -237,7 +237,7 @@ def test_failures_of_a_service_stay_with_their_requests():
         consulting(1, 2, service=lambda payloads: [Failed("no"), 2]),
     ]
     texts = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
-    assert texts == {0: "['short answered 0 of 1 requests']", 1: "['no', 2]"}
+    assert texts == {0: "['short answered 0 of 1 request']", 1: "['no', 2]"}
 
 
 def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else():

@@ -156,7 +156,7 @@ def test_answerability_by_hand():
     assert found.as_dict()["confusion"] == {"U": {"U": 1, "": 1}, "A": {"A": 1, "": 1}}
     for truth, said, message in (
         (["X"], ["U"], "unknown class 'X'"),
-        (["U"], ["U", "A"], "1 items for 2"),
+        (["U"], ["U", "A"], "1 item for 2"),
     ):
         with pytest.raises(ValueError, match=message):
             classification(truth, said, ("U", "A"))

@@ -181,7 +181,7 @@ def test_figures_of_a_judge_join_those_of_the_run(runs, ask):
         0.0,
     )
     assert table.rows[0].differences[COLUMN].value == 1.0
-    assert f"right: 1 items have no {COLUMN}, as a verdict is missing" in table.notes
+    assert f"right: 1 item has no {COLUMN}, as a verdict is missing" in table.notes
     assert COLUMN in markdown(compare(read_runs(runs)))
 
 
@@ -391,7 +391,7 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
         write_input(tmp_path / "in.jsonl", BIOS, {"q0": None})
     for content, message in (
         ("[]", "has no 'decisions'"),
-        ('{"decisions": [null]}', "on 1 answers, the file 3 items"),
+        ('{"decisions": [null]}', "on 1 answer, the file 3 items"),
         (
             '{"decisions": [[{"atom": "x", "is_supported": "yes"}], null, null]}',
             "neither true nor false",

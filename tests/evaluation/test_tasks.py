@@ -687,7 +687,7 @@ def test_issue_50_rows_of_a_question_and_its_answer(tmp_path, name):
         (
             "a.csv",
             "question,answer\nWho?\n",
-            "a.csv:2: 1 fields where the header has 2",
+            "a.csv:2: 1 field where the header has 2",
         ),
         ("a.csv", "question,answer\nWho?,Ann\nWhen?,\n", "line 3: no answer"),
         ("a.csv", "question,answer\n ,Ann\n", "line 2"),

@@ -25,9 +25,9 @@ def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(files, tiny_bert)
     assert main(list(map(str, ["index", *build]))) == 2
     Path("more.txt").write_text("Cats purr.")
     done = run("add", "index", "more.txt", "scan.pdf", "--skip-unreadable")
-    assert (done.exit_code, done.stdout) == (3, "1 passages added to index\n")
+    assert (done.exit_code, done.stdout) == (3, "1 passage added to index\n")
     assert done.stderr.startswith(
-        "read 1 files, 1 passages\nunreadable scan.pdf: cannot be read as PDF"
+        "read 1 file, 1 passage\nunreadable scan.pdf: cannot be read as PDF"
     )
 
 

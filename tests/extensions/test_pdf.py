@@ -496,7 +496,7 @@ def test_attached_files_and_a_missing_end_are_named(tmp_path):
     )
     document = read(tmp_path, pdf(lines("One."), catalog=names, more=attached)[:-5])
     assert [part.what for part in document.skipped] == [
-        "1 attached files",
+        "1 attached file",
         "end of the file",
     ]
 

@@ -273,4 +273,4 @@ def test_d20_each_given_vector_has_a_whole_row(
     assert main(["index", *build, "--encoder", str(tiny_bert)]) == 0
     capsys.readouterr()
     assert main(["index", "add", "whole", "more.jsonl"]) == 0
-    assert capsys.readouterr().out == "1 passages added to whole\n"
+    assert capsys.readouterr().out == "1 passage added to whole\n"

@@ -175,7 +175,7 @@ def test_joined_retrievers_take_turns():
     ] * 2
     assert [p.id for p in joined(["q"], 2)[0]] == ["a0", "b0"]
     assert joined(["q"], 0) == [[]]
-    with refused("1 retrievers to join"):
+    with refused("1 retriever to join"):
         join(A)
 
 

@@ -53,7 +53,7 @@ def test_what_is_taught_comes_back(name):
 @pytest.mark.parametrize(
     "name, gold, said",
     [
-        ("chat answerability", Gold(), "0 gold labels for 1 places"),
+        ("chat answerability", Gold(), "0 gold labels for 1 place"),
         (
             "chat citation_generation",
             Gold(sources=((0,),)),

@@ -130,7 +130,7 @@ def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert):
     assert said("add", "index", "long.jsonl") == "3 passages added to index\n"
     assert (
         said("add", "index", "more.jsonl", "--row-words", 700)
-        == "1 passages added to index\n"
+        == "1 passage added to index\n"
     )
     said("sync", "index", "facts.jsonl", "long.jsonl", "--row-words", 600)
     assert (

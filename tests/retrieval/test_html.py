@@ -304,7 +304,7 @@ def test_a_page_in_no_known_encoding_is_refused_in_one_line(tmp_path, label):
 
 def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path):
     damaged = read(tmp_path, META.format("utf-8").encode() + b"tea " * 1000 + b"\xe9")
-    assert [skipped.what for skipped in damaged.skipped] == ["1 characters"]
+    assert [skipped.what for skipped in damaged.skipped] == ["1 character"]
     hidden = read(tmp_path, "<p>Short.<p hidden>" + "much longer " * 10)
     assert [skipped.what for skipped in hidden.skipped] == [
         "120 characters of hidden text"

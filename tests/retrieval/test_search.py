@@ -437,7 +437,7 @@ def test_equal_scores_keep_their_order_and_nothing_found_asks_nobody():
 @pytest.mark.parametrize(
     "scores, message",
     [
-        (None, "no list of scores for each of 1 queries"),
+        (None, "no list of scores for each of 1 query"),
         ([[1.0]], "no list of 4 scores"),
         ([[0.1, 0.2, 0.3, math.nan]], "gave nan; a score is a finite number"),
         (

@@ -123,7 +123,7 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path, run_script):
     code, _, error = run_script(
         *f"data long-tail {tmp_path}/test.tsv -o {tmp_path}/out.jsonl".split()
     )
-    assert (code, "1 rows have s_pop < 100, and the paper's are 1,399" in error) == (
+    assert (code, "1 row has s_pop < 100, and the paper's are 1,399" in error) == (
         2,
         True,
     )
@@ -157,7 +157,7 @@ def test_the_published_training_rows_are_read_as_they_are(tmp_path, run_script):
     assert code == 0
     assert (
         said
-        == f"left out: 1; row 2: a passage is not closed\n{tmp_path / 'rows.jsonl'}: 1 rows\n"
+        == f"left out: 1; row 2: a passage is not closed\n{tmp_path / 'rows.jsonl'}: 1 row\n"
     )
 
 

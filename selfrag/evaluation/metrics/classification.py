@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.evaluation.intervals import (
     Estimate,
     FloatArray,
@@ -75,7 +75,9 @@ def classification(
         ValueError: lengths differ, or an item is of no known class.
     """
     if len(truth) != len(predicted):
-        raise ValueError(f"{len(truth)} items for {len(predicted)} predictions")
+        raise ValueError(
+            f"{count_of(len(truth), 'items')} for {count_of(len(predicted), 'predictions')}"
+        )
     if unknown := sorted(set(truth) - set(classes)):
         raise ValueError(
             f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}"
@@ -356,7 +358,9 @@ def _binned(
     values = np.asarray(confidence, dtype=np.float64)
     right = np.asarray(correct, dtype=np.float64)
     if values.shape != right.shape:
-        raise ValueError(f"{values.size} confidences for {right.size} outcomes")
+        raise ValueError(
+            f"{count_of(values.size, 'confidences')} for {count_of(right.size, 'outcomes')}"
+        )
     if len(wrong := values[~((values >= 0) & (values <= 1))]):
         raise ValueError(f"no probability: {wrong[0]}")
     return (

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from retrieval.passage import Retriever
 from retrieval.sentences import sentences
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.reading import read_json
 from selfrag.decoding.refusals import abstains
@@ -283,7 +283,7 @@ def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
         )
     if len(decisions) != len(items):
         raise UserError(
-            f"{path} has decisions on {len(decisions)} answers, the file {len(items)} items"
+            f"{path} has decisions on {count_of(len(decisions), 'answers')}, the file {count_of(len(items), 'items')}"
         )
     return {
         item.id: Facts(_read_facts(decision, path, item))

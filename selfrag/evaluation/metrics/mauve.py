@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.pretrained import load
 from selfrag.common.provenance import model_files
 from selfrag.evaluation.intervals import FloatArray
@@ -160,7 +160,7 @@ def mauve(
     package = require("mauve", extra="mauve")
     if len(human) != len(written):
         raise UserError(
-            f"{len(human)} human texts for {len(written)} answers; give one for each"
+            f"{count_of(len(human), 'human texts')} for {count_of(len(written), 'answers')}; give one for each"
         )
     pairs = [
         pair for pair in zip(human, written, strict=True) if all(map(str.strip, pair))

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import (
     UnusableError,
@@ -107,7 +107,9 @@ def _agreed(
             left += not agreed
             if agreed:
                 yield row
-    said.append(f"left out, as {checker.name} does not give their label: {left} rows")
+    said.append(
+        f"left out, as {checker.name} does not give their label: {count_of(left, 'rows')}"
+    )
 
 
 UNLABELLED = Labelling()
@@ -206,7 +208,7 @@ def _told(
         count = len(seen) - before
         if not count:
             raise UserError(f"{path}: no row for {name}; {left or 'check the format'}")
-        line = f"{name}: {count} rows in {target}"
+        line = f"{name}: {count_of(count, 'rows')} in {target}"
         said.append(f"{line}; left out: {left}" if left else line)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from selfrag.common.errors import count_of
 from selfrag.evaluation.intervals import NONE, json_values, mean
 from selfrag.evaluation.metrics.classification import (
     Bin,
@@ -108,10 +109,12 @@ def evaluate_certainty(
             figures.setdefault(system, {})[moment] = measured
             if moment == AFTER:
                 diagrams[system] = bins
-        title = f"Certainty, {moment} the answer ({len(answers)} questions, {100 * accuracy:.1f}% right)"
+        title = f"Certainty, {moment} the answer ({count_of(len(answers), 'questions')}, {100 * accuracy:.1f}% right)"
         tables.append(ReportTable(title, UNCERTAINTY_HEAD, tuple(lines)))
         count = len({answer.dataset for answer in answers})
-        title = f"Calibration by data set, {moment} the answer ({count} sets)"
+        title = (
+            f"Calibration by data set, {moment} the answer ({count_of(count, 'sets')})"
+        )
         tables += _sets_table(title, errors)
     notes = (
         "AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",
@@ -218,7 +221,10 @@ def _accuracy(
             "questions": accuracy.as_dict(),
             "data sets": over_sets.as_dict(),
         }
-    title = f"Zero-shot accuracy by letters ({len(questions)} questions, {len(names)} data sets)"
+    title = (
+        f"Zero-shot accuracy by letters ({count_of(len(questions), 'questions')},"
+        f" {count_of(len(names), 'data sets')})"
+    )
     head = ("model", "of questions", "mean of data sets", "undefined")
     return ReportTable(title, head, tuple(lines)), figures
 

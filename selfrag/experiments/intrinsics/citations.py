@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import nan
 from typing import Any, TypeAlias
 
+from selfrag.common.errors import count_of
 from selfrag.evaluation.intervals import json_values, mean
 from selfrag.evaluation.metrics.alce import CitedClaim, Cites, cites
 from selfrag.evaluation.metrics.citations import (
@@ -156,11 +157,11 @@ def _against_annotated(
         values |= {"undefined": undefined, "nothing": nothing.as_dict()}
         figures[name] = values
     responses = len(systems["first sentence"].rows)
-    title = f"Citations against annotated ones ({responses} responses)"
+    title = f"Citations against annotated ones ({count_of(responses, 'responses')})"
     notes = (
         "A good sentence that nobody annotated counts as wrong; the published figures ask a model for entailment",
         f"Nothing: sentences for which nothing is cited after their evidence was cut out of the passages"
-        f" ({cut} responses)",
+        f" ({count_of(cut, 'responses')})",
     )
     return ReportTable(title, CITATIONS_HEAD, tuple(lines), notes), figures
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from retrieval.passage import Passage, Retriever
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, json_values, mean
@@ -122,7 +122,7 @@ def evaluate_flows(
     by = "this" if beside.entails is None else "a judge of entailment, not by this"
     decider = "a grader" if beside.grader else "its words"
     measured = ReportTable(
-        f"Flows ({len(followups)} questions, {PASSAGES} passages)",
+        f"Flows ({count_of(len(followups), 'questions')}, {PASSAGES} passages)",
         FLOWS_HEAD,
         tuple(lines),
         (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeVar
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.experiments.self_interpretation.prompts import Asking, asking
 from selfrag.experiments.self_interpretation.settings import ORDERS, PAPER
 
@@ -28,7 +28,7 @@ class GridCell:
     def __post_init__(self) -> None:
         if self.cutoff < 1 or not 0 <= self.examples <= MOST_EXAMPLES:
             raise UserError(
-                f"cut-off {self.cutoff}, {self.examples} examples: give at least 1, and 0 to 2"
+                f"cut-off {self.cutoff}, {count_of(self.examples, 'examples')}: give at least 1, and 0 to 2"
             )
         if self.order not in ORDERS:
             raise UserError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")

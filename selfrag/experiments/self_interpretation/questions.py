@@ -18,7 +18,7 @@ from retrieval.encoders import Encoder
 from retrieval.local_encoders import load_encoder
 from retrieval.passage import Passage
 from selfrag.common.atomic import writing
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import sets_of
@@ -177,7 +177,9 @@ def draw(file: Given, passages: int, settings: DrawSettings = DRAW) -> Questions
     (tasks,) = source.load()
     most = max((len(item.passages) for item in tasks.items), default=0)
     if most < passages and encoder is None:
-        message = f"no question has {passages} passages, the most is {most}"
+        message = (
+            f"no question has {count_of(passages, 'passages')}, the most is {most}"
+        )
         raise UserError(f"{file.path}: {message}; give --cutoff or --index")
     rows: dict[str, dict[str, Any]] = {}
     if not file.preset:
@@ -247,7 +249,7 @@ def choose(
     chosen = sorted([i for i in drawn if i not in examples and i not in aside][:limit])
     if not chosen:
         raise UserError(
-            f"{len(fit)} answerable questions, {len(examples)} of them examples: none is left to ask"
+            f"{count_of(len(fit), 'answerable questions')}, {len(examples)} of them examples: none is left to ask"
         )
     questions = tuple(fit[i] for i in chosen)
     demonstrations = tuple(fit[i] for i in examples)
@@ -349,7 +351,7 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
             sources.setdefault(passage.id, set()).add(_content(passage))
     if len(owners) < k:
         raise UserError(
-            f"the questions have {len(owners)} different passages, fewer than {k}; give --cutoff"
+            f"the questions have {count_of(len(owners), 'different passages')}, fewer than {k}; give --cutoff"
         )
     pool = []
     for owner, passage in owners.values():

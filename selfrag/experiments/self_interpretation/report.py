@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from statistics import fmean
 
+from selfrag.common.errors import count_of
 from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import (
     Draws,
@@ -133,10 +134,13 @@ def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
     if pool:
         searched = f", searched by {pool['name']} in the passages of all questions"
     about = (
-        f"{generator['engine']}, prompt as {generator['layout']}, {generator['max_tokens']} tokens at most;"
-        f" {questions['asked']} of {questions['answerable']} questions of {run.questions.path.name} of which the top"
-        f" {run.questions.data['top']} passages hold an answer, seed {questions['seed']}{searched}; relevant by"
-        f" {questions['relevance']}; {len(run.cells)} cells"
+        f"{generator['engine']}, prompt as {generator['layout']},"
+        f" {count_of(generator['max_tokens'], 'tokens')} at most;"
+        f" {questions['asked']} of {count_of(questions['answerable'], 'questions')} of"
+        f" {run.questions.path.name} of which the top"
+        f" {count_of(run.questions.data['top'], 'passages')} hold an answer, seed"
+        f" {questions['seed']}{searched}; relevant by"
+        f" {questions['relevance']}; {count_of(len(run.cells), 'cells')}"
     )
     title = f"# Self-interpretation: {run.identity['name']}"
     shown = map(markdown, tables(run, answers=answers, seed=seed))
@@ -193,7 +197,8 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Repor
     else:
         title += " (the answer alone)"
     notes = [
-        f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"
+        f"{count_of(figures.questions, 'questions')}, bootstrap 95% intervals; the paper: 60"
+        " questions of QAMPARI, GPT-3.5"
     ]
     failed = [
         f"{cell.name} {figures.failed[cell]}" for cell in cells if figures.failed[cell]

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.progress import Progress
 from selfrag.common.untrusted import printable, replace_surrogates
 from selfrag.evaluation.records import (
@@ -217,12 +217,15 @@ def planned(
     """Return what a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
     ids = [item.id for item in questions.items]
     count = len(cells) * len(ids)
-    summary = f"{len(cells)} cells of {len(ids)} questions: {count} replies of at most {generator.max_tokens} tokens"
+    summary = (
+        f"{count_of(len(cells), 'cells')} of {count_of(len(ids), 'questions')}:"
+        f" {count_of(count, 'replies')} of at most {count_of(generator.max_tokens, 'tokens')}"
+    )
     if generator.layout == "reflective":  # has no prompt
         return summary
     trials = (trial for cell in cells for trial in questions.trials(cell, ids))
     words = sum(len(prompt_of(generator.template, trial).split()) for trial in trials)
-    return f"{summary}; {words} words in prompts, {words // max(1, count)} each"
+    return f"{summary}; {count_of(words, 'words')} in prompts, {words // max(1, count)} each"
 
 
 def _answers(

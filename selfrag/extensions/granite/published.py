@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
 
+from selfrag.common.errors import count_of
 from selfrag.intrinsics.families import PublishedAdapter
 
 
@@ -74,7 +75,7 @@ def listed() -> Iterator[str]:
         content = f"{', '.join(repository.adapters)} for {', '.join(repository.bases)}"
         yield f"{repository.name} ({pin}; {repository.licence or 'licence on its card'}): {content}"
     for name in SWITCHES:
-        yield f"{name} (not pinned; Apache-2.0): {len(EMBEDDED)} adapters inside, dialect granite-switch"
+        yield f"{name} (not pinned; Apache-2.0): {count_of(len(EMBEDDED), 'adapters')} inside, dialect granite-switch"
 
 
 def published(intrinsic: str) -> dict[str, PublishedAdapter]:

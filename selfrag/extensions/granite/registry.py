@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from retrieval.sentences import Span
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.reading import read_json
 from selfrag.extensions.granite.chat import ChatCodec, Spec, load_spec, read_spec
 from selfrag.extensions.granite.completion import CompletionCodec, completion_specs
@@ -177,7 +177,7 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
         names = [binding.path[0]]
     if len(names) != 1:
         raise UserError(
-            f"{intrinsic}: the schema has {len(names)} fields with labels, not one"
+            f"{intrinsic}: the schema has {count_of(len(names), 'fields')} with labels, not one"
         )
     return replace(
         binding,

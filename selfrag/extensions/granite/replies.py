@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.extensions.granite.numbering import number_of
 from selfrag.extensions.granite.written_labels import (
     bare,
@@ -84,7 +84,8 @@ class Binding:
             object.__setattr__(self, "written", self.labels.tokens)
         if len(self.written) != len(self.labels):
             raise ValueError(
-                f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels"
+                f"{self.intrinsic}: {count_of(len(self.written), 'written forms')} for"
+                f" {count_of(len(self.labels), 'labels')}"
             )
 
 
@@ -401,7 +402,7 @@ def _label_targets(
 ) -> tuple[Target, ...]:
     if len(gold.labels) != 1 or binding.labels is None:
         raise UserError(
-            f"{binding.intrinsic}: {len(gold.labels)} gold labels where one is needed"
+            f"{binding.intrinsic}: {count_of(len(gold.labels), 'gold labels')} where one is needed"
         )
     if gold.labels[0] is None:
         return ()
@@ -425,7 +426,7 @@ def _sentence_targets(
     if len(known) != len(request.sites) or (binding.labels is None and not citing):
         kind = "lists" if citing else "labels"
         raise UserError(
-            f"{binding.intrinsic}: {len(known)} gold {kind} for {len(request.sites)} sentences"
+            f"{binding.intrinsic}: {len(known)} gold {kind} for {count_of(len(request.sites), 'sentences')}"
         )
     labels = None if citing else binding.labels
     if labels is not None:
@@ -437,7 +438,7 @@ def _sentence_targets(
     for cited in known if citing else ():
         if any(not 0 <= index < len(request.sources) for index in cited):
             raise UserError(
-                f"{binding.intrinsic}: gold {list(cited)} outside of {len(request.sources)} sources"
+                f"{binding.intrinsic}: gold {list(cited)} outside of {count_of(len(request.sources), 'sources')}"
             )
     if labels is not None:
         known = [binding.written[labels.index(str(label))] for label in known]

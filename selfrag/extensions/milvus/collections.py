@@ -23,7 +23,7 @@ from retrieval.search import Ranking
 from retrieval.vectors import Matrix
 from retrieval.words import ANALYZER, WordAnalyzer
 from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.progress import Progress
 from selfrag.common.reading import user_path
 from selfrag.common.validation import validate
@@ -430,7 +430,8 @@ def _entity(row: Row, analyze: Callable[[str], list[str]] | None) -> dict[str, A
     for name, text in [*texts.items(), ("metadata", json.dumps(dict(row.metadata)))]:
         if len(text.encode()) > _MOST_BYTES:
             raise UserError(
-                f"passage {passage.id!r:.80}: its {name} has {len(text.encode())} bytes; Milvus holds {_MOST_BYTES}; "
+                f"passage {passage.id!r:.80}: its {name} has"
+                f" {count_of(len(text.encode()), 'bytes')}; Milvus holds {_MOST_BYTES}; "
                 "split it"
             )
     return {**texts, "metadata": dict(row.metadata)}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from selfrag.cli.results import CommandResult
+from selfrag.common.errors import count_of
 
 
 def push(
@@ -32,5 +33,5 @@ def push(
 
     written, passages = push_index(index_directory(str(directory)), address, kind=kind)
     value = {"passages_written": written, "passages": passages, "index": address}
-    line = f"{written} passages written; {address} holds {passages}"
+    line = f"{count_of(written, 'passages')} written; {address} holds {passages}"
     return CommandResult(value, line)

@@ -23,7 +23,7 @@ from retrieval.documents.document import (
     check_size,
     lay_out_table,
 )
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.extensions.pdf.layout import (
     Fragment,
     Line,
@@ -127,7 +127,7 @@ def read_pdf(
     if pages and not text.strip():
         reasons = "; ".join(f"{part.what}: {part.why}" for part in skipped)
         raise UserError(
-            f"{path}: no text in the PDF's {len(pages)} pages ({reasons or 'they are blank'})"
+            f"{path}: no text in the PDF's {count_of(len(pages), 'pages')} ({reasons or 'they are blank'})"
         )
     return Document(text, sections, tables, pages=len(pages), skipped=skipped)
 
@@ -210,7 +210,8 @@ class _PageReader:
             and count > _PAGES + self._path.stat().st_size // _PAGE_BYTES
         ):
             raise UserError(
-                f"{self._path}: cannot be read as PDF: it names {count:,} pages, too many for its size"
+                f"{self._path}: cannot be read as PDF: it names"
+                f" {count_of(count, 'pages', form=',')}, too many for its size"
             )
         for number in range(1, count + 1):
             try:
@@ -366,7 +367,7 @@ def _skipped_parts(document: Any, path: Path) -> list[Skipped]:
     if attachments:
         skipped.append(
             Skipped(
-                f"{attachments:,} attached files",
+                f"{count_of(attachments, 'attached files', form=',')}",
                 "not read; save them as files and name those",
             )
         )

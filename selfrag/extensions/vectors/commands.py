@@ -9,6 +9,7 @@ import typer
 
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Replaced
+from selfrag.common.errors import count_of
 
 
 def export(
@@ -23,4 +24,6 @@ def export(
     from selfrag.loading import index_directory
 
     count = export_index(index_directory(str(directory)), out, vectors=vectors)
-    return CommandResult({"passages": count, "file": out}, f"{count} passages in {out}")
+    return CommandResult(
+        {"passages": count, "file": out}, f"{count_of(count, 'passages')} in {out}"
+    )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from retrieval.corpus import Corpus
 from retrieval.parquet import read_vector_blocks, read_vector_size
 from retrieval.vectors import NPY_ERRORS, Matrix, as_float32
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.reading import regular_file
 
 BLOCK = 1_024
@@ -251,7 +251,8 @@ class PublishedVectors:
         """Refuse another number of vectors than of passages, or vectors of another length than the encoder's `dim`."""
         if len(self) != len(corpus):
             raise UserError(
-                f"{len(self):,} vectors for {len(corpus):,} passages; give the files that belong together"
+                f"{count_of(len(self), 'vectors', form=',')} for"
+                f" {count_of(len(corpus), 'passages', form=',')}; give the files that belong together"
             )
         if self.dim != dim:
             raise UserError(

@@ -31,7 +31,7 @@ from retrieval.readers import read_document
 from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.splitting import Splitting
 from selfrag.common.checks import check_float, check_int, check_url
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import cut
 from selfrag.extensions.web.fetching import BoundedTransport
 
@@ -160,7 +160,7 @@ class RemoteRetriever:
             lists = list(_rows(results)) if isinstance(results, dict) else None
         if not _is_list_of(list, lists) or len(lists) != len(queries):
             raise UserError(
-                f"{self._shown} did not answer with a list for each of {len(queries)} queries"
+                f"{self._shown} did not answer with a list for each of {count_of(len(queries), 'queries')}"
             )
         return [[self._passage(hit) for hit in hits[:k]] for hits in lists]
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from xml.parsers import expat
 
 from retrieval.documents.document import MAX_BYTES, check_size
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 
 Attributes = Mapping[str, str]
 
@@ -170,7 +170,7 @@ class WordPackage:
         )
         if too_dense or self._bytes_left < 0:
             raise DamagedPartError(
-                f"{part} unpacks to more than a text would: {size:,} bytes"
+                f"{part} unpacks to more than a text would: {count_of(size, 'bytes', form=',')}"
             )
         parser = self._parser(part, handler)
         try:
@@ -181,7 +181,7 @@ class WordPackage:
                     fed += len(chunk)
                     if fed - parser.CurrentByteIndex > self.max_tag:
                         raise DamagedPartError(
-                            f"{part} has a tag of more than {self.max_tag:,} bytes"
+                            f"{part} has a tag of more than {count_of(self.max_tag, 'bytes', form=',')}"
                         )
                 parser.Parse(b"", True)
         except (
@@ -213,7 +213,7 @@ class WordPackage:
             self._elements_left -= 1
             if self._elements_left < 0:
                 raise DamagedPartError(
-                    f"{part} has more than {self.max_elements:,} elements"
+                    f"{part} has more than {count_of(self.max_elements, 'elements', form=',')}"
                 )
             if attributes:
                 attributes = {

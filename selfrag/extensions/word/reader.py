@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from retrieval.documents.document import MAX_HEADING, Document, DocumentBuilder
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.extensions.word.blocks import (
     BlockWriter,
     TableBlock,
@@ -97,8 +97,7 @@ class _WordReader:
         for what, count in self._left_out.items():
             if count <= 0:
                 continue
-            noun = what.removesuffix("s") if count == 1 else what
-            self._builder.skip(f"{count} {noun}", _REASONS[what])
+            self._builder.skip(count_of(count, what), _REASONS[what])
         for part, reason in self._lost.items():
             self._builder.skip(part, reason)
         return self._builder.build()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import DecodingError, UserError
+from selfrag.common.errors import DecodingError, UserError, count_of
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import AnswerReason, Decoding, RewriteScope
 from selfrag.decoding.refusals import refuses
@@ -570,7 +570,10 @@ class Cite(JudgeStage):
             judgments += reflection.judgments
             spans += sum(len(finding.citations) for finding in reflection.findings)
         return progress.noted(
-            "cite", f"{spans} spans cited", judgments, answers=tuple(answers)
+            "cite",
+            f"{count_of(spans, 'spans')} cited",
+            judgments,
+            answers=tuple(answers),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from selfrag.common.errors import DecodingError, UserError
+from selfrag.common.errors import DecodingError, UserError, count_of
 from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer, FlowStep, Usage, segments_of
 from selfrag.decoding.beam import decode
@@ -211,7 +211,7 @@ class ChatWriter:
             return [abstention(progress, ABSTENTION, str(cause), cause)]
         if samples > 1 and not self.temperature:
             raise UserError(
-                f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say"
+                f"{count_of(samples, 'samples')} at temperature 0 are one and the same; set temperature=0.7, say"
             )
         requests = [self.request(progress)] * samples
         results = yield from self._results(requests, run.engine)

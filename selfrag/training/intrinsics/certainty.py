@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.jsonl import read_identified, write_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.progress import Progress
@@ -173,7 +173,7 @@ def parse_question(record: Mapping[str, Any]) -> ChoiceQuestion:
     letters = ascii_uppercase[: len(stripped)]
     if row["label"] not in letters:
         raise UserError(
-            f"label {row['label']!r} names none of the {len(stripped)} options; write A, B, ..."
+            f"label {row['label']!r} names none of the {count_of(len(stripped), 'options')}; write A, B, ..."
         )
     right = distinct.index(stripped[letters.index(row["label"])])
     return ChoiceQuestion(row["id"], row["dataset"], row["question"], distinct, right)
@@ -246,7 +246,7 @@ def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
     """
     if len(answers) < FOLDS:
         raise UserError(
-            f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}"
+            f"{count_of(len(answers), 'questions', 'are')} too few to calibrate on; give at least {FOLDS}"
         )
     choices = [answer for answer in answers if isinstance(answer, ChoiceAnswer)]
     if choices and len(choices) < len(answers):
@@ -293,7 +293,7 @@ def out_of_fold(
     for name, members in _by_data_set(answers).items():
         if len(members) < FOLDS**2:
             raise UserError(
-                f"{name}: {len(members)} questions are too few for {FOLDS} folds; give {FOLDS**2}"
+                f"{name}: {count_of(len(members), 'questions', 'are')} too few for {FOLDS} folds; give {FOLDS**2}"
             )
         order = np.random.default_rng(seed).permutation(members)
         for part in np.array_split(order, FOLDS):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfrag.chat_templates import render_chat
-from selfrag.common.errors import UserError, require
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import DIALECT, ModelRequest, Target, Teachable
@@ -79,7 +79,7 @@ def make_examples(
         examples = [example(request, target, renderer) for target in chosen]
         fitting = [candidate for candidate in examples if len(candidate) <= max_length]
         if len(fitting) < len(chosen):
-            skipped[f"longer than {max_length} tokens"] += 1
+            skipped[f"longer than {count_of(max_length, 'tokens')}"] += 1
         made += [(row, candidate) for candidate in fitting]
     return made, skipped
 
@@ -169,7 +169,7 @@ def product(card: AdapterCard, last_layers: int | None) -> Product:
     layers = (
         "all layers"
         if last_layers is None
-        else f"at most the last {last_layers} layers"
+        else f"at most the last {count_of(last_layers, 'layers')}"
     )
     return Product(
         f"{card.intrinsic}: {'activated LoRA (aLoRA)' if card.invocation else 'LoRA'}",
@@ -363,7 +363,7 @@ def prepared(
     )
     if not made:
         raise UserError(
-            f"no row gives an example of at most {job.config.max_length} tokens: {dict(skipped)}"
+            f"no row gives an example of at most {count_of(job.config.max_length, 'tokens')}: {dict(skipped)}"
         )
     giving = list({row.id: row for row, _ in made}.values())
     rows = chosen(

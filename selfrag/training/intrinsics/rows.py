@@ -17,7 +17,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
@@ -311,7 +311,9 @@ def _passages(state: JudgeInput) -> str:
 
 def _span(begin: int, end: int, length: int) -> TextSpan:
     if not 0 <= begin < end <= length:
-        raise UserError(f"{begin} to {end} is no stretch of {length} characters")
+        raise UserError(
+            f"{begin} to {end} is no stretch of {count_of(length, 'characters')}"
+        )
     return begin, end
 
 

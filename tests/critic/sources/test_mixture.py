@@ -118,7 +118,7 @@ def test_the_command_writes_pairs_with_a_manifest_and_says_what_it_left_out(
     assert main(["pairs", *parts, *f"--seed 5 -o {out}".split()]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "stanford_alpaca: 2 of 3 pairs; left out: no output 1",
-        "asqa: 1 of 1 pairs; left out: no output 1",
+        "asqa: 1 of 1 pair; left out: no output 1",
         f"3 pairs in {out}",
     ]
     assert [pair.dataset for pair in read_pairs(out)] == [

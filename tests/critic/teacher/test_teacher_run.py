@@ -352,7 +352,7 @@ def test_questions_without_an_answer_are_told_by_the_exit_code(label, cases, tmp
         cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]]
     )
     _, err = label(tmp_path / "out", "--retries 0", code=1)
-    assert "1 questions" in err
+    assert "1 question" in err
     out, _ = label(tmp_path / "out", "--retries 0")
     assert "labelled.jsonl" in out
 

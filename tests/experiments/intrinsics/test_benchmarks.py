@@ -372,7 +372,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
         "c1<::>0",
         "c1<::>2",
     ]
-    assert "left out, as m does not give their label: 1 rows" in capsys.readouterr().out
+    assert "left out, as m does not give their label: 1 row" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
