@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from critic.pairs import Dropped, Pair, PairOutcome, make_pair
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError, count_of
+from selfrag.common.errors import UserError
 from selfrag.common.public_fields import (
     PublicRow,
     UnusableError,
@@ -413,7 +413,7 @@ def choice_instruction(letters: str) -> str:
         len(letters), str(len(letters))
     )
     listed = f"{', '.join(letters[:-1])} and {letters[-1]}"
-    return f"Given {count_of(count, 'answer candidates')}, {listed}, choose the best answer choice."
+    return f"Given {count} answer candidates, {listed}, choose the best answer choice."
 
 
 @dataclass(frozen=True, slots=True)

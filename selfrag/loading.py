@@ -181,12 +181,24 @@ _MODULE_AND_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
 
 def check_index(name: str) -> None:
-    """Refuse a name of which there is no index; the name of a retriever may be mistyped."""
-    if ":" not in name and not index_directory(name).exists():
-        known = ", ".join(names(RETRIEVERS)) or "none"
-        raise UserError(
-            f"no index at {name}, and no retriever of that name ({known}); build an index: selfrag index build"
-        )
+    """Refuse the name of a retriever of which an index is missing, or which may be mistyped.
+
+    Nothing is loaded, and no address is asked.
+    """
+    for part in retriever_parts(name):
+        scheme, colon, index = part.partition(":")
+        if colon and scheme in MODES:
+            part = index
+        elif colon or is_plugin(part):
+            continue
+        if part in names("selfrag.indexes"):
+            continue
+        if not index_directory(part).exists():
+            known = ", ".join(names(RETRIEVERS)) or "none"
+            raise UserError(
+                f"no index at {part}, and no retriever of that name ({known}); build an index: selfrag index build"
+            )
+        load_manifest(part)
 
 
 def is_plugin(name: str) -> bool:
@@ -218,18 +230,6 @@ def open_retriever(name: str) -> Retriever:
         expected = "a function of a text" if is_made else "a function of queries and k"
         raise UserError(f"retriever {name!r:.120} is not {expected}; {use}") from None
     return as_retriever(value(text) if is_made else value)
-
-
-def check_index(name: str) -> None:
-    """Refuse the name of a retriever of which an index is missing; nothing is loaded, and no address is asked."""
-    for part in retriever_parts(name):
-        scheme, colon, index = part.partition(":")
-        if colon and scheme in MODES:
-            part = index
-        elif colon and scheme in (*names(RETRIEVERS), *names(REMOTE_INDEXES)):
-            continue
-        if part not in names("selfrag.indexes"):
-            load_manifest(part)
 
 
 def resolve_encoder(name_or_path: str) -> str:

@@ -69,7 +69,7 @@ TOO_LONG = "does not fit a context of"
 _SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
 
 
-def count_of(number: int, nouns: str, verb: str = "", form: str = "") -> str:
+def count_of(number: float, nouns: str, verb: str = "", form: str = "") -> str:
     """Return a number with its noun, and perhaps a verb, that agree: `1 search`, `2 passages are`.
 
     Args:

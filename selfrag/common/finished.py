@@ -112,9 +112,9 @@ def check_finished(
     for name in (*needed, *manifest.files):
         size, actual = manifest.files.get(name), actual_sizes.get(name)
         if size is None or actual != size:
-            state = f"has {count_of(actual, 'bytes')}, {MANIFEST} says {size}"
-            if actual is None:
-                state = "is missing"
+            state = "is missing"
+            if actual is not None:
+                state = f"has {count_of(actual, 'bytes')}, {MANIFEST} says {size}"
             raise UserError(
                 f"{what} {directory} is half-written: {name:.80} {state}; build it again"
             )

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LEFT = {
     ("selfrag/common/pretrained.py", "instructions"),  # of a processor by name
     ("selfrag/cli/train.py", "targets"),  # a column
-    ("selfrag/evaluation/public_data.py", "candidates"),  # a number in words, above 1
+    # a number in words, above 1
+    ("selfrag/evaluation/public_data.py", "candidates"),
+    ("critic/formats.py", "candidates"),
 }
 """Where a plural stands behind something that is no number, or in a table."""
 VERBS = "has|holds|lacks|returned|after|takes|had"
@@ -46,8 +48,11 @@ def _files():
 def _counted(tree):
     """The nouns that a module counts by `count_of`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "count_of":
-            yield ast.literal_eval(node.args[1]).split()[-1]
+        if not isinstance(node, ast.Call) or len(node.args) < 2:
+            continue
+        nouns = getattr(node.args[1], "value", "")
+        if getattr(node.func, "id", "") == "count_of" and isinstance(nouns, str):
+            yield from nouns.split()[-1:]
 
 
 def _bare(tree):
