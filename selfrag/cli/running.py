@@ -586,6 +586,8 @@ def _checked(name: str, value: Any) -> Any:
 def _check_sources(ctx: typer.Context) -> None:
     """Refuse a model, an index or a server that is not there, before anything is loaded."""
     given = {name: str(value) for name, value in given_options(ctx).items() if value}
+    if given.keys() & {"--dry-run", "--print-config"}:
+        return
     for name in ("--index", "--knowledge"):
         if name in given and "--watch" not in given:  # which builds the index
             from selfrag.loading import check_index
@@ -603,7 +605,7 @@ def _check_sources(ctx: typer.Context) -> None:
             else:
                 urls.append(address[1])
     # a run that is continued may have nothing left to ask
-    if given.keys() & {"--dry-run", "--print-config"} or _is_begun(given.get("--out")):
+    if _is_begun(given.get("--out")):
         return
     for url in urls:
         if url.startswith(("http://", "https://")):

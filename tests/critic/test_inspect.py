@@ -252,7 +252,7 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
         [str(file), "--provenance", str(records)],
         [str(tmp_path)],
     ):
-        assert main(["inspect", *files, *f"-o {out} -n 103".split()]) == 0
+        assert main(["inspect", *files, *f"-o {out} -n 103 --replace".split()]) == 0
         assert (
             capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"
         )

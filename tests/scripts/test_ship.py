@@ -68,7 +68,7 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path
     assert (folder / "adapter_model.safetensors").read_bytes() == b"0" * 1000
     text = (folder / "README.md").read_text()
     for said in (
-        "2 rows, of which nothing was learned. The parameters are those after step 1, the best of 1 looks",
+        "2 rows, of which nothing was learned. The parameters are those after step 1, the best of 1 look",
         "SQuAD 2.0 (CC BY-SA 4.0)",
         "On development rows, all, code at commit `c0ffee`",
         "### Answerability, all rows (7)",

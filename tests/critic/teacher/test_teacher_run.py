@@ -291,22 +291,22 @@ def test_from_pairs_to_agreement(command, label, tmp_path):
     write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict() for pair in pairs])
     groups = ("Retrieve", "IsRel", "IsSup", "IsUse")
     targets = " ".join(f"--target {group}=6" for group in groups)
-    for name in ("cases.jsonl", "again.jsonl"):
+    for name in ("drawn.jsonl", "again.jsonl"):
         out, err = command(
             f"critic sample {tmp_path}/pairs.jsonl -o {tmp_path}/{name} --seed 5 {targets}"
         )
         assert err == ""
         assert "24 cases in" in out
-    assert (tmp_path / "cases.jsonl").read_bytes() == (
+    assert (tmp_path / "drawn.jsonl").read_bytes() == (
         tmp_path / "again.jsonl"
     ).read_bytes()
-    assert "## Examples" in (tmp_path / "cases.jsonl.report.md").read_text()
-    manifest = read_json(tmp_path / "cases.jsonl.manifest.json")
+    assert "## Examples" in (tmp_path / "drawn.jsonl.report.md").read_text()
+    manifest = read_json(tmp_path / "drawn.jsonl.manifest.json")
     assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
 
     for name, constraint in (("one", "choice"), ("two", "logprobs")):
         options = f"--constraint {constraint} --name {name}"
-        label(tmp_path / name, options, tmp_path / "cases.jsonl")
+        label(tmp_path / name, options, tmp_path / "drawn.jsonl")
         manifest = read_json(tmp_path / name / "manifest.json")
         assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (
             constraint,
