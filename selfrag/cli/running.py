@@ -201,6 +201,7 @@ class Replaced:
     files: tuple[str, ...] | None = None
 
 
+_NAMES_A_SOURCE = frozenset(["--index", "--knowledge", "--engine", "--model", "--base"])
 _WRITTEN = ("out", "trace", "write", "keep")
 """Names of options for what a command writes."""
 _TEXTS = ("question", "query", "response", "passage", "argument")
@@ -389,7 +390,10 @@ class Commands(typer.Typer):
                     for name, value in values.items():
                         values[name] = _checked(name.replace("_", "-"), value)
                     _check_outputs(ctx, outputs, values)
-                    _check_sources(ctx)
+                    if not _NAMES_A_SOURCE.isdisjoint(given_options(ctx)):
+                        from selfrag.cli.source_checks import check_sources
+
+                        check_sources(given_options(ctx))
                     result = expanded(**values)
                 except UserError as error:
                     raise _placed(ctx, error) from error
@@ -463,22 +467,8 @@ def make_program(
     return program
 
 
-_LOADERS: dict[str, Callable[[str], Any]] = {}
+LOADERS: dict[str, Callable[[str], Any]] = {}
 """What imports a command of a program by its name, by program."""
-
-
-def loaded_command(program: str, name: str) -> Any:
-    """Return a command of a program that `add_commands` has made; None for another program or command."""
-    if program not in _LOADERS:
-        return None
-    try:
-        command = _LOADERS[program](name)
-    except KeyError:  # an entry point's
-        return None
-    alone = make_program(program, "")
-    add_commands(alone, {name: ""}, lambda _: command)
-    group: Any = typer.main.get_command(alone)
-    return group.commands[name]
 
 
 def add_commands(
@@ -497,7 +487,7 @@ def add_commands(
         selected: load this command alone; the others become placeholders, which `--help` lists. None loads all.
         variables: prefix of the variables of the environment that set a command's options, by command.
     """
-    _LOADERS.setdefault(str(program.info.name), load)
+    LOADERS.setdefault(str(program.info.name), load)
     for name, line in lines.items():
         command = load(name) if selected in (None, name) else _placeholder(line)
         if isinstance(command, typer.Typer):
@@ -581,41 +571,6 @@ def _checked(name: str, value: Any) -> Any:
         value = replace_surrogates(value)
         _check_text(name, value)
     return value
-
-
-def _check_sources(ctx: typer.Context) -> None:
-    """Refuse a model, an index or a server that is not there, before anything is loaded."""
-    given = {name: str(value) for name, value in given_options(ctx).items() if value}
-    if given.keys() & {"--dry-run", "--print-config"}:
-        return
-    for name in ("--index", "--knowledge"):
-        if name in given and "--watch" not in given:  # which builds the index
-            from selfrag.loading import check_index
-
-            check_index(given[name])
-    urls = [given.get("--engine", "")]
-    is_named = not given.keys() & {"--endpoint", "--url"}  # a name at that address
-    for name in ("--model", "--base"):
-        if name in given and is_named and given[name] not in names("selfrag.models"):
-            from selfrag.loading import local_model, model_address
-
-            address = model_address(given[name])
-            if address is None:
-                local_model(given[name])
-            else:
-                urls.append(address[1])
-    # a run that is continued may have nothing left to ask
-    if _is_begun(given.get("--out")):
-        return
-    for url in urls:
-        if url.startswith(("http://", "https://")):
-            from selfrag.engines import check_answers
-
-            check_answers(url)
-
-
-def _is_begun(folder: str | None) -> bool:
-    return folder is not None and any(Path(folder).glob("*"))
 
 
 def _check_text(name: str, value: str) -> None:

@@ -107,8 +107,6 @@ def _check_tables(
 def _command_of(root: Any, group: Any, name: str) -> Any:
     """Return a command of a group; of a program, which holds placeholders for all but one, it is loaded."""
     if group is root.command:
-        from selfrag.cli.running import loaded_command
-
         loaded = loaded_command(str(root.info_name), name)
         if loaded is not None:
             return loaded
@@ -124,6 +122,23 @@ def _unknown(path: Path, key: str, kind: str, known: Iterable[str]) -> UserError
         else f"see {kind.rpartition(' of ')[2]} --help"
     )
     return UserError(f"{path}: {key!r:.80} is no {kind}; {meant}")
+
+
+def loaded_command(program: str, name: str) -> Any:
+    """Return a command of a program that `add_commands` has made; None for another program or command."""
+    from selfrag.cli.running import LOADERS, add_commands, make_program
+
+    if program not in LOADERS:
+        return None
+
+    try:
+        command = LOADERS[program](name)
+    except KeyError:  # an entry point's
+        return None
+    alone = make_program(program, "")
+    add_commands(alone, {name: ""}, lambda _: command)
+    group: Any = typer.main.get_command(alone)
+    return group.commands[name]
 
 
 def place_of(ctx: typer.Context, name: str) -> str | None:
