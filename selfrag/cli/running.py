@@ -215,7 +215,7 @@ def _take_settings(ctx: typer.Context, path: Path | None) -> None:
     if path is not None:
         from selfrag.cli.settings_file import take_settings
 
-        take_settings(ctx, path)
+        take_settings(ctx, path, loaded_command)
 
 
 def _be_quiet(ctx: typer.Context, quiet: bool) -> None:
@@ -467,8 +467,23 @@ def make_program(
     return program
 
 
-LOADERS: dict[str, Callable[[str], Any]] = {}
+_LOADERS: dict[str, Callable[[str], Any]] = {}
 """What imports a command of a program by its name, by program."""
+
+
+def loaded_command(program: str, name: str) -> Any:
+    """Return a command of a program that `add_commands` has made; None for another program or command."""
+    if program not in _LOADERS:
+        return None
+
+    try:
+        command = _LOADERS[program](name)
+    except KeyError:  # an entry point's
+        return None
+    alone = make_program(program, "")
+    add_commands(alone, {name: ""}, lambda _: command)
+    group: Any = typer.main.get_command(alone)
+    return group.commands[name]
 
 
 def add_commands(
@@ -487,7 +502,7 @@ def add_commands(
         selected: load this command alone; the others become placeholders, which `--help` lists. None loads all.
         variables: prefix of the variables of the environment that set a command's options, by command.
     """
-    LOADERS.setdefault(str(program.info.name), load)
+    _LOADERS.setdefault(str(program.info.name), load)
     for name, line in lines.items():
         command = load(name) if selected in (None, name) else _placeholder(line)
         if isinstance(command, typer.Typer):

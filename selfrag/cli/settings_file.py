@@ -7,7 +7,7 @@ that has it. An error in a value names the file and the key, or the variable of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,12 @@ REPEATED = frozenset(
 _PLACES = "selfrag.places"
 
 
-def take_settings(ctx: typer.Context, path: Path) -> None:
+def take_settings(
+    ctx: typer.Context, path: Path, load: Callable[[str, str], Any]
+) -> None:
     """Make the values of the file the defaults of the command that runs.
+
+    `load` gives a command of a program that holds a placeholder for it.
 
     Raises:
         UserError: a table or key names nothing, also in a table of another command, or holds a value of a wrong shape.
@@ -41,7 +45,7 @@ def take_settings(ctx: typer.Context, path: Path) -> None:
     table: dict[str, Any] = parse_toml(read_whole(path), str(path))
     root = ctx.find_root()
     commands = root.command.list_commands(root)  # type: ignore[attr-defined]
-    _check_tables(path, table, root, root.command, [str(root.info_name)])
+    _check_tables(path, table, root, root.command, [str(root.info_name)], load)
     options = _options(ctx.command)
     settings: dict[str, Any] = {}
     for key, value in table.items():
@@ -85,7 +89,12 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _check_tables(
-    path: Path, table: Mapping[str, Any], root: Any, command: Any, called: list[str]
+    path: Path,
+    table: Mapping[str, Any],
+    root: Any,
+    command: Any,
+    called: list[str],
+    load: Callable[[str, str], Any],
 ) -> None:
     """Check the table of a command, or of a group with the tables in it; keys above all tables are left out."""
     is_group = hasattr(command, "list_commands")
@@ -93,8 +102,9 @@ def _check_tables(
     for name, value in table.items():
         key = ".".join([*called[1:], name])
         if is_group and name in known and isinstance(value, Mapping):
-            below = _command_of(root, command, name)
-            _check_tables(path, value, root, below, [*called, name])
+            below = load(called[0], name) if command is root.command else None
+            below = below or command.get_command(root, name)
+            _check_tables(path, value, root, below, [*called, name], load)
         elif is_group and command is not root.command:
             what = f"table of a command of {' '.join(called)}"
             raise _unknown(path, key, what, known)
@@ -102,15 +112,6 @@ def _check_tables(
             _texts(value, f"{path}: {key}", multiple=known[name].multiple)
         elif not is_group:
             raise _unknown(path, key, f"option of {' '.join(called)}", known)
-
-
-def _command_of(root: Any, group: Any, name: str) -> Any:
-    """Return a command of a group; of a program, which holds placeholders for all but one, it is loaded."""
-    if group is root.command:
-        loaded = loaded_command(str(root.info_name), name)
-        if loaded is not None:
-            return loaded
-    return group.get_command(root, name)
 
 
 def _unknown(path: Path, key: str, kind: str, known: Iterable[str]) -> UserError:
@@ -122,23 +123,6 @@ def _unknown(path: Path, key: str, kind: str, known: Iterable[str]) -> UserError
         else f"see {kind.rpartition(' of ')[2]} --help"
     )
     return UserError(f"{path}: {key!r:.80} is no {kind}; {meant}")
-
-
-def loaded_command(program: str, name: str) -> Any:
-    """Return a command of a program that `add_commands` has made; None for another program or command."""
-    from selfrag.cli.running import LOADERS, add_commands, make_program
-
-    if program not in LOADERS:
-        return None
-
-    try:
-        command = LOADERS[program](name)
-    except KeyError:  # an entry point's
-        return None
-    alone = make_program(program, "")
-    add_commands(alone, {name: ""}, lambda _: command)
-    group: Any = typer.main.get_command(alone)
-    return group.commands[name]
 
 
 def place_of(ctx: typer.Context, name: str) -> str | None:

@@ -14,8 +14,8 @@ from selfrag.cli.options import (
     engine_options,
     quick_engine,
 )
-from selfrag.cli.running import make_program, run
-from selfrag.cli.settings_file import REPEATED, SHARED, loaded_command
+from selfrag.cli.running import loaded_command, make_program, run
+from selfrag.cli.settings_file import REPEATED, SHARED
 
 
 @pytest.fixture
