@@ -16,8 +16,8 @@ from retrieval.encoder_files import EncoderOptions
 from retrieval.splitting import Splitting
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.ray_options import RayOptions, ray_actors
-from selfrag.cli.results import CommandResult, print_result
-from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
+from selfrag.cli.results import UNREADABLE, CommandResult, print_result
+from selfrag.cli.running import Commands, with_entry_points
 from selfrag.common.errors import UserError, count_of
 from selfrag.common.plugins import load_present
 from selfrag.common.untrusted import NAME, cut, printable

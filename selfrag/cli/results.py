@@ -17,6 +17,12 @@ import typer
 
 from selfrag.common.untrusted import clean, printable, replace_surrogates
 
+USER_ERROR = 2
+UNREADABLE = 3
+"""The command did its work, but left out files that cannot be read, as `--skip-unreadable` asks for."""
+INTERRUPTED = 130
+UNREAD = 141
+"""As of a program that SIGPIPE ends."""
 _JSON = "selfrag.json"
 
 

@@ -9,14 +9,12 @@ import io
 import logging
 import math
 import os
-import re
 import signal
 import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,69 +26,42 @@ from typer.core import TyperGroup
 from typer.models import CommandFunctionType, OptionInfo
 
 from selfrag.cli.fields import with_field_options
-from selfrag.cli.results import CommandResult, print_result, set_json
+from selfrag.cli.results import (
+    INTERRUPTED,
+    USER_ERROR,
+    CommandResult,
+    print_result,
+    set_json,
+)
 from selfrag.common.checks import check_choice, check_url
 from selfrag.common.checks import check_int as whole_number
-from selfrag.common.errors import UserError, count_of, missing_extra
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.plugins import load_present, names
 from selfrag.common.untrusted import printable, replace_surrogates
-
-USER_ERROR = 2
-UNREADABLE = 3
-"""The command did its work, but left out files that cannot be read, as `--skip-unreadable` asks for."""
-INTERRUPTED = 130
-UNREAD = 141
-"""As of a program that SIGPIPE ends."""
-_LONG_WORD = re.compile(r"(\S{80})\S{70,}(\S{50})")
-"""Such as a name that no file system takes; its middle is left out."""
-_LONGEST = 600
-"""Characters of an error line."""
 
 
 def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> int:
     """Run one command of a program, by default with the process's own arguments; returns the exit code."""
     # closed by whoever started the program
     if sys.stdout is None or sys.stderr is None:
-        return (
-            USER_ERROR
-            if sys.stderr is None
-            else _fail(program, "the standard output is closed; open it")
-        )
+        if sys.stderr is not None:
+            sys.stderr.write(f"{program}: the standard output is closed; open it\n")
+        return USER_ERROR
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that cannot show a character is no reason to fail
             stream.reconfigure(errors="replace")
     try:
         code = _code(app, program, sys.argv[1:] if argv is None else argv)
-    except UserError as error:
-        return _fail(program, str(error))
-    except OSError as error:
-        if error.errno is None:  # no error of the machine
-            raise
-        return _refused(program, error)
-    except ModuleNotFoundError as error:
-        if (missing := missing_extra(error)) is None:
-            raise
-        return _fail(program, str(missing))
     except Exception as error:
-        # the parser's own errors have it, whatever their class
-        message = getattr(error, "format_message", None)
-        if message is None:
-            raise
-        text = message() or f"no command given; see {program} --help"
-        return _fail(program, _with_place(error, text))
-    return _fail(program, "interrupted", code) if code == INTERRUPTED else code
+        from selfrag.cli.failing import tell
 
+        return tell(program, error)
+    if code == INTERRUPTED:
+        from selfrag.cli.failing import fail
 
-def _with_place(error: Any, message: str) -> str:
-    """Return the message of an error of the parser, behind the file or variable that brought the value."""
-    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
-    if context is None or option is None:
-        return message
-    from selfrag.cli.settings_file import place_of
-
-    place = place_of(context, option.name)
-    return message if place is None else f"{place}: {message}"
+        return fail(program, "interrupted", code)
+    return code
 
 
 def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
@@ -155,38 +126,6 @@ def _typed(argument: str) -> str:
         return os.fsencode(argument).decode("utf-8")
     except UnicodeError:  # no UTF-8, or already letters that the locale does not have
         return argument
-
-
-def _refused(program: str, error: OSError) -> int:
-    """Say what the machine refused; an error that names no file may be the standard output's."""
-    if error.filename is not None:
-        return _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
-    try:
-        if isinstance(error, BrokenPipeError):
-            raise error
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-    except OSError:
-        # or Python tries once more at its end, and complains
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return UNREAD
-        return _fail(
-            program, f"the standard output cannot be written: {error.strerror}"
-        )
-    return _fail(program, f"a file cannot be read or written: {error.strerror}")
-
-
-def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
-    """Write one line on the error stream, and return the code."""
-    line = _LONG_WORD.sub(r"\1...\2", printable(" ".join(message.split())))
-    if len(line) > _LONGEST:
-        line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
-    with suppress(OSError):
-        sys.stderr.write(f"{program}: {line}\n")
-        sys.stderr.flush()
-    return code
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,10 +511,9 @@ def _checked(name: str, value: Any) -> Any:
             ) from error
         _check_text(name, str(value))
         if name in _WRITTEN:
-            from selfrag.common.atomic import check_room
+            from selfrag.common.atomic import check_writable
 
-            _writable(value)
-            check_room(value)
+            check_writable(value)
     elif isinstance(value, str):
         if name in _ADDRESSES and "://" in value:
             check_url(value)
@@ -613,21 +551,6 @@ def _place(text: str) -> None:
         raise UserError(
             f"{shown(text)} is neither a file nor a folder; name one of them"
         )
-
-
-def _writable(path: Path) -> None:
-    """Try whether something can be made at a place, and leave nothing there."""
-    try:
-        places = (path.absolute(), *path.absolute().parents)
-        folder = next(place for place in places if place.exists())
-        if path.is_file():
-            folder = folder.parent
-        elif not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"cannot write {shown(path)}: {error.strerror}") from error
 
 
 def shown(value: object, most: int = 120) -> str:

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -70,6 +71,24 @@ def check_room(target: Path, needs: int = 1) -> None:
         raise UserError(
             f"no space left for {target} ({needed}); free some and run the same again"
         )
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place at which nothing can be made; nothing is left there."""
+    try:
+        places = (path.absolute(), *path.absolute().parents)
+        folder = next(place for place in places if place.exists())
+        if path.is_file():
+            folder = folder.parent
+        elif not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"cannot write {str(path)[:120]!r}: {error.strerror}"
+        ) from error
+    check_room(path)
 
 
 def _sibling(target: Path, suffix: str) -> Path:

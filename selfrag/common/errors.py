@@ -70,14 +70,7 @@ _SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
 
 
 def count_of(number: float, nouns: str, verb: str = "", form: str = "") -> str:
-    """Return a number with its noun, and perhaps a verb, that agree: `1 search`, `2 passages are`.
-
-    Args:
-        number: how many.
-        nouns: in the plural, such as `searches`.
-        verb: in the plural, such as `are`.
-        form: of the number, such as `,`.
-    """
+    """Return a number with its noun, and perhaps a verb, that agree: `1 search is`; both are given in the plural."""
     if number == 1:
         verb = _SINGULAR_VERBS.get(verb, verb and f"{verb}s")
         if nouns.endswith("ies"):

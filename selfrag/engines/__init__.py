@@ -14,7 +14,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfrag.common.checks import check_url
 from selfrag.common.errors import EngineError, UserError, installing, require
 from selfrag.common.plugins import names, registered
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 ENGINES = ("vllm", "transformers", "http")
 """The engines of this package."""
-_SECONDS = 5.0
-"""For a server to take a connection."""
 GROUP = "selfrag.engines"
 """Entry points of other packages' engines: a function of the model's directory and of options gives an `Engine`."""
 
@@ -88,29 +85,6 @@ def is_remote(name: str | None) -> bool:
     return name is not None and (
         name == "http" or name.startswith(("http://", "https://"))
     )
-
-
-def check_answers(url: str) -> None:
-    """Refuse an address at which nothing listens; behind a proxy nothing is tried.
-
-    Raises:
-        EngineError: no server is there.
-    """
-    from socket import create_connection
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = check_url(url)
-    host = str(parts.hostname)
-    if parts.scheme in getproxies() and not proxy_bypass(host):
-        return
-    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    try:
-        create_connection((host, port), timeout=_SECONDS).close()
-    except OSError as error:
-        shown = url.rpartition("@")[2]  # a password is not printed
-        raise EngineError(
-            f"no server at {shown:.200} ({error.strerror or error}); start it, or give another address"
-        ) from error
 
 
 def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engine:
