@@ -86,9 +86,11 @@ class ReadReport:
             files = count_of(sum(self.unknown.values()), "files")
             kinds = [f"{count} {kind}" for kind, count in self.unknown.items()][:20]
             lines.append(f"passed over {files} without a reader: {', '.join(kinds)}")
-        for part in self.skipped:
-            lines.append(f"skipped {part.file}: {part.what}: {part.why}")
-        for file in self.empty:
-            lines.append(f"empty {file}: no passages of it are in the index")
+        lines += [
+            f"skipped {part.file}: {part.what}: {part.why}" for part in self.skipped
+        ]
+        lines += [
+            f"empty {file}: no passages of it are in the index" for file in self.empty
+        ]
         lines += [f"unreadable {unread.why}" for unread in self.unreadable]
         return lines
