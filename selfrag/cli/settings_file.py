@@ -62,11 +62,11 @@ def take_settings(
         else:
             raise _unknown(path, key, f"option of {ctx.command_path}", options)
     names = ctx.command_path.split()[1:]
-    own: Any = table
+    below: Any = table
     for name in names:
-        own = own.get(name) if isinstance(own, Mapping) else None
-    if isinstance(own, Mapping):
-        settings |= {f"{'.'.join(names)}.{key}": value for key, value in own.items()}
+        below = below.get(name) if isinstance(below, Mapping) else None
+    if isinstance(below, Mapping):
+        settings |= {f"{'.'.join(names)}.{key}": value for key, value in below.items()}
     defaults: dict[str, Any] = dict(ctx.default_map or {})
     places: dict[str, str] = {}
     for key, value in settings.items():
