@@ -88,7 +88,7 @@ def run(
         Fields(
             SourceSettings,
             "What is asked",
-            *("index=--index/--retriever", "found", "limit", "seed"),
+            *("index=--index/--retriever", "found", "limit", "seed", "paraphrases"),
         ),
     ],
     traces: Annotated[
@@ -263,6 +263,14 @@ def report(
         typer.Option(min=0, help="items of each file on the page, failed ones first"),
     ] = 50,
     data: DataFolder = None,
+    seeds: Annotated[
+        bool,
+        typer.Option(
+            "--seeds",
+            help="the runs are of one system, trained with several seeds: add their mean, with its interval over "
+            "items, and over seeds and items",
+        ),
+    ] = False,
     seed: Annotated[
         int, typer.Option(help="seed of the intervals and of the sample of items")
     ] = 0,
@@ -279,7 +287,13 @@ def report(
         refuse_options(ctx, ("--items", "--data"), "for --out FILE.html")
         items = 0
     report_of_runs = read_report(
-        run_folders(runs), against=against, only=only, items=items, data=data, seed=seed
+        run_folders(runs),
+        against=against,
+        only=only,
+        items=items,
+        data=data,
+        seed=seed,
+        seeds=seeds,
     )
     written = [write(report_of_runs, file) for file in files]
 

@@ -26,6 +26,7 @@ from selfrag.common.provenance import model_files, sha256
 from selfrag.engines.base import Engine, NoEngine
 from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.paraphrases import paraphrased
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.settings import SourceSettings
@@ -404,6 +405,8 @@ class Source(SourceSettings):
         settings: dict[str, Any] = {}
         if self.limit is not None:
             settings |= {"limit": self.limit, "seed": self.seed}
+        if self.paraphrases > 1:
+            settings["paraphrases"] = self.paraphrases
         if self.index is not None:
             settings["found"] = self.found
             # an address may hold a password
@@ -426,12 +429,15 @@ class Source(SourceSettings):
             if metric.needs is not None:  # better said before hours of answers
                 module, extra = metric.needs
                 require(module, extra=extra)
-        if not self.searches or all(
+        if self.searches and not all(
             item.passages for file in files for item in file.items
         ):
-            return files
+            files = [
+                replace(file, items=searched(file.items, self.open(), self.found))
+                for file in files
+            ]
         return [
-            replace(file, items=searched(file.items, self.open(), self.found))
+            replace(file, items=paraphrased(file.items, self.paraphrases))
             for file in files
         ]
 
