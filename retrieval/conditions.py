@@ -22,11 +22,12 @@ OPERATORS = {
     ">": "greater",
     "<": "less",
     "in": "is_in",
+    "has": "match_substring_regex",
 }
 
 
 _CONDITION = re.compile(
-    r"\s*([^<>=!\s]+)\s*(>=|<=|!=|==|=|>|<|\sin\b)\s*(.*?)\s*", re.DOTALL
+    r"\s*([^<>=!\s]+)\s*(>=|<=|!=|==|=|>|<|\sin\b|\shas\b)\s*(.*?)\s*", re.DOTALL
 )
 
 
@@ -38,7 +39,8 @@ class Condition:
     """A comparison of a column with values. A passage without a value in that column does not meet it."""
 
     column: str  # `id`, `title`, or a column of the metadata
-    operator: str  # `=`, `!=`, `<`, `<=`, `>`, `>=` or `in`
+    # `=`, `!=`, `<`, `<=`, `>`, `>=`, `in`, or `has` of a column that holds lists such as `tea, rome`
+    operator: str
     values: tuple[Scalar, ...]  # one value; any number for `in`
 
 
@@ -103,6 +105,9 @@ def _mask(corpus: Corpus, condition: Condition) -> Mask:
         column, values = _comparable(column, condition)
         if condition.operator == "in":
             met = compute.is_in(column, value_set=values)
+        elif condition.operator == "has":
+            member = re.escape(str(values[0]))
+            met = compute.match_substring_regex(column, f"(^|, ){member}($|, )")
         else:
             met = getattr(compute, OPERATORS[condition.operator])(column, values[0])
         masks.append(met.fill_null(False).to_numpy())
@@ -116,6 +121,8 @@ def _comparable(column: Any, condition: Condition) -> tuple[Any, Any]:
     values = condition.values
     numeric = all(type(value) in (int, float) for value in values)
     is_text = pa.types.is_large_string(column.type)
+    if condition.operator == "has":
+        return column.cast(pa.large_string()), [str(values[0])]
     try:
         if is_text and numeric and condition.column not in ("id", "title"):
             try:

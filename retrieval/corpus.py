@@ -31,9 +31,21 @@ ROWS_IN_MEMORY = 2048
 COLUMNS = ("id", "title", "text")
 
 
-def scalars(fields: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return the values that a column can hold: non-empty texts, numbers and truth values; others are left out."""
-    return {str(name): value for name, value in fields.items() if is_scalar(value)}
+def scalars(fields: Mapping[str, Any]) -> tuple[dict[str, Scalar], tuple[str, ...]]:
+    """Return the values that a column can hold, and the names of those that none can.
+
+    A column holds texts, numbers and truth values, and lists of these as one text: `tea, rome`. Empty values are none.
+    """
+    kept: dict[str, Scalar] = {}
+    dropped: list[str] = []
+    for name, value in fields.items():
+        if isinstance(value, list) and all(map(is_scalar, value)):
+            value = ", ".join(map(str, value))
+        if is_scalar(value):
+            kept[str(name)] = value
+        elif value not in (None, ""):
+            dropped.append(str(name))
+    return kept, tuple(dropped)
 
 
 def is_scalar(value: Any) -> bool:
@@ -66,6 +78,7 @@ class Row:
     passage: Passage
     place: Place
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()  # columns whose values no index can hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,7 @@ from retrieval.corpus import Place, Row
 from retrieval.documents import ReadingOptions, Table, document_format
 from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.passage import Passage
-from retrieval.reports import ReadReport, UnreadableFile
+from retrieval.reports import ReadReport, SkippedContent, UnreadableFile
 from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.sources import (
     SourceFile,
@@ -129,9 +129,15 @@ def _read_each(
             report.unreadable.append(UnreadableFile(str(path), str(error)))
             continue
         report.files += 1
+        dropped: Counter[str] = Counter()
         for row in chain([first], rows):
             report.passages += 1
+            dropped.update(row.dropped)
             yield row
+        for column, count in dropped.items():
+            report.skipped.append(
+                SkippedContent(str(path), f"column {column} of {count} rows", _DROPPED)
+            )
 
 
 def _cut_long_rows(
@@ -161,6 +167,7 @@ def _cut_long_rows(
                 Passage(f"{passage.id}-{number}", text, passage.title),
                 row.place,
                 metadata,
+                row.dropped * (number == 1),
             )
 
 
@@ -169,6 +176,7 @@ def _check_table(rows: Iterator[Row]) -> None:
     deque(rows, maxlen=0)
 
 
+_DROPPED = "objects, nested lists and numbers out of range are no metadata"
 _WITH_LINES = (".txt", ".md", ".markdown")
 
 

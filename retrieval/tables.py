@@ -40,13 +40,14 @@ def to_row(
             raise UserError(f"{place}: {name} must be text, not {type(value).__name__}")
         if not value.strip() and name != "title":
             raise UserError(f"{place}: {name} is empty")
-    further = scalars(
+    further, dropped = scalars(
         {name: value for name, value in fields.items() if name not in _TEXTS}
     )
     return Row(
         Passage(id=str(identifier), text=fields["text"], title=title or ""),
         place,
         further,
+        dropped,
     )
 
 

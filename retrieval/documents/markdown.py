@@ -5,17 +5,45 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents.document import MAX_HEADING, Document, Outline, Section, Table
+from retrieval.documents.document import (
+    MAX_HEADING,
+    Document,
+    Outline,
+    Section,
+    Skipped,
+    Table,
+)
 from retrieval.sentences import Span
 from selfrag.common.reading import read_whole
 
-_FRONT_MATTER = re.compile(r"---[^\S\n]*\n")
-_FRONT_MATTER_END = re.compile(r"\n(?:---|\.\.\.)[^\S\n]*(?=\n|$)")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[^\S\n]*\n")
+_FRONT_MATTER_END = {
+    "---": re.compile(r"\n(?:---|\.\.\.)[^\S\n]*(?=\n|$)"),
+    "+++": re.compile(r"\n\+\+\+[^\S\n]*(?=\n|$)"),
+}
+_MAX_FRONT_MATTER = 20_000  # characters; more is text
+_MAX_FIELDS = 100
+_MAX_VALUE = 1000  # characters of a field of the front matter
+_TAKEN = frozenset(
+    ("id", "text", "title", "file", "start", "end", "heading", "page", "row", "row_id")
+)
+"""Columns of passages that front matter does not set."""
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,500}?(?<!`)\1(?!`)")
 _STRUCTURE = frozenset(
-    ("heading_open", "html_block", "table_open", "thead_open", "tr_open", "table_close")
+    (
+        "heading_open",
+        "html_block",
+        "table_open",
+        "thead_open",
+        "tr_open",
+        "table_close",
+        "fence",
+        "code_block",
+    )
 )
 _HTML_TABLE_TAG = re.compile(r"<(/?)(table|tr|th)(?=[\s/>])", re.IGNORECASE)
 
@@ -48,23 +76,118 @@ def parse_markdown(text: str, name: str) -> Document:
 
     A heading with no text of its own or below it becomes a section that holds the heading itself, so nothing is lost.
     """
-    from markdown_it import MarkdownIt
-
-    starts = _line_starts(text)
-    skipped = _front_matter_lines(text)
+    body, fields = _front_matter(text)
     references: dict[str, Any] = {}
-    parser = MarkdownIt("commonmark").enable("table")
-    tokens = _StructureTokens()
-    parser.block.parse(text[starts[skipped] :], parser, references, tokens)
-    starts = starts[skipped:]
-    sections = _sections(text, tokens, references, starts, name)
+    tokens = _parse_blocks(text, body, references)
+    without = _without_comments(text, body, tokens)
+    if without != text:
+        text, references = without, {}
+        tokens = _parse_blocks(text, body, references)
+    starts = _line_starts(text)[text.count("\n", 0, body) :]
+    columns = {key: value for key, value in fields.items() if key not in _TAKEN}
+    dropped = [key for key, value in columns.items() if value is None]
+    name = (fields.get("title") or name)[:MAX_HEADING]
+    sections = []
+    for section in _sections(text, body, tokens, references, starts, name):
+        kept = {key: value for key, value in columns.items() if value}
+        sections.append(replace(section, metadata=kept))
     tables = [*_pipe_tables(text, tokens, starts), *_html_tables(text, tokens, starts)]
     tables.sort(key=lambda table: table.span)
-    return Document(text, sections, _without_overlap(tables))
+    skipped = []
+    if dropped:
+        names = ", ".join(dropped)[:200]
+        skipped.append(Skipped(f"front matter: {names}", "no text, number or list"))
+    return Document(text, sections, _without_overlap(tables), skipped=skipped)
+
+
+def _parse_blocks(text: str, body: int, references: dict[str, Any]) -> _StructureTokens:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    tokens = _StructureTokens()
+    parser.block.parse(text[body:], parser, references, tokens)
+    return tokens
+
+
+def _without_comments(text: str, body: int, tokens: Sequence[Any]) -> str:
+    """Return a text without its HTML comments, of which the line ends stay; those in code are text."""
+    starts = _line_starts(text)[text.count("\n", 0, body) :]
+    blocks = [token.map for token in tokens if token.type in ("fence", "code_block")]
+    code = [_lines_span(starts, lines) for lines in blocks]
+    parts: list[str] = []
+    position = body
+    kept = 0
+    while (begin := text.find("<!--", position)) >= 0:
+        end = text.find("-->", begin + 4) + 3
+        if end < 3:
+            break
+        while code and code[0][1] <= begin:
+            del code[0]
+        in_block = bool(code) and code[0][0] <= begin
+        if in_block or _is_in_code_span(text, begin):
+            position = begin + 4
+            continue
+        parts += [text[kept:begin], "\n" * text.count("\n", begin, end)]
+        position = kept = end
+    return "".join(parts) + text[kept:]
+
+
+def _is_in_code_span(text: str, place: int) -> bool:
+    """Return whether a place of a text stands between backticks, looking at some hundred characters around it."""
+    begin = max(text.rfind("\n", 0, place) + 1, place - 600)
+    line = text[begin : place + 600].partition("\n")[0]
+    spans = [match.span() for match in _CODE_SPAN.finditer(line)]
+    return any(first < place - begin < end for first, end in spans)
+
+
+def _front_matter(text: str) -> tuple[int, dict[str, str | None]]:
+    """Return where the text begins behind a block of YAML or TOML, and the fields of the block.
+
+    A value is text, a list of texts joined by commas, or None where it is neither. What is no such block is text.
+    """
+    fence = _FRONT_MATTER.match(text)
+    if fence is None:
+        return 0, {}
+    last = _FRONT_MATTER_END[fence[1]].search(text, fence.end() - 1)
+    if last is None or last.end() > _MAX_FRONT_MATTER:
+        return 0, {}
+    block = text[fence.end() : last.start() + 1]
+    try:
+        values = _parse_toml(block) if fence[1] == "+++" else _parse_yaml(block)
+    except (ValueError, RecursionError):
+        return 0, {}
+    if not isinstance(values, dict) or len(values) > _MAX_FIELDS:
+        return 0, {}
+    return last.end(), {str(key)[:100]: _field(value) for key, value in values.items()}
+
+
+def _parse_toml(block: str) -> Any:
+    import tomllib
+
+    return tomllib.loads(block)
+
+
+def _parse_yaml(block: str) -> Any:
+    """Return the values as texts, as they are written: `no` is no truth value."""
+    import yaml
+
+    try:
+        return yaml.load(block, yaml.BaseLoader)  # noqa: S506 - it makes texts, lists and mappings only
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _field(value: Any) -> str | None:
+    parts = value if isinstance(value, list) else [value]
+    if any(isinstance(part, dict | list) for part in parts):
+        return None
+    text = ", ".join(map(str, parts)).strip()
+    return text if len(text) <= _MAX_VALUE else None
 
 
 def _sections(
     text: str,
+    body: int,
     tokens: Sequence[Any],
     references: dict[str, Any],
     starts: Sequence[int],
@@ -75,6 +198,7 @@ def _sections(
 
     inline = MarkdownIt("commonmark")
     outline = Outline(name)
+    outline.begin = body
     for position, token in enumerate(tokens):
         if token.type != "heading_open" or token.level != 0 or token.map is None:
             continue
@@ -186,13 +310,3 @@ def _line_starts(text: str) -> array[int]:
         end = text.find("\n", end + 1)
     starts.append(len(text))
     return starts
-
-
-def _front_matter_lines(text: str) -> int:
-    """Return how many lines a leading `---` block of metadata has; it is kept as text but holds no headings."""
-    if not _FRONT_MATTER.match(text):
-        return 0
-    end = _FRONT_MATTER_END.search(text, text.index("\n"))
-    if end is None:
-        return 0
-    return text.count("\n", 0, end.end()) + 1

@@ -285,6 +285,10 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
         encoding = "utf-32"
     elif offset == 0 and b"\0" in data[:2]:
         encoding = "utf-16"
+    elif text:
+        raise UserError(
+            f"{path}:{line}: a NUL character (byte {byte}), which no text has; remove it, for example: tr -d '\\000'"
+        )
     raise UserError(
         f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example: iconv -f {encoding} -t utf-8"
     )

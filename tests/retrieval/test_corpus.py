@@ -13,6 +13,7 @@ from retrieval.conditions import Condition, allowed_rows
 from retrieval.corpus import FILE, Place, Row
 from retrieval.corpus_writing import build_corpus
 from retrieval.readers import read_files
+from retrieval.reports import ReadReport
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
@@ -128,7 +129,7 @@ ROWS = [
         "lang": "en",
         "score": 1,
         "open": True,
-        "tags": ["x"],
+        "tags": ["x", "y z"],
     },
     {
         "id": "b",
@@ -164,6 +165,17 @@ def corpus(tmp_path):
     )
 
 
+def test_columns_that_hold_no_value_are_counted(tmp_path):
+    rows = [
+        {"id": "a", "text": "one " * 500, "parts": {"x": 1}, "size": 1 << 70},
+        {"id": "b", "text": "two", "parts": [["x"]], "none": None, "empty": ""},
+    ]
+    report = ReadReport()
+    list(read_files([jsonl(tmp_path / "a.jsonl", rows)], report=report))
+    skipped = [part.what for part in report.skipped]
+    assert skipped == ["column parts of 2 rows", "column size of 1 rows"]
+
+
 @pytest.mark.parametrize(
     "condition, ids",
     [
@@ -175,6 +187,9 @@ def corpus(tmp_path):
         ("mixed=3", "c"),
         ("mixed=three", "d"),
         ('note="=1+1"', "b"),
+        ("tags has x", "a"),
+        ("tags has y z", "a"),
+        ("tags has y", ""),
         ("id in [a, d]", "ad"),
     ],
 )
@@ -198,9 +213,8 @@ def test_conditions(corpus, condition, ids):
         ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
         (
             "nothing=1",
-            "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year",
+            "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, tags, year",
         ),
-        ("tags=x", "no column 'tags'"),
         ("__import__('os').system('true')>=1", "no column"),
     ],
 )

@@ -218,6 +218,10 @@ BAD_FILES = [
         HEAD.encode() + b"caf\xe9",
         f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})",
     ),
+    *(
+        (name, b"id,text\nca\0fe", ":2: a NUL character (byte 0x00 at offset 10)")
+        for name in ("a.csv", "a.txt", "a.md", "a.jsonl")
+    ),
     # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
     *(
         (name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16")

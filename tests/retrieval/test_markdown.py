@@ -108,3 +108,73 @@ def test_a_hostile_file_takes_at_most_ten_times_the_time_of_an_honest_one(kind):
         seconds.append(time.process_time() - started)
     # a busy machine; quadratic work would take longer
     assert seconds[1] < 10 * seconds[0] + 2.0
+
+
+FRONT = """---
+title: "Night ferry: rules"
+tags: [ferry, night]
+date: 2026-03-01
+night: no
+page: 7
+parts: {a: 1}
+empty:
+---
+# Dogs
+
+Dogs travel free.
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FRONT,
+        FRONT.replace("tags: [ferry, night]", "tags:\n- ferry\n- night"),
+        '+++\ntitle = "Night ferry: rules"\ntags = ["ferry", "night"]\ndate = 2026-03-01\nnight = "no"\n'
+        "[parts]\na = 1\n+++\n# Dogs\n\nDogs travel free.\n",
+    ],
+)
+def test_front_matter_is_metadata(text):
+    document = parse_markdown("intro".join(text.split("# Dogs\n")), "a")
+    (section,) = document.sections
+    assert section.title == "Night ferry: rules"
+    document = parse_markdown(text, "a")
+    (section,) = document.sections
+    assert section.title == "Dogs"
+    assert section.metadata == {
+        "tags": "ferry, night",
+        "date": "2026-03-01",
+        "night": "no",
+    }
+    assert document.text[section.start : section.end].strip() == "Dogs travel free."
+    assert [part.what for part in document.skipped] == ["front matter: parts"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nOne line.\n---\n\nTwo.",
+        "---\na: [\n---\nTwo.",
+        "---\na: 1\n",
+        "+++\na\n+++\n",
+    ],
+)
+def test_what_is_no_front_matter_is_text(text):
+    document = parse_markdown(text, "a")
+    assert text.strip() in document.text
+    assert document.sections[0].start == 0
+
+
+def test_comments_are_no_text_but_in_code():
+    text = (
+        "a <!-- gone\ntoo --> b `<!-- x -->`\n\n```\n<!-- y -->\n```\n\n<!-- # no heading\n\n-->\n# Tea <!-- z -->\n\n"
+        "| a |\n|---|\n| 1<!-- 2 --> |\n\nc <!-- open"
+    )
+    document = parse_markdown(text, "a")
+    assert [section.title for section in document.sections] == ["a", "Tea"]
+    assert "".join(document.text.split()) == (
+        "ab`<!--x-->````<!--y-->```#Tea|a||---||1|c<!--open"
+    )
+    assert document.text.count("\n") == text.count("\n")
+    (table,) = document.tables
+    assert document.text[slice(*table.span)].endswith("| 1 |")
