@@ -299,12 +299,11 @@ def _export(
 
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig, recipe: str) -> None:
-    """Write the loss plot and the model card of the checkpoint, from the run's own files."""
-    from selfrag.training.reports import Product, plot_log
+    """Write the model card of the checkpoint, from the run's own files."""
+    from selfrag.training.reports import Product
     from selfrag.training.reports import write_card as write_readme
 
     run_dir = out_dir / "run"
-    plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
     learned = "all weights"
     if config.training.method == "lora":
         learned = "LoRA of rank {rank}, merged"

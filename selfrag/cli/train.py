@@ -239,8 +239,8 @@ def trained_result(
     product: Path, run_dir: Path, notes: Sequence[str] = (), **values: Any
 ) -> CommandResult:
     """Return what a finished run made; `values` are further values of the JSON, `notes` further lines."""
-    card, plot = product / "README.md", run_dir / "loss.png"
-    line = f"{product}: trained; loss plot {plot}, model card {card}"
+    card = product / "README.md"
+    line = f"{product}: trained; model card {card}; its curves: selfrag train track {run_dir.parent}"
     made = {"model": product, "card": card, "run": run_dir, **values}
     return CommandResult(made, "\n".join([line, *notes]))
 

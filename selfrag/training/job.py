@@ -1,4 +1,4 @@
-"""A training job: from rows, base model and recipe to a run, an adapter or checkpoint, a loss plot and a model card.
+"""A training job: from rows, base model and recipe to a run, an adapter or checkpoint, and a model card.
 
 It runs in one process, or in many that `accelerate launch` starts.
 """
@@ -36,7 +36,7 @@ class TrainingJob:
 
     @property
     def run_dir(self) -> Path:
-        """Manifest, log, checkpoints and plot."""
+        """Manifest, log and checkpoints."""
         return self.out / RUN
 
     @property
@@ -79,10 +79,8 @@ def trained(
     """Train by the CPU loop, or with a `scale` through the Trainer; None in a process that is not the main one.
 
     Raises:
-        UserError: as `run.fit` and `scale.fit_scaled`; matplotlib is not installed.
+        UserError: as `run.fit` and `scale.fit_scaled`.
     """
-    # for the plot at the end; better said before hours of training
-    require("matplotlib", extra="train")
     if scale is None:
         return TrainedModel(
             fit(prepare, base, run_dir, config, start=start), None, main=True
@@ -96,10 +94,9 @@ def trained(
 
 
 def describe(job: TrainingJob) -> None:
-    """Write the loss plot and the model card of a finished run, from its journal."""
+    """Write the model card of a finished run, from its journal."""
     from selfrag.training import reports
 
-    reports.plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
     product = reports.ADAPTER if job.config.method == "lora" else reports.CHECKPOINT
     reports.write_card(
         job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe

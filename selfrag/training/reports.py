@@ -1,4 +1,4 @@
-"""What tells of a run, from its own manifest and log: model card, loss plot, and boards such as TensorBoard."""
+"""What tells of a run, from its own manifest and log: model card, and boards such as TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import UserError, count_of, require
-from selfrag.render.figures import save
 from selfrag.render.tables import escape
 from selfrag.training.records import (
     LossRecord,
@@ -27,67 +26,6 @@ from selfrag.training.records import (
 )
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")
-_SPAN = 40  # a curve is smoothed over this share of the run
-
-
-def plot_log(log: Path, out: Path) -> Path:
-    """Draw the log of a run to a `.png`, `.svg` or `.pdf`, which appears when it is complete.
-
-    Raises:
-        UserError: the log is missing, bad or empty.
-    """
-    require("matplotlib", extra="train")
-    from matplotlib.figure import Figure
-
-    records = read_log(log)
-    if not records:
-        raise UserError(f"{log} holds no step yet")
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    losses, accuracies = curves(records, "loss"), curves(records, "accuracy")
-    total = [(record["step"], record["loss"]) for record in records]
-    left.plot(*_smooth(total), color="black", linewidth=2, label="all, weighted")
-    colours = {group: f"C{number}" for number, group in enumerate(losses)}
-    for group, points in losses.items():
-        left.plot(*_smooth(points), linewidth=1, color=colours[group], label=group)
-    for group in (group for group in REFLECTION if group in accuracies):
-        right.plot(
-            *_smooth(accuracies[group]), linewidth=1, color=colours[group], label=group
-        )
-    left.set(xlabel="step", ylabel="loss (nats)", title="Loss by group", ylim=(0, None))
-    right.set(
-        xlabel="step",
-        ylabel="share",
-        title="Reflection tokens: target is the most probable",
-        ylim=(0, 1),
-    )
-    for axes in (left, right):
-        if axes.lines:
-            axes.legend(fontsize="small")
-        axes.grid(alpha=0.3)
-    return save(figure, out)
-
-
-def curves(
-    records: Sequence[StepRecord], figure: Literal["loss", "accuracy"]
-) -> dict[str, list[tuple[int, float]]]:
-    """(step, value) of each group; `figure` is `loss` or `accuracy`."""
-    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for record in records:
-        for group, values in record["groups"].items():
-            points[group].append((record["step"], values[figure]))
-    return dict(points)
-
-
-def _smooth(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    """Return the mean over the last few points."""
-    span = max(1, len(points) // _SPAN)
-    values = [value for _, value in points]
-    means = [
-        sum(values[max(0, i + 1 - span) : i + 1]) / min(span, i + 1)
-        for i in range(len(values))
-    ]
-    return [step for step, _ in points], means
 
 
 _PUBLISHING = """\

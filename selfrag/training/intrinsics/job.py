@@ -41,7 +41,7 @@ from selfrag.training.intrinsics.rows import (
     without_evidence,
 )
 from selfrag.training.recipes import CONFIGS, GENERATOR, TrainingStage
-from selfrag.training.reports import Product, plot_log, write_card
+from selfrag.training.reports import Product, write_card
 from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
 from selfrag.training.settings import ADAPTER, RUN, TrainingConfig
 
@@ -208,7 +208,7 @@ class AdapterJob:
 
     @property
     def run_dir(self) -> Path:
-        """Manifest, log, checkpoints and plot."""
+        """Manifest, log and checkpoints."""
         return self.out / RUN
 
 
@@ -222,8 +222,6 @@ def run(job: AdapterJob) -> Path:
     from selfrag.training.export import save_adapter, shape
     from selfrag.training.run import fit
 
-    # for the plot at the end; better said before hours of training
-    require("matplotlib", extra="train")
     if job.intrinsic == "uncertainty":
         # its answers are calibrated after hours of asking
         require("scipy", extra="eval")
@@ -254,7 +252,6 @@ def run(job: AdapterJob) -> Path:
     )
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
-    plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
     base = job.base_name or job.base.resolve().name
     write_card(
         job.run_dir,
