@@ -6,6 +6,7 @@ on a CPU. Whatever a GPU cannot do, or has no memory for, is left to the CPU.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable
 from threading import Lock
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from selfrag.common.untrusted import cut
+
+LOG = logging.getLogger("retrieval")
 _MOST = 2048  # results of a query, and lists of an index, on a GPU of faiss
 _SPARE = 1.2  # times as many rows are fetched as are needed, so that enough of them are allowed
 
@@ -102,6 +106,8 @@ class GpuCandidates:
                         return None
                     self._index = self._fill(resources)
                 return self._index.search(queries, count)[1]
-            except RuntimeError:  # not enough memory, or no such kind of index
+            except RuntimeError as error:  # not enough memory, or no such kind of index
+                reason = cut(" ".join(str(error).split()), 200)
+                LOG.warning("the CPU searches: the GPU cannot (%s)", reason)
                 self._index, self._usable = None, False
                 return None

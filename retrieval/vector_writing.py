@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from retrieval.vectors import BLOCK, FlatIndex, Mask, Matrix, as_float32, stored
 from selfrag.common.atomic import writing
 from selfrag.common.errors import UserError
 from selfrag.common.runs import RunLog
+
+LOG = logging.getLogger("retrieval")
 
 
 def as_stored(vectors: Matrix, storage: str) -> NDArray[Any]:
@@ -42,7 +45,8 @@ class EncodingJournal:
         self.done = 0
         try:
             self._log = RunLog(path, identity, self._take)
-        except UserError:
+        except UserError as error:
+            LOG.warning("vectors are encoded anew: %s", error)
             self.done = 0
             path.unlink()
             self._log = RunLog(path, identity, self._take)

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from selfrag.common.untrusted import printable
+
 _LONGEST = 2000  # characters of a message; the middle of a longer one is left out
 
 
@@ -28,7 +30,7 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        line = " ".join(message.split())
+        line = printable(" ".join(message.split()))
         if len(line) > _LONGEST:
             line = f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
         super().__init__(line)

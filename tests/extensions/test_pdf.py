@@ -633,6 +633,20 @@ def test_scans_are_recognised_where_it_is_asked_for(tmp_path):
         list(read_files([file], Splitting(ocr="xyz")))
 
 
+def test_a_recognition_that_fails_is_told(tmp_path, monkeypatch):
+    """The page was said to need `--ocr`, which was given."""
+    program = tmp_path / "tesseract"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --list-langs ] && echo eng && exit 0\nexit 3\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    file = tmp_path / "a.pdf"
+    file.write_bytes(scan_of("Harbour fee"))
+    with refused("page 1: text recognition failed .exit code 3."):
+        list(read_files([file], Splitting(ocr="eng")))
+
+
 @pytest.mark.parametrize("languages", ["", "eng;rm", "-l", "../eng", "eng+"])
 def test_languages_that_are_none_are_refused(languages):
     with refused("names no languages of tesseract"):

@@ -175,8 +175,8 @@ CODEC = RENDERER.text
             "drops or repeats",
         ),
         (
-            "{{ raise_exception('roles must\nalternate') }}",
-            "cannot be rendered: roles must alternate",
+            "{{ raise_exception('roles must\nalternate\x1b\u202e') }}",
+            "cannot be rendered: roles must alternate\ufffd\ufffd",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_lists_are_searched_on_the_gpu_and_other_kinds_exactly(made, tmp_path, f
     assert [index.searches for index in made] == [1]
 
 
-def test_what_a_gpu_has_no_memory_for_is_searched_on_the_cpu(monkeypatch, made):
+def test_what_a_gpu_has_no_memory_for_is_searched_on_the_cpu(monkeypatch, made, caplog):
     def refuse(*_):
         made.append("tried")
         raise RuntimeError(
@@ -105,6 +105,8 @@ def test_what_a_gpu_has_no_memory_for_is_searched_on_the_cpu(monkeypatch, made):
     monkeypatch.setattr("retrieval.gpu.flat_on_gpu", refuse)
     check_against_the_cpu(made)
     assert made == ["tried"] * 3  # once for each index
+    said = "the CPU searches: the GPU cannot (Error in void* "
+    assert [record.message[: len(said)] for record in caplog.records] == [said] * 3
     small = FlatIndex(VECTORS[:100])
     assert small.search(QUERIES, 5).rows.shape == (9, 5)
     assert len(made) == 3  # few rows are not worth a GPU

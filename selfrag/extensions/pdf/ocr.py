@@ -50,7 +50,7 @@ def check_languages(languages: str) -> None:
 
 
 def recognise_page(page: Any, languages: str) -> list[Line]:
-    """Return the lines that tesseract reads on a page of PDFium; none where it fails or takes too long."""
+    """Return the lines that tesseract reads on a page of PDFium; a `UserError` tells that it fails or is slow."""
     try:
         run = subprocess.run(  # noqa: S603 - the languages were checked
             [shutil.which(_PROGRAM) or _PROGRAM, "stdin", "stdout", "-l", languages],
@@ -60,8 +60,10 @@ def recognise_page(page: Any, languages: str) -> list[Line]:
             env={**os.environ, "OMP_THREAD_LIMIT": "1"},
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"text recognition failed ({type(error).__name__})") from error
+    if run.returncode:
+        raise UserError(f"text recognition failed (exit code {run.returncode})")
     lines: list[Line] = []
     starts_paragraph = False
     for text in run.stdout.decode("utf-8", "replace").replace("\f", "\n").splitlines():

@@ -70,6 +70,7 @@ class _Page:
     is_scan: bool = False
     unmapped: int = 0  # characters that the font does not name
     is_damaged: bool = False
+    failure: str | None = None  # why the text of a scan was not recognised
 
     @property
     def lines(self) -> list[str]:
@@ -260,7 +261,11 @@ class _PageReader:
         letters = sum(map(len, made.lines))
         made.is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
         if made.is_scan and self._options.ocr is not None:
-            recognised = recognise_page(page, self._options.ocr)
+            recognised: list[Line] = []
+            try:
+                recognised = recognise_page(page, self._options.ocr)
+            except UserError as error:
+                made.failure = str(error)
             if self._report_progress is not None:
                 self._report_progress()
             if sum(len(line.text) for line in recognised) > letters:
@@ -323,6 +328,8 @@ def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
     for page in pages:
         if page.is_damaged:
             reasons.setdefault("damaged", []).append(page.number)
+        elif page.failure is not None:
+            reasons.setdefault(page.failure, []).append(page.number)
         elif page.is_scan and not page.blocks:
             reasons.setdefault(_NO_TEXT, []).append(page.number)
         elif page.is_scan:
