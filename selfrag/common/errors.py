@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from selfrag.common.untrusted import count_of as count_of
 from selfrag.common.untrusted import printable
 
 _LONGEST = 2000  # characters of a message; the middle of a longer one is left out
@@ -66,22 +67,6 @@ class EngineError(UserError):
 
 TOO_LONG = "does not fit a context of"
 """Stands in the reason of every request that is longer than the context."""
-
-
-_SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
-
-
-def count_of(number: float, nouns: str, verb: str = "", form: str = "") -> str:
-    """Return a number with its noun, and perhaps a verb, that agree: `1 search is`; both are given in the plural."""
-    if number == 1:
-        verb = _SINGULAR_VERBS.get(verb, verb and f"{verb}s")
-        if nouns.endswith("ies"):
-            nouns = f"{nouns[:-3]}y"
-        elif nouns.endswith(("ches", "shes", "sses", "xes")):
-            nouns = nouns[:-2]
-        else:
-            nouns = nouns.removesuffix("s")
-    return f"{number:{form}} {nouns} {verb}".rstrip()
 
 
 def generation_error(message: str) -> DecodingError:

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from selfrag.common.errors import count_of
-
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -126,6 +124,22 @@ def clean(value: Any, most: int | None = None) -> Any:
 def inert(text: str, most: int = MOST_CUT) -> str:
     """Return `cut` for the inside of an element or of a quoted attribute."""
     return escape(cut(text, most))
+
+
+_SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
+
+
+def count_of(number: float, nouns: str, verb: str = "", form: str = "") -> str:
+    """Return a number with its noun, and perhaps a verb, that agree: `1 search is`; both are given in the plural."""
+    if number == 1:
+        verb = _SINGULAR_VERBS.get(verb, verb and f"{verb}s")
+        if nouns.endswith("ies"):
+            nouns = f"{nouns[:-3]}y"
+        elif nouns.endswith(("ches", "shes", "sses", "xes")):
+            nouns = nouns[:-2]
+        else:
+            nouns = nouns.removesuffix("s")
+    return f"{number:{form}} {nouns} {verb}".rstrip()
 
 
 def shorten(text: str, most: int) -> str:
