@@ -23,7 +23,12 @@ from typing import Any, Literal, Protocol
 from retrieval.passage import Passage, Retriever
 from retrieval.search import LocalRetriever
 from selfrag.api import SelfRAG
-from selfrag.common.errors import ContextLengthError, EngineError, UserError, count_of
+from selfrag.common.errors import (
+    ContextLengthError,
+    EngineError,
+    UserError,
+    count_of,
+)
 from selfrag.common.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
@@ -253,7 +258,7 @@ class Service(ServiceSettings):
         if time.monotonic() < self._relief_until:
             raise Fault(
                 429,
-                f"questions wait {self.capacity.wait} seconds already; try again later",
+                f"a question waited {self._patience()}; try again later",
                 "queue_full",
                 RELIEF,
             )
@@ -265,13 +270,16 @@ class Service(ServiceSettings):
     def _leave(self) -> None:
         self.open -= 1
 
+    def _patience(self) -> str:
+        return count_of(self.capacity.wait, "seconds")
+
     def _too_long(self) -> Fault:
         """Refuse new questions for a while, and return what one gets that has waited too long."""
         self._relief_until = time.monotonic() + RELIEF
-        LOG.warning("a question waited %d seconds and was refused", self.capacity.wait)
+        LOG.warning("a question waited %s and was refused", self._patience())
         return Fault(
             503,
-            f"no answer within {self.capacity.wait} seconds beside {self.open - 1:,} others;"
+            f"no answer within {self._patience()} beside {count_of(self.open - 1, 'others', form=',')};"
             " try again later, or start the server with a longer --wait",
             "too_slow",
             RELIEF,

@@ -266,7 +266,7 @@ def test_a_question_that_waits_too_long_is_refused_and_so_are_new_ones(serve, st
         for reply in replies
     ]
     assert {error["code"] for error in errors} == {"too_slow"}
-    assert "no answer within 1 seconds beside" in errors[0]["message"]
+    assert "no answer within 1 second beside" in errors[0]["message"]
     if not stream:
         assert {reply.status_code for reply in replies} == {503}
         assert {reply.headers["Retry-After"] for reply in replies} == {"10"}
