@@ -46,6 +46,7 @@ from retrieval.index import (
 from retrieval.index_writing import (
     STORAGES,
     check_language,
+    check_words_only,
     dtype_of,
     file_records,
     language_of,
@@ -130,7 +131,7 @@ def build_index(
     Args:
         files: tables with id, title and text, documents, which are split into passages, and folders of such files.
         out: directory of the index.
-        encoder: an encoder, or the directory or hub name of one.
+        encoder: an encoder, or the directory or hub name of one; `none` for a search by words only.
         splitting: how documents, and long rows of tables, are cut. Where there are `vectors`, no row is cut.
         template: how passages and queries become texts for the encoder.
         kind: kind of search; see `index_passages`.
@@ -188,7 +189,7 @@ def index_passages(
         passages: in the order of their rows, with unique ids. Of `FileRows` the index records the files. Where these
             have not changed since an earlier call, they are not read again.
         out: a new directory, or that of an older index, which is replaced.
-        encoder: an encoder, or the directory or hub name of one.
+        encoder: an encoder, or the directory or hub name of one; `none` for a search by words only.
         template: how passages and queries become texts for the encoder.
         kind: kind of search: `auto`, `flat`, `rabitq`, `ivf`, or a factory string of faiss. None keeps the kind of the
             index that is there; for a new one it is `auto`.
@@ -211,6 +212,7 @@ def index_passages(
     target = absolute(out)
     check_replaceable(target, _ENTRIES)
     encoder = load_encoder(encoder)
+    check_words_only(encoder.card, kind, storage, language)
     template = template or Template()
     files = passages if isinstance(passages, FileRows) else None
     inputs = "" if files is None else files.fingerprint
@@ -322,6 +324,10 @@ def encode_draft(
     """
     if published is not None:
         published.check(corpus, encoder.card.dim)
+    if not encoder.card.dim:
+        matrix = GrowingMatrix(building / "draft" / VECTORS, len(corpus), 0)
+        matrix.append(np.zeros((len(corpus), 0), np.float32))
+        return None
     before = encoder.long_texts if isinstance(encoder, CountingEncoder) else 0
     with closing(_open_journal(plan, building, published)) as journal:
         matrix = GrowingMatrix(

@@ -28,7 +28,7 @@ class EncoderCard:
 
     name: str  # what to call it in a message
     fingerprint: str  # differs for every encoder whose vectors differ
-    dim: int  # length of a vector, d
+    dim: int  # length of a vector, d; 0 of `WordsOnly`
     pooling: str = "custom"  # how token vectors become one, such as `mean`
     # vectors have length 1, so that the inner product is the cosine
     normalized: bool = False
@@ -38,7 +38,7 @@ class EncoderCard:
     precision: str = "float32"  # number format of the weights; empty if unknown; vectors in two formats can be compared
 
     def __post_init__(self) -> None:
-        check_int("dim", self.dim)
+        check_int("dim", self.dim, 0)
 
     def identity(self) -> dict[str, Any]:
         """Return what decides which vectors can be compared: all but the name, the source and the precision."""
@@ -81,6 +81,20 @@ class CountingEncoder(Encoder, Protocol):
     @property
     def long_texts(self) -> int:
         """Return texts so far that were longer than `card.max_tokens`."""
+
+
+NO_ENCODER = "none"
+"""Names `WordsOnly` where an encoder is asked for."""
+
+
+class WordsOnly:
+    """The encoder of an index that is searched by words only: its vectors hold no numbers. Needs no torch."""
+
+    card = EncoderCard(NO_ENCODER, NO_ENCODER, 0, source=NO_ENCODER, precision="")
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return empty vectors [n, 0]."""
+        return np.zeros((len(texts), 0), np.float32)
 
 
 def checked_encode(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:

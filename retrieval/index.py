@@ -20,7 +20,7 @@ import numpy as np
 
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
-from retrieval.encoders import Encoder, EncoderCard, Template
+from retrieval.encoders import NO_ENCODER, Encoder, EncoderCard, Template
 from retrieval.local_encoders import load_alike
 from retrieval.search import (
     DenseRetriever,
@@ -258,8 +258,8 @@ def open_index(
     Args:
         directory: the index.
         encoder: the encoder it was built with, or where to load it; None loads it from where it was at build time.
-        mode: `dense`, `words`, or `hybrid` for both; None is hybrid where the index has words, else dense. A search by
-            words needs no encoder.
+        mode: `dense`, `words`, or `hybrid` for both; None is hybrid where the index has both, else what it has. A
+            search by words needs no encoder.
         fusion: how a hybrid search combines both.
 
     Raises:
@@ -269,6 +269,10 @@ def open_index(
         check_choice("mode", mode, MODES)
     path = user_path(directory)
     manifest, parts = open_parts(path)
+    if not manifest.encoder.dim and mode != "words":
+        if mode is not None or not _is_none(encoder):
+            require_vectors(path, manifest)
+        mode = "words"
     if mode in ("words", "hybrid") and parts.words is None:
         raise UserError(
             f"index {path} has no words; add them with: selfrag index compact {path} --language auto"
@@ -287,6 +291,21 @@ def open_index(
         )
     retriever.version = IndexVersion(manifest.generation, manifest.own_digest())
     return retriever
+
+
+def _is_none(encoder: Encoder | str | Path | None) -> bool:
+    """Return whether no encoder is named, or the one of words only."""
+    if encoder is None or isinstance(encoder, str | Path):
+        return encoder is None or str(encoder) == NO_ENCODER
+    return encoder.card.dim == 0
+
+
+def require_vectors(path: Path, manifest: IndexManifest) -> None:
+    """Raise UserError if an index was built without an encoder."""
+    if not manifest.encoder.dim:
+        raise UserError(
+            f"index {path} has words only: it was built with encoder none; build it again with an encoder"
+        )
 
 
 def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:

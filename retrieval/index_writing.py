@@ -14,6 +14,7 @@ import numpy as np
 from retrieval.compressed import build_compressed
 from retrieval.corpus import Corpus
 from retrieval.corpus_writing import build_corpus
+from retrieval.encoders import EncoderCard
 from retrieval.index import (
     CORPUS,
     DENSE,
@@ -31,6 +32,7 @@ from retrieval.vectors import DenseCard, FlatIndex, Mask, factory_of
 from retrieval.word_writing import add_words
 from retrieval.words import ANALYZER, language_name
 from selfrag.common.atomic import publish, write_json, writing
+from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST, checksums, sizes
 
 if TYPE_CHECKING:
@@ -52,6 +54,23 @@ def check_language(language: str) -> None:
     """Raise UserError if a language is neither `auto` nor `none` nor known."""
     if language not in ("auto", "none"):
         language_name(language)
+
+
+def check_words_only(
+    encoder: EncoderCard, kind: str | None, storage: str | None, language: str | None
+) -> None:
+    """Raise UserError if an index without an encoder is to have vectors, or no words."""
+    if encoder.dim:
+        return
+    if language == "none":
+        raise UserError(
+            "language=none: an index without an encoder is searched by words; leave it out"
+        )
+    for name, value in (("kind", kind), ("storage", storage)):
+        if value not in (None, "auto"):
+            raise UserError(
+                f"{name}={value}: an index without an encoder has no vectors; leave it out"
+            )
 
 
 def language_of(language: str, corpus: Corpus) -> str:
@@ -122,6 +141,7 @@ def restructure(
     None keeps what there is; the language `none` drops the words. Words of an older analyzer are made anew.
     `building` is a folder that the caller holds.
     """
+    check_words_only(manifest.encoder, kind, storage, language)
     _, parts = open_parts(target)
     present = parts.vectors[0].dtype
     dtype = (

@@ -24,7 +24,14 @@ from retrieval.encoder_files import (
     short_name,
     stated_settings,
 )
-from retrieval.encoders import Encoder, EncoderCard, check_vectors, checked_encode
+from retrieval.encoders import (
+    NO_ENCODER,
+    Encoder,
+    EncoderCard,
+    WordsOnly,
+    check_vectors,
+    checked_encode,
+)
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import load_registered
 
@@ -42,7 +49,8 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
     """Return the encoder of a directory, a hub name or the address of a server; an encoder object as it is.
 
     Args:
-        source: the encoder. For a server that speaks OpenAI's API: `http://HOST:PORT/v1#MODEL`.
+        source: the encoder. For a server that speaks OpenAI's API: `http://HOST:PORT/v1#MODEL`. `none` for an index of
+            words only.
         options: fields of `EncoderOptions`, for an encoder that runs in this process.
 
     Raises:
@@ -50,6 +58,12 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
     """
     if not isinstance(source, str | Path):
         return source
+    if source == NO_ENCODER:
+        if options:
+            raise UserError(
+                f"encoder none has no settings; leave out {', '.join(options)}"
+            )
+        return WordsOnly()
     open_server = _server_of(source)
     if open_server is not None:
         if options:
@@ -71,8 +85,8 @@ def load_alike(
 
     An index in int8 is searched in float32 where this machine has no products of 8 bits.
     """
-    is_local = isinstance(source, str | Path) and _server_of(source) is None
-    if card.precision and is_local:
+    is_named = isinstance(source, str | Path) and source != NO_ENCODER
+    if card.precision and is_named and _server_of(source) is None:
         precision = card.precision
         if precision == "int8" and not _has_int8():
             precision = "float32"

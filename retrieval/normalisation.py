@@ -105,6 +105,10 @@ _ASCII_WORDS = str.maketrans(
     {character: " " for character in map(chr, range(128)) if not character.isalnum()}
 )
 _ASCII_SEPARATOR = re.compile(r"[\x00-\x1f!-/:-@\[-`{-\x7f]+")
+_LETTER = f"[^\\W_{UNSPACED}]"
+_HYPHENATED = rf"(?<!{_LETTER}){_LETTER}++(?:-{_LETTER}++)+"
+_TOGETHER = re.compile(rf"{_HYPHENATED}|(?<!\w){_LETTER}(?:\.{_LETTER})++(?!\w)")
+_ABBREVIATION = re.compile(r"\.[^\W\d_](?!\w)")
 
 
 class _FoldedCharacters(dict[int, str]):
@@ -155,17 +159,25 @@ class _FoldedCharacters(dict[int, str]):
 
 
 class _WordCharacters(_FoldedCharacters):
-    """What each character beyond ASCII becomes in `split_words`: whatever is no letter, mark or number parts words."""
+    """What each character beyond ASCII becomes in `spaced_words`: whatever is no letter, mark or number parts words."""
+
+    def __init__(self, *, symbols: bool) -> None:
+        super().__init__()
+        self._symbols = symbols  # whether emoji, signs of currencies and the like are words
 
     def __missing__(self, code: int) -> str:
         folded = super().__missing__(code)
-        if folded and unicodedata.category(folded)[0] not in "LMN":
-            folded = " "
+        category = unicodedata.category(folded) if folded else "L"
+        if category[0] not in "LMN":
+            is_symbol = self._symbols and category in ("So", "Sc")
+            folded = f" {folded} " if is_symbol else " "
         self[code] = folded
         return folded
 
 
-_FOLDED, _WORD_PARTS = _FoldedCharacters(), _WordCharacters()
+_FOLDED = _FoldedCharacters()
+_WORD_PARTS = _WordCharacters(symbols=False)
+_WORDS_AND_SYMBOLS = _WordCharacters(symbols=True)
 
 
 def fold_text(text: str) -> str:
@@ -182,18 +194,39 @@ def fold_text(text: str) -> str:
     return _FOLDED.fold(_EM_DASH.sub("-", text)).lower()
 
 
-def spaced_words(text: str) -> str:
+def spaced_words(text: str, *, symbols: bool = False) -> str:
     """Return the folded words of a text with spaces between them; words of unspaced scripts stay together.
+
+    Emoji and other symbols beyond ASCII part words, and are words too where `symbols` are asked for.
 
     Example:
         >>> spaced_words("Well-known: Café")
         'well known  café'
     """
     if not text.isascii():
-        text = _WORD_PARTS.fold(text)
+        text = (_WORDS_AND_SYMBOLS if symbols else _WORD_PARTS).fold(text)
     if text.isascii():
         return text.translate(_ASCII_WORDS).lower()
     return _ASCII_SEPARATOR.sub(" ", text).lower()
+
+
+def written_together(text: str) -> str:
+    """Return the words that hyphens part and the abbreviations of a text, without their hyphens and full stops.
+
+    Example:
+        >>> written_together("An e-mail from the U.S.A.")
+        'email USA'
+    """
+    if not text.isascii():
+        text = text.replace("\u2010", "-").replace("\u2011", "-")
+    has_abbreviation = _ABBREVIATION.search(text) is not None
+    if "-" not in text and not has_abbreviation:
+        return ""
+    words: list[str] = []
+    for word in text.split():
+        if "-" in word or (has_abbreviation and "." in word):
+            words += _TOGETHER.findall(word)
+    return " ".join(words).replace("-", "").replace(".", "")
 
 
 def split_words(text: str, *, singles: bool = False) -> list[str]:

@@ -12,7 +12,7 @@ from retrieval.documents import ReadingOptions, Table, document_format
 from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.passage import Passage
 from retrieval.reports import ReadReport, SkippedContent, UnreadableFile
-from retrieval.sentences import SentenceFinder, sentence_finder
+from retrieval.sentences import SentenceFinder, has_spacy, sentence_finder
 from retrieval.sources import (
     SourceFile,
     file_kind,
@@ -108,6 +108,7 @@ def _read_each(
             if not file_state(path).size:
                 raise EmptyFileError(f"{path}: the file is empty")
             if document_format(kind) is not None:
+                report.simple_sentences = not has_spacy()
                 find = find or sentence_finder(splitting.sentences)
                 rows = read_document(
                     path, kind, names[file.location], splitting, find, reader, report

@@ -53,6 +53,8 @@ class ReadReport:
     empty: list[str] = field(default_factory=list)  # files without any text
     # files inside folders that no reader knows, by suffix
     unknown: dict[str, int] = field(default_factory=dict)
+    # whether sentences were found without spaCy, which is not installed here
+    simple_sentences: bool = False
 
     def add_document(self, path: Path, document: Document) -> None:
         """Record the pages of a document and what its reader left out."""
@@ -79,6 +81,8 @@ class ReadReport:
             lines.append(
                 f"{which} longer than the encoder reads ({count_of(most, 'tokens')}); words search them whole"
             )
+        if self.simple_sentences:
+            lines.append("sentences by simpler rules: spaCy is not installed here")
         if self.replaced:
             passages = count_of(self.replaced, "passages")
             lines.append(f"replaced an index with {passages} of other files")

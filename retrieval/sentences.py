@@ -4,15 +4,17 @@
 a space after a full stop, have the rules of spaCy's sentencizer: a sentence ends after a full stop that is a token of
 its own, and the next one begins with the first token that is no punctuation. Full stops of other scripts (`。`, `।`,
 `؟`, `።`, ..) end a sentence without a space behind them too. In Thai and Lao, which have no full stops, a space ends a
-sentence that is long enough. Models of spaCy follow their own rules.
+sentence that is long enough. Models of spaCy follow their own rules. Where spaCy is not installed, the same rules work
+on the letters and the last sign of each word, with a few abbreviations.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import TypeAlias
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from typing import Any, TypeAlias
 
 from selfrag.common.errors import UserError, require
 
@@ -27,10 +29,9 @@ _MAX_CHARACTERS = 100_000
 
 def sentence_finder(name: str = "rules") -> SentenceFinder:
     """Return the finder by rules, or the sentences of a spaCy model. It is loaded once, here."""
-    spacy = require("spacy", extra="cpu")
-
     if name == "rules":
         return _RuleFinder()
+    spacy = require("spacy", extra="cpu")
     try:
         nlp = spacy.load(name, exclude=["ner", "lemmatizer", "attribute_ruler"])
     except OSError as error:
@@ -45,6 +46,12 @@ def sentence_finder(name: str = "rules") -> SentenceFinder:
         return [(sentence.start_char, sentence.end_char) for sentence in document.sents]
 
     return find
+
+
+@cache
+def has_spacy() -> bool:
+    """Return whether the rules can use spaCy's tokenizer and abbreviations."""
+    return find_spec("spacy") is not None
 
 
 def sentences(text: str, find: SentenceFinder) -> list[Span]:
@@ -103,6 +110,13 @@ _THAI_SPACE = re.compile(rf"(?<={_THAI})\s+(?={_THAI})")
 # Scripts after whose letters the English rules see no full stop; fewer of them may be an initial.
 _OTHER_LETTERS = "[\u0530-\u1dff\u2d00-\u2dff\u3040-\uabff\uac00-\ud7ff]"
 _OTHER_STOP = re.compile(rf"(?<={_OTHER_LETTERS}{{3}})\.(?=\W*$)")
+_STOPS = ".!?։؟۔।॥။።፧‼⁇⁈⁉！．？｡。"
+"""Full stops of common scripts, for the rules without spaCy."""
+_ABBREVIATIONS = re.compile(
+    r"\W*(?:[^\W\d_]\.)+|\W*(?:mrs?|ms|dr|prof|st|jr|sr|vs|no|vol|pp?|fig|ca?|etc|inc|approx|bzw|nr)\.",
+    re.IGNORECASE,
+)
+"""Words with a full stop that ends no sentence, likewise: single letters with full stops, and a few titles."""
 _PLAIN = re.compile(r"[A-Za-z]*[a-z]{2}[.!?]")
 """Words whose full stop spaCy splits off unless they are among its abbreviations."""
 _SPACE, _WORD = re.compile(r"\s*"), re.compile(r"\S+")
@@ -123,11 +137,14 @@ class _RuleFinder:
     """Finds sentences by rules. Safe to call from several threads."""
 
     def __init__(self) -> None:
-        import spacy
-        from spacy.pipeline import Sentencizer
+        self._tokenizer: Any = None
+        self._stops = frozenset(_STOPS)
+        if has_spacy():
+            import spacy
+            from spacy.pipeline import Sentencizer
 
-        self._tokenizer = spacy.blank("en").tokenizer
-        self._stops = frozenset(Sentencizer.default_punct_chars)
+            self._tokenizer = spacy.blank("en").tokenizer
+            self._stops = frozenset(Sentencizer.default_punct_chars)
         stops = "".join(sorted(self._stops - set(_NO_STOPS))) + _MORE_STOPS
         ends = re.escape(stops + _CLOSING + ".!?\uff0e")
         self._hard_stop = re.compile(
@@ -136,7 +153,7 @@ class _RuleFinder:
         latin = re.escape("".join(sorted(self._stops)))
         self._word_with_stop = re.compile(rf"(?<!\S)[^\s{latin}]*+[{latin}]\S*+")
         self._tokens: Callable[[str], _Tokens] = lru_cache(_CACHED_WORDS)(
-            self._tokens_by_spacy
+            self._tokens_by_spacy if has_spacy() else self._tokens_by_signs
         )
 
     def __call__(self, text: str) -> list[Span]:
@@ -222,6 +239,11 @@ class _RuleFinder:
             if stop is not None:
                 tokens.append((stop.start(), True))
         return tuple(tokens)
+
+    def _tokens_by_signs(self, word: str) -> _Tokens:
+        """Return the tokens of a word without spaCy: an abbreviation has no full stop."""
+        tokens = self._tokens_of_long(word)
+        return tokens[:1] if _ABBREVIATIONS.fullmatch(word) else tokens
 
     def _tokens_of_long(self, word: str) -> _Tokens:
         """Return the first letter of a long word, and a full stop behind its last one."""

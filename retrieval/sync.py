@@ -267,7 +267,8 @@ def _build(
     )
     manifest = load_manifest(target)
     report.added = [record.inside for record in file_records(target, manifest) or []]
-    report.passages = report.passages_added = report.passages_encoded = manifest.rows
+    report.passages = report.passages_added = manifest.rows
+    report.passages_encoded = manifest.rows if manifest.encoder.dim else 0
     report.generation = manifest.generation
     return report
 

@@ -116,7 +116,7 @@ class FlatIndex:
                 f"{file} is not a readable vector file ({error!s:.200}); build the index again"
             ) from error
         is_known = _width(vectors) > 0
-        if vectors.ndim == 2:
+        if vectors.ndim == 2:  # of no numbers where an index is searched by words only
             is_known = vectors.dtype in (np.float32, np.float16)
         if not vectors.flags.c_contiguous or not is_known:
             raise UserError(
@@ -361,7 +361,7 @@ class DenseCard:
 
 def factory_of(kind: str, rows: int, dim: int) -> str:
     """Return faiss's description of a kind for n `rows` of length `dim`, empty for flat; it may be one already."""
-    if kind == "flat" or (kind == "auto" and rows <= _FLAT_ROWS):
+    if kind == "flat" or (kind == "auto" and (rows <= _FLAT_ROWS or not dim)):
         return ""
     if kind == "rabitq" or (kind == "auto" and rows <= _RABITQ_ROWS):
         return "RaBitQfs"

@@ -6,15 +6,21 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from retrieval.normalisation import spaced_words, without_accents, word_terms
+from retrieval.normalisation import (
+    spaced_words,
+    without_accents,
+    word_terms,
+    written_together,
+)
 from retrieval.vectors import Mask, VectorHits
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
@@ -162,8 +168,22 @@ def stemmer_name(language: str) -> str | None:
     return "english" if language in _WITHOUT_LATIN else None
 
 
-ANALYZER = 2
-"""The present rules that make terms of a text. Indexes of version 1 know the letters of their language only."""
+COMPOUNDING = frozenset(
+    [
+        "danish",
+        "dutch",
+        "estonian",
+        "finnish",
+        "german",
+        "hungarian",
+        "norwegian",
+        "swedish",
+    ]
+)
+"""Languages that write compounds as one word."""
+ANALYZER = 3
+"""The present rules that make terms of a text. Indexes of version 1 know the letters of their language only. Those of
+version 2 hold no stop words, no symbols such as emoji, no hyphenated word as one, and no ends of compounds."""
 # tantivy has none for them
 _WITHOUT_STOP_WORDS = frozenset(["arabic", "greek", "romanian", "tamil", "turkish"])
 _LONGEST_WORD = 100
@@ -175,10 +195,16 @@ _PIECES = frozenset([".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"])
 _CHECKED = 1 << 26  # bytes of an index up to which every opening reads all of it
 _SECOND_FORM = 0.1  # share of the score that the weaker form of a word adds, so that the exact form comes first
 _MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers
+_LEAST_COMPOUND = 8  # letters of the stem of a compound
+_LEAST_PART = 4  # letters of the stem of a part of it
+_MOST_COMPOUNDS = 50  # that begin, and that end, with a word of a query; the most frequent
+_COMPOUND = 0.5  # share of the score of a word that a compound with it has
 
 # German is also written without umlauts: `Muenchen`. In `neue` and `Quelle` the letters stand for themselves.
 _GERMAN_UMLAUT = re.compile("([ao])e|(?<![aeiouqäöü])(u)e")
 _TURKISH_I = str.maketrans({"I": "ı", "İ": "i"})
+_LETTERS_OR_DIGITS = re.compile(r"\d+|[^\W\d_]+")
+_DIGIT = re.compile(r"\d")
 
 
 class WordAnalyzer:
@@ -206,33 +232,43 @@ class WordAnalyzer:
             if version == 1
             else tantivy.Tokenizer.whitespace()
         )
-        builder = tantivy.TextAnalyzerBuilder(tokenizer)
-        builder = builder.filter(tantivy.Filter.remove_long(_LONGEST_WORD)).filter(
-            tantivy.Filter.lowercase()
-        )
+        filters = [tantivy.Filter.remove_long(_LONGEST_WORD), tantivy.Filter.lowercase()]
+        stems = [] if stemmer is None else [tantivy.Filter.stemmer(stemmer)]
+        without_stop_words = filters
         if stemmer is not None and stemmer not in _WITHOUT_STOP_WORDS:
-            builder = builder.filter(tantivy.Filter.stopword(stemmer))
-        if stemmer is not None:
-            builder = builder.filter(tantivy.Filter.stemmer(stemmer))
-        self.tokenizer = builder.build()
+            without_stop_words = [*filters, tantivy.Filter.stopword(stemmer)]
+        self._query_tokenizer = _analyzer_of(tokenizer, [*without_stop_words, *stems])
+        self.tokenizer = self._query_tokenizer
         """Makes terms of what `prepare` returns."""
+        if version >= 3:
+            self.tokenizer = _analyzer_of(tokenizer, [*filters, *stems])
+        self.has_compounds = version >= 3 and self.language in COMPOUNDING
+        """Whether an index holds the ends of compounds, see `ending`."""
         self._forms: dict[str, tuple[str, ...]] = {}
+        self._endings: dict[str, str] = {}
 
     def prepare(self, text: str) -> str:
         """Return the words of a text with spaces between them, in all their forms, ready for `tokenizer`."""
         if self.version == 1:
             return text
         spaced = self._spaced(text)
-        if spaced.isascii() and self.language != "german":
-            return spaced
         words: list[str] = []
-        for word in spaced.split():
-            if word.isascii() and not self._has_umlaut(word):
-                words.append(word)
-                continue
-            for term in word_terms(word, singles=True):
-                words += self._written_forms(term)
-        return " ".join(words)
+        if not spaced.isascii() or self.language == "german":
+            for word in spaced.split():
+                if word.isascii() and not self._has_umlaut(word):
+                    words.append(word)
+                    continue
+                for term in word_terms(word, singles=True):
+                    words += self._written_forms(term)
+            spaced = " ".join(words)
+        if not self.has_compounds:
+            return spaced
+        endings = [
+            self._ending_of(word)
+            for word in spaced.split()
+            if len(word) >= _LEAST_COMPOUND
+        ]
+        return f"{spaced} {' '.join(endings)}"
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text, in order."""
@@ -240,23 +276,40 @@ class WordAnalyzer:
         return terms
 
     def query_terms(self, query: str) -> list[tuple[str, ...]]:
-        """Return the different words of a query, at most 200, each as the terms that it may have in a text."""
-        spaced = (
-            replace_surrogates(query)
-            if self.version == 1
-            else self._spaced(replace_surrogates(query))
-        )
+        """Return the different words of a query, at most 200, each as the forms that it may have in a text.
+
+        A form is a term, or several terms with spaces between them, of which a text must hold all. Stop words count
+        only where the query has no other words.
+        """
+        query = replace_surrogates(query)
+        words = self._query_words(query, self._query_tokenizer)
+        if not any(words) and self.version >= 3:
+            words = self._query_words(query, self.tokenizer)
+        return list(dict.fromkeys(filter(None, words)))[:_MOST_WORDS]
+
+    def _query_words(self, query: str, tokenizer: Any) -> list[tuple[str, ...]]:
+        spaced = query if self.version == 1 else self._spaced(query)
         if self.version == 1 or (spaced.isascii() and self.language != "german"):
-            words: list[tuple[str, ...]] = [
-                (term,) for term in self.tokenizer.analyze(spaced)
-            ]
+            words = [(term,) for term in tokenizer.analyze(spaced)]
         else:
             words = [
-                self._query_forms(term)
+                self._query_forms(term, tokenizer)
                 for word in spaced.split()
                 for term in word_terms(word, singles=False)
             ]
-        return list(dict.fromkeys(filter(None, words)))[:_MOST_WORDS]
+        if self.version >= 3 and _DIGIT.search(spaced):
+            words += [(form,) for form in self._number_forms(spaced.split())]
+        return words
+
+    def _number_forms(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the other spelling of numbered words: `rfc2119` of `rfc 2119`, `rfc 2119` of `rfc2119`."""
+        for word in words:
+            parts = _LETTERS_OR_DIGITS.findall(word)
+            if len(parts) > 1:
+                yield " ".join(self.tokenizer.analyze(" ".join(parts)))
+        for first, second in pairwise(words):
+            if first.isdecimal() != second.isdecimal():
+                yield from self.tokenizer.analyze(first + second)
 
     def notice(self, query: str) -> str:
         """Return why a search by words cannot find what a query asks for, in one line, or an empty text."""
@@ -266,19 +319,38 @@ class WordAnalyzer:
                 "selfrag index compact DIR"
             )
         if not self.query_terms(query):
-            return (
-                "the query has no word to search for: stop words and signs do not count"
-            )
+            ignored = "signs do" if self.version >= 3 else "stop words and signs do"
+            return f"the query has no word to search for: {ignored} not count"
         return ""
 
-    def _query_forms(self, word: str) -> tuple[str, ...]:
-        stems = self.tokenizer.analyze(" ".join(self._written_forms(word)))
+    def ending(self, stem: str) -> str:
+        """Return how the terms begin that stand for compounds which end with a stem: the stem from its end."""
+        return f"<{stem[::-1]}"
+
+    def _ending_of(self, word: str) -> str:
+        """Return the term that stands for a compound by its end, or an empty text where the word is too short."""
+        ending = self._endings.get(word)
+        if ending is None:
+            stem = "".join(self.tokenizer.analyze(word))
+            # no stemmer changes a word that ends with a sign
+            ending = f"{self.ending(stem)}>" if len(stem) >= _LEAST_COMPOUND else ""
+            if len(self._endings) < _MOST_REMEMBERED:
+                self._endings[word] = ending
+        return ending
+
+    def _query_forms(self, word: str, tokenizer: Any) -> tuple[str, ...]:
+        stems = tokenizer.analyze(" ".join(self._written_forms(word)))
         return tuple(dict.fromkeys(stems))
 
     def _spaced(self, text: str) -> str:
         if self.language == "turkish":
             text = text.translate(_TURKISH_I)
-        return spaced_words(text)
+        if self.version < 3:
+            return spaced_words(text)
+        together = written_together(text)
+        if together:
+            text = f"{text} {together}"
+        return spaced_words(text, symbols=True)
 
     def _has_umlaut(self, word: str) -> bool:
         return self.language == "german" and _GERMAN_UMLAUT.search(word) is not None
@@ -292,12 +364,22 @@ class WordAnalyzer:
                 without = _GERMAN_UMLAUT.sub(r"\1\2", without)
             forms = (word,)
             if without != word:
-                stems = self.tokenizer.analyze(word)
-                if stems and stems != self.tokenizer.analyze(without):
+                stems = self._query_tokenizer.analyze(word)
+                if stems and stems != self._query_tokenizer.analyze(without):
                     forms = (word, without)
             if len(self._forms) < _MOST_REMEMBERED:
                 self._forms[word] = forms
         return forms
+
+
+def _analyzer_of(tokenizer: Any, filters: Sequence[Any]) -> Any:
+    """Return an analyzer of tantivy: a tokenizer and filters in their order."""
+    import tantivy
+
+    builder = tantivy.TextAnalyzerBuilder(tokenizer)
+    for each in filters:
+        builder = builder.filter(each)
+    return builder.build()
 
 
 class WordIndex:
@@ -384,19 +466,63 @@ class WordIndex:
             "row", [place for _, place in hits]
         )
 
-    def _word_query(self, terms: tuple[str, ...]) -> Any:
-        """Return the query of a word: its only term, or the best of its forms and a little of the others."""
+    def _word_query(self, forms: tuple[str, ...]) -> Any:
+        """Return the query of a word: its only form, or the best of its forms and a little of the others."""
         import tantivy
 
-        forms = [
+        queries = [self._form_query(form) for form in forms]
+        if self.analyzer.has_compounds:
+            for form in self._compound_forms(forms[0]):
+                query = self._form_query(form)
+                queries.append(tantivy.Query.boost_query(query, _COMPOUND))
+        if len(queries) == 1:
+            return queries[0]
+        return tantivy.Query.disjunction_max_query(queries, tie_breaker=_SECOND_FORM)
+
+    def _form_query(self, form: str) -> Any:
+        """Return the query of a form: of its only term, or of all its terms."""
+        import tantivy
+
+        terms = [
             tantivy.Query.term_query(self._schema, "body", term, index_option="freq")
-            for term in terms
+            for term in form.split(" ")
         ]
-        return (
-            forms[0]
-            if len(forms) == 1
-            else tantivy.Query.disjunction_max_query(forms, tie_breaker=_SECOND_FORM)
+        if len(terms) == 1:
+            return terms[0]
+        return tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, term) for term in terms]
         )
+
+    def _compound_forms(self, stem: str) -> Iterator[str]:
+        """Yield the compounds that begin or end with a stem, as terms, and the parts of a stem that is a compound."""
+        if len(stem) >= _LEAST_PART and " " not in stem:
+            for prefix in (stem, self.analyzer.ending(stem)):
+                terms = self._searcher.terms_with_prefix(
+                    "body", prefix, limit=_MOST_COMPOUNDS
+                )
+                for term, _ in terms:
+                    if len(term.strip("<>")) >= max(_LEAST_COMPOUND, len(stem) + 3):
+                        yield term
+        if len(stem) >= _LEAST_COMPOUND:
+            parts = self._parts(stem)
+            if parts:
+                yield parts
+
+    def _parts(self, stem: str) -> str:
+        """Return the two terms of the index that make a compound, the rarer one being as frequent as can be; or none.
+
+        The stem of the first part lacks what joins the two, such as the `s` of `Kündigungsfrist`.
+        """
+        best, most = "", 0
+        for cut in range(_LEAST_PART, len(stem) - _LEAST_PART + 1):
+            end = stem[cut:]
+            for begin in self.analyzer.tokenizer.analyze(stem[:cut]):
+                frequencies = [
+                    self._searcher.doc_freq("body", part) for part in (begin, end)
+                ]
+                if min(frequencies) > most:
+                    best, most = f"{begin} {end}", min(frequencies)
+        return best
 
 
 def _check_sums(folder: Path) -> None:

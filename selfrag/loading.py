@@ -257,7 +257,7 @@ def load_index(
     Args:
         name_or_path: folder of the index, a registered name such as `demo`, or the address of a remote index.
         encoder: directory, hub name or registered name of its encoder; None looks where it was at build time.
-        mode: `dense`, `words` or `hybrid`; None is hybrid where the index has words, else dense.
+        mode: `dense`, `words` or `hybrid`; None is hybrid where the index has both, else what it has.
 
     Raises:
         UserError: the index cannot be used, or was built with another encoder.

@@ -48,7 +48,7 @@ EncoderOption = Annotated[
     str | None,
     typer.Option(
         "--encoder",
-        help="Directory or hub name of a text encoder.",
+        help="Directory or hub name of a text encoder, or none to search by words only.",
         show_default="packaged MiniLM",
     ),
 ]
@@ -174,6 +174,7 @@ def build(
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
     from retrieval.build import build_index, passages_lost
+    from retrieval.encoders import NO_ENCODER
     from retrieval.local_encoders import load_encoder
     from retrieval.reports import ReadReport
     from retrieval.sources import list_files
@@ -192,11 +193,13 @@ def build(
             f"`selfrag index add {out} FILES`, or give --replace to drop them"
         )
     name = encoder_source(encoder, encoder_engine)
+    if vectors is not None and name == NO_ENCODER:
+        raise UserError("--vectors are of an encoder; name it in place of none")
     loaded: Encoder = LazyEncoder(out, name, encoding, anew=True)
     reading = f"reading {count_of(len(listed.files), 'files')}, then loading encoder {name or DEMO} .."
     typer.echo(printable(reading), err=True)
     with ExitStack() as stack:
-        if actors is not None:
+        if actors is not None and name != NO_ENCODER:
             on_cpu = {**encoding, "device": "cpu"}
             here = load_encoder(resolve_encoder(name or DEMO), **on_cpu)
             stack.enter_context(connect(actors.address))
@@ -222,7 +225,8 @@ def build(
         "encoder": loaded.card.name,
         "read": report.as_dict() if report.files else None,
     }
-    line = f"{count_of(passages, 'passages')} in {out}, encoded by {loaded.card.name}"
+    how = f"encoded by {loaded.card.name}" if loaded.card.dim else "words only"
+    line = f"{count_of(passages, 'passages')} in {out}, {how}"
     return _written(built, report, line)
 
 
@@ -488,6 +492,8 @@ def info(
 
 
 def _encoder_line(encoder: EncoderCard) -> str:
+    if not encoder.dim:
+        return "none, words only"
     return f"{encoder.name}, {count_of(encoder.dim, 'numbers')} a passage, {encoder.precision or 'of a server'}"
 
 
@@ -513,7 +519,7 @@ def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
         "encoder": _encoder_line(manifest.encoder),
         "columns": ", ".join(["id", "title", *Corpus.open(path / CORPUS).columns()]),
         "words": _words_line(manifest.language, manifest.analyzer),
-        "search": "flat (exact)",
+        "search": "flat (exact)" if manifest.encoder.dim else "words only",
         "disk": f"{sum(manifest.files.values()) / 1e6:.1f} MB",
         "generation": f"{manifest.generation}",
     }
@@ -548,7 +554,7 @@ def search(
         str | None,
         typer.Option(
             help="dense, words, or hybrid for both.",
-            show_default="hybrid where the index has words",
+            show_default="hybrid where the index has both",
         ),
     ] = None,
     where: Annotated[

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from retrieval.encoder_files import EncoderOptions, encoder_directory
 from retrieval.encoders import (
+    NO_ENCODER,
     BlockEncoder,
     CountingEncoder,
     Encoder,
     EncoderCard,
     checked_encode,
 )
-from retrieval.index import load_manifest
+from retrieval.index import encoder_of, load_manifest
 from retrieval.local_encoders import load_alike, load_encoder
 from selfrag.loading import DEMO, index_encoder, resolve_encoder
 
@@ -34,7 +35,7 @@ class LazyEncoder:
 
     Raises:
         UserError: there is no such device, no such encoder, its server does not answer, or another encoder than that of
-            the index is named and cannot be loaded.
+            the index is named.
     """
 
     def __init__(
@@ -54,10 +55,11 @@ class LazyEncoder:
             return
         if self._has_index:
             if index_encoder(index, name) != index_encoder(index, None):
-                self._open()
+                manifest = load_manifest(index)
+                encoder_of(f"index {index}", manifest.encoder, self._open())
         elif "://" in name:
             self._open()
-        else:
+        elif name != NO_ENCODER:
             encoder_directory(resolve_encoder(name))
 
     def _open(self) -> Encoder:

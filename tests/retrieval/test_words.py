@@ -112,13 +112,13 @@ def test_a_language_has_its_own_rules(tmp_path, language, text, query):
 
 @given(st.text(st.characters(max_codepoint=127), max_size=80))
 def test_ascii_has_the_terms_it_always_had(text):
-    now, before = WordAnalyzer("english"), WordAnalyzer("english", version=1)
+    now, before = WordAnalyzer("english", version=2), WordAnalyzer("english", version=1)
     assert now.terms(text) == before.terms(text)
     assert now.query_terms(text) == before.query_terms(text)
     assert fold_text(text) == text.lower()
 
 
-@given(st.text(max_size=60))
+@given(st.text(st.characters(exclude_categories=["N"]), max_size=60))
 def test_folding_is_stable_and_a_text_holds_its_own_words(text):
     assert fold_text(fold_text(text)) == fold_text(text)
     assert spaced_words(spaced_words(text)) == spaced_words(text)

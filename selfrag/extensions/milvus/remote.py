@@ -18,7 +18,13 @@ from retrieval.conditions import OPERATORS, Condition, parse_condition
 from retrieval.corpus import Row, Scalar
 from retrieval.corpus_writing import build_corpus
 from retrieval.encoders import BLOCK_ROWS, Encoder, checked_encode
-from retrieval.index import MODES, OpenParts, encoder_of, open_parts
+from retrieval.index import (
+    MODES,
+    OpenParts,
+    encoder_of,
+    open_parts,
+    require_vectors,
+)
 from retrieval.passage import Passage
 from retrieval.remote import RemoteCard
 from retrieval.search import (
@@ -257,7 +263,9 @@ def push_index(
         UserError: no such index, no Milvus at the address, or a collection of another encoder, language or kind.
     """
     check_choice("kind", kind or "auto", KINDS)
-    manifest, parts = open_parts(user_path(directory))
+    source = user_path(directory)
+    manifest, parts = open_parts(source)
+    require_vectors(source, manifest)
     collection = Collection(address)
     collection.create(manifest.encoder, manifest.template, manifest.language, kind)
     written = collection.write(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.corpus import Corpus
-from retrieval.index import open_parts
+from retrieval.index import open_parts, require_vectors
 from retrieval.parquet import VECTOR
 from retrieval.vector_writing import live_blocks
 from selfrag.common.atomic import writing
@@ -32,8 +32,10 @@ def export_index(
     import pyarrow as pa
     from pyarrow import parquet
 
-    target = user_path(out)
-    _, parts = open_parts(user_path(directory))
+    source, target = user_path(directory), user_path(out)
+    manifest, parts = open_parts(source)
+    if vectors:
+        require_vectors(source, manifest)
     corpus, kept = parts.corpus, parts.corpus.kept
     fields = [(name, pa.string()) for name in ("id", "title", "text")]
     fields += [
