@@ -218,7 +218,8 @@ def written_together(text: str) -> str:
         'email USA'
     """
     if not text.isascii():
-        text = text.replace("\u2010", "-").replace("\u2011", "-")
+        for sign in "\u2010\u2011\u05f4":  # two hyphens, and the sign of Hebrew abbreviations
+            text = text.replace(sign, "-")
     has_abbreviation = _ABBREVIATION.search(text) is not None
     if "-" not in text and not has_abbreviation:
         return ""

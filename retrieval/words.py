@@ -196,7 +196,8 @@ _CHECKED = 1 << 26  # bytes of an index up to which every opening reads all of i
 _SECOND_FORM = 0.1  # share of the score that the weaker form of a word adds, so that the exact form comes first
 _MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers
 _LEAST_COMPOUND = 8  # letters of the stem of a compound
-_LEAST_PART = 4  # letters of the stem of a part of it
+_LEAST_PART = 4  # letters of a part of it
+_ANY_HEAD = "feder"  # stands for the first part of any compound
 _MOST_COMPOUNDS = 50  # that begin, and that end, with a word of a query; the most frequent
 _COMPOUND = 0.5  # share of the score of a word that a compound with it has
 
@@ -243,7 +244,7 @@ class WordAnalyzer:
         if version >= 3:
             self.tokenizer = _analyzer_of(tokenizer, [*filters, *stems])
         self.has_compounds = version >= 3 and self.language in COMPOUNDING
-        """Whether an index holds the ends of compounds, see `ending`."""
+        """Whether an index holds the ends of compounds, see `compound_beginnings`."""
         self._forms: dict[str, tuple[str, ...]] = {}
         self._endings: dict[str, str] = {}
 
@@ -323,9 +324,26 @@ class WordAnalyzer:
             return f"the query has no word to search for: {ignored} not count"
         return ""
 
-    def ending(self, stem: str) -> str:
-        """Return how the terms begin that stand for compounds which end with a stem: the stem from its end."""
-        return f"<{stem[::-1]}"
+    def compound_words(self, query: str) -> list[str]:
+        """Return the folded words of a query that may be compounds, or parts of compounds, in its language."""
+        if not self.has_compounds:
+            return []
+        words = dict.fromkeys(self._spaced(replace_surrogates(query)).split())
+        longest = _LONGEST_WORD - len(_ANY_HEAD)
+        return [
+            word
+            for word in list(words)[:_MOST_WORDS]
+            if len(word) >= _LEAST_PART
+            and len(word.encode()) <= longest
+            and self._query_tokenizer.analyze(word)
+        ]
+
+    def compound_beginnings(self, word: str) -> list[str]:
+        """Return how the terms begin that stand for compounds which begin, or end, with a word."""
+        (stem,) = self.tokenizer.analyze(word)
+        # in a longer word a stemmer takes more away
+        (as_end,) = self.tokenizer.analyze(_ANY_HEAD + word)
+        return [stem, f"<{as_end.removeprefix(_ANY_HEAD)[::-1]}"]
 
     def _ending_of(self, word: str) -> str:
         """Return the term that stands for a compound by its end, or an empty text where the word is too short."""
@@ -333,7 +351,7 @@ class WordAnalyzer:
         if ending is None:
             stem = "".join(self.tokenizer.analyze(word))
             # no stemmer changes a word that ends with a sign
-            ending = f"{self.ending(stem)}>" if len(stem) >= _LEAST_COMPOUND else ""
+            ending = f"<{stem[::-1]}>" if len(stem) >= _LEAST_COMPOUND else ""
             if len(self._endings) < _MOST_REMEMBERED:
                 self._endings[word] = ending
         return ending
@@ -356,7 +374,7 @@ class WordAnalyzer:
         return self.language == "german" and _GERMAN_UMLAUT.search(word) is not None
 
     def _written_forms(self, word: str) -> tuple[str, ...]:
-        """Return a word and, where its stem is another, the word without accents; a stop word has no second form."""
+        """Return a word and, where its stem is another, the word without accents."""
         forms = self._forms.get(word)
         if forms is None:
             without = without_accents(word)
@@ -364,8 +382,8 @@ class WordAnalyzer:
                 without = _GERMAN_UMLAUT.sub(r"\1\2", without)
             forms = (word,)
             if without != word:
-                stems = self._query_tokenizer.analyze(word)
-                if stems and stems != self._query_tokenizer.analyze(without):
+                stems = self.tokenizer.analyze(word)
+                if stems and stems != self.tokenizer.analyze(without):
                     forms = (word, without)
             if len(self._forms) < _MOST_REMEMBERED:
                 self._forms[word] = forms
@@ -425,7 +443,9 @@ class WordIndex:
         if not words or not count or not k:
             return VectorHits(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64))
         try:
-            hits, values = self._matches(words, min(k, count), count, allowed)
+            queries = [self._word_query(forms) for forms in words]
+            queries += self._compound_queries(query)
+            hits, values = self._matches(queries, min(k, count), count, allowed)
         except BaseException as error:
             if not _is_damage(error):
                 raise
@@ -441,15 +461,13 @@ class WordIndex:
         return VectorHits(scores[None, order], rows[None, order])
 
     def _matches(
-        self, words: list[tuple[str, ...]], limit: int, count: int, allowed: Mask | None
+        self, queries: Sequence[Any], limit: int, count: int, allowed: Mask | None
     ) -> tuple[list[Any], list[Any]]:
         """Return the best hits and their rows; where many rows are allowed, others are among them."""
         import tantivy
 
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        query = tantivy.Query.boolean_query(
-            [(should, self._word_query(terms)) for terms in words]
-        )
+        query = tantivy.Query.boolean_query([(should, each) for each in queries])
         if allowed is not None and count <= _LISTED_ROWS:
             rows = tantivy.Query.term_set_query(
                 self._schema, "row", np.flatnonzero(allowed).tolist()
@@ -466,15 +484,11 @@ class WordIndex:
             "row", [place for _, place in hits]
         )
 
-    def _word_query(self, forms: tuple[str, ...]) -> Any:
+    def _word_query(self, forms: Sequence[str]) -> Any:
         """Return the query of a word: its only form, or the best of its forms and a little of the others."""
         import tantivy
 
         queries = [self._form_query(form) for form in forms]
-        if self.analyzer.has_compounds:
-            for form in self._compound_forms(forms[0]):
-                query = self._form_query(form)
-                queries.append(tantivy.Query.boost_query(query, _COMPOUND))
         if len(queries) == 1:
             return queries[0]
         return tantivy.Query.disjunction_max_query(queries, tie_breaker=_SECOND_FORM)
@@ -493,35 +507,35 @@ class WordIndex:
             [(tantivy.Occur.Must, term) for term in terms]
         )
 
-    def _compound_forms(self, stem: str) -> Iterator[str]:
-        """Yield the compounds that begin or end with a stem, as terms, and the parts of a stem that is a compound."""
-        if len(stem) >= _LEAST_PART and " " not in stem:
-            for prefix in (stem, self.analyzer.ending(stem)):
+    def _compound_queries(self, query: str) -> Iterator[Any]:
+        """Yield the queries of the compounds with a word of a query, and of the parts of a word that is a compound."""
+        import tantivy
+
+        for word in self.analyzer.compound_words(query):
+            forms: list[str] = []
+            for beginning in self.analyzer.compound_beginnings(word):
                 terms = self._searcher.terms_with_prefix(
-                    "body", prefix, limit=_MOST_COMPOUNDS
+                    "body", beginning, limit=_MOST_COMPOUNDS
                 )
-                for term, _ in terms:
-                    if len(term.strip("<>")) >= max(_LEAST_COMPOUND, len(stem) + 3):
-                        yield term
-        if len(stem) >= _LEAST_COMPOUND:
-            parts = self._parts(stem)
-            if parts:
-                yield parts
+                least = max(_LEAST_COMPOUND, len(beginning) + 3)
+                forms += [term for term, _ in terms if len(term) >= least]
+            if len(word) >= _LEAST_COMPOUND:
+                forms += self._parts(word)
+            if forms:
+                yield tantivy.Query.boost_query(self._word_query(forms), _COMPOUND)
 
-    def _parts(self, stem: str) -> str:
-        """Return the two terms of the index that make a compound, the rarer one being as frequent as can be; or none.
+    def _parts(self, word: str) -> list[str]:
+        """Return the two words of the index that make a compound, as one form; or none.
 
-        The stem of the first part lacks what joins the two, such as the `s` of `Kündigungsfrist`.
+        Of several pairs it is the one whose rarer word is the most frequent. A stem of the first word lacks what joins
+        the two, such as the `s` of `Kündigungsfrist`.
         """
-        best, most = "", 0
-        for cut in range(_LEAST_PART, len(stem) - _LEAST_PART + 1):
-            end = stem[cut:]
-            for begin in self.analyzer.tokenizer.analyze(stem[:cut]):
-                frequencies = [
-                    self._searcher.doc_freq("body", part) for part in (begin, end)
-                ]
-                if min(frequencies) > most:
-                    best, most = f"{begin} {end}", min(frequencies)
+        best, most = list[str](), 0
+        for cut in range(_LEAST_PART, len(word) - _LEAST_PART + 1):
+            stems = self.analyzer.tokenizer.analyze(f"{word[:cut]} {word[cut:]}")
+            rarer = min(self._searcher.doc_freq("body", stem) for stem in stems)
+            if len(stems) == 2 and rarer > most:
+                best, most = [" ".join(stems)], rarer
         return best
 
 
