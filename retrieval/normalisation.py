@@ -163,7 +163,9 @@ class _WordCharacters(_FoldedCharacters):
 
     def __init__(self, *, symbols: bool) -> None:
         super().__init__()
-        self._symbols = symbols  # whether emoji, signs of currencies and the like are words
+        self._symbols = (
+            symbols  # whether emoji, signs of currencies and the like are words
+        )
 
     def __missing__(self, code: int) -> str:
         folded = super().__missing__(code)
@@ -218,7 +220,9 @@ def written_together(text: str) -> str:
         'email USA'
     """
     if not text.isascii():
-        for sign in "\u2010\u2011\u05f4":  # two hyphens, and the sign of Hebrew abbreviations
+        for (
+            sign
+        ) in "\u2010\u2011\u05f4":  # two hyphens, and the sign of Hebrew abbreviations
             text = text.replace(sign, "-")
     has_abbreviation = _ABBREVIATION.search(text) is not None
     if "-" not in text and not has_abbreviation:

@@ -198,7 +198,9 @@ _MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers
 _LEAST_COMPOUND = 8  # letters of the stem of a compound
 _LEAST_PART = 4  # letters of a part of it
 _ANY_HEAD = "feder"  # stands for the first part of any compound
-_MOST_COMPOUNDS = 50  # that begin, and that end, with a word of a query; the most frequent
+_MOST_COMPOUNDS = (
+    50  # that begin, and that end, with a word of a query; the most frequent
+)
 _COMPOUND = 0.5  # share of the score of a word that a compound with it has
 
 # German is also written without umlauts: `Muenchen`. In `neue` and `Quelle` the letters stand for themselves.
@@ -233,7 +235,10 @@ class WordAnalyzer:
             if version == 1
             else tantivy.Tokenizer.whitespace()
         )
-        filters = [tantivy.Filter.remove_long(_LONGEST_WORD), tantivy.Filter.lowercase()]
+        filters = [
+            tantivy.Filter.remove_long(_LONGEST_WORD),
+            tantivy.Filter.lowercase(),
+        ]
         stems = [] if stemmer is None else [tantivy.Filter.stemmer(stemmer)]
         without_stop_words = filters
         if stemmer is not None and stemmer not in _WITHOUT_STOP_WORDS:

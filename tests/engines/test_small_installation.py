@@ -88,21 +88,24 @@ def test_what_needs_torch_names_the_extra_in_one_line(small, process, tmp_path, 
 
 
 @pytest.fixture(scope="module")
-def index(process, tmp_path_factory):
-    """An index that a full installation built."""
+def index(small, process, tmp_path_factory):
+    """An index of words that this installation built, of a table and of a text."""
     folder = tmp_path_factory.mktemp("index")
     row = '{"id": "1", "title": "Radium", "text": "Marie Curie found radium."}'
     (folder / "rows.jsonl").write_text(row)
-    words = ["-m", "selfrag", "index", "build", "rows.jsonl", "-o", "made"]
-    built = process(sys.executable, *words, cwd=folder)
+    (folder / "tea.txt").write_text("Dr. Who drinks tea, e.g. green tea. It is hot.")
+    line = "index build rows.jsonl tea.txt -o made --words 8 --encoder none"
+    built = process(small / "selfrag", *line.split(), cwd=folder, env=from_index())
     assert built.returncode == 0, built.stderr
+    assert built.stdout.strip() == "3 passages in made, words only"
+    assert "sentences by simpler rules" in built.stderr
     return folder / "made"
 
 
 def test_it_asks_a_server_with_an_index_searched_by_words(
     small, process, index, vllm_server, tiny_llama
 ):
-    line = f"ask radium? --model {tiny_llama} --index words:{index}"
+    line = f"ask radium? --model {tiny_llama} --index {index}"
     line += f" --engine {vllm_server.url} --mode always --segments 1 --json"
     done = process(small / "selfrag", *line.split(), env=from_index())
     assert done.returncode == 0, done.stderr
@@ -111,7 +114,7 @@ def test_it_asks_a_server_with_an_index_searched_by_words(
 
 
 def test_it_serves_a_model_of_a_server(small, index, vllm_server, tiny_llama):
-    line = f"serve --model {tiny_llama} --index words:{index}"
+    line = f"serve --model {tiny_llama} --index {index}"
     line += f" --engine {vllm_server.url} --port 8751"
     program = [str(small / "selfrag"), *line.split()]
     with subprocess.Popen(

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 from index_commands import files as files
 from index_commands import run, said
 from json_files import write_json
@@ -14,6 +15,7 @@ from retrieval import Passage
 from retrieval.build import add_passages
 from retrieval.index import load_manifest
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 
 
 def test_build_then_search(files, tiny_bert):
@@ -47,6 +49,42 @@ def test_build_then_search(files, tiny_bert):
     only = json.loads(said("search", "index", "honey", "--where", "year>=1", "--json"))
     assert [passage["id"] for passage in only["passages"]] == ["bee"]
     assert json.loads(said("info", "index", "--json"))["language"] == "english"
+
+
+def test_an_index_of_words_only_needs_no_encoder(files):
+    built = run("build", *files, "-o", "index", "--encoder", "none")
+    assert built.stdout.endswith("passages in index, words only\n")
+    assert "none, words only" in said("info", "index", "--verify")
+    assert said("search", "index", "honey").startswith("1. ")
+    Path("more.txt").write_text("A badger digs.")
+    added = json.loads(said("add", "index", "more.txt", "--json"))
+    assert (added["passages_added"], added["passages_encoded"]) == (1, 0)
+    synced = json.loads(said("sync", "index", "more.txt", "--json"))
+    assert (synced["passages"], synced["compacted"]) == (1, True)
+    assert "more-1" in said("search", "index", "badger", "--encoder", "none")
+    new = json.loads(said("sync", "new", *files, "--encoder", "none", "--json"))
+    assert new["passages_encoded"] == 0 < new["passages"]
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        ("search index bee --mode dense", "index index has words only"),
+        ("search index bee --mode hybrid", "index index has words only"),
+        ("search index bee --encoder {bert}", "index index has words only"),
+        ("export index -o x.parquet --vectors", "index index has words only"),
+        ("sync index {file} --encoder {bert}", "index index was built with another"),
+        ("compact index --kind ivf", "kind=ivf: an index without an encoder has no"),
+        ("compact index --language none", "language=none: an index without an"),
+        ("build {file} -o i2 --encoder none --storage int8", "storage=int8: an index"),
+        ("build {file} -o i2 --encoder none --device cpu", "encoder none has no sett"),
+        ("build {file} -o i2 --encoder none --vectors v.npy", "--vectors are of an"),
+    ],
+)
+def test_an_index_of_words_only_says_what_it_lacks(files, tiny_bert, line, reason):
+    said("build", files[0], "-o", "index", "--encoder", "none")
+    with pytest.raises(UserError, match=f"^{reason}"):
+        run(*line.format(bert=tiny_bert, file=files[0]).split())
 
 
 def test_an_interrupt_is_one_line(files, tiny_bert, monkeypatch, capsys):
