@@ -196,8 +196,10 @@ def build(
     if vectors is not None and name == NO_ENCODER:
         raise UserError("--vectors are of an encoder; name it in place of none")
     loaded: Encoder = LazyEncoder(out, name, encoding, anew=True)
-    reading = f"reading {count_of(len(listed.files), 'files')}, then loading encoder {name or DEMO} .."
-    typer.echo(printable(reading), err=True)
+    reading = f"reading {count_of(len(listed.files), 'files')}"
+    if name != NO_ENCODER:
+        reading += f", then loading encoder {name or DEMO}"
+    typer.echo(printable(f"{reading} .."), err=True)
     with ExitStack() as stack:
         if actors is not None and name != NO_ENCODER:
             on_cpu = {**encoding, "device": "cpu"}
