@@ -85,8 +85,8 @@ def load_alike(
 
     An index in int8 is searched in float32 where this machine has no products of 8 bits.
     """
-    is_named = isinstance(source, str | Path) and source != NO_ENCODER
-    if card.precision and is_named and _server_of(source) is None:
+    is_local = isinstance(source, str | Path) and _server_of(source) is None
+    if card.precision and is_local and source != NO_ENCODER:
         precision = card.precision
         if precision == "int8" and not _has_int8():
             precision = "float32"

@@ -296,7 +296,9 @@ class WordAnalyzer:
     def _query_words(self, query: str, tokenizer: Any) -> list[tuple[str, ...]]:
         spaced = query if self.version == 1 else self._spaced(query)
         if self.version == 1 or (spaced.isascii() and self.language != "german"):
-            words = [(term,) for term in tokenizer.analyze(spaced)]
+            words: list[tuple[str, ...]] = [
+                (term,) for term in tokenizer.analyze(spaced)
+            ]
         else:
             words = [
                 self._query_forms(term, tokenizer)
