@@ -29,7 +29,7 @@ def command(
     """
     functions = {"main": function} if function is not None else commands
 
-    def main() -> NoReturn:
+    def make_program() -> typer.Typer:
         program = typer.Typer(
             add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
         )
@@ -41,8 +41,12 @@ def command(
                 program.callback(help=page)(lambda: None)
                 page = about
             program.command(name.replace("_", "-"), help=page)(target)
-        sys.exit(run(program, Path(sys.argv[0]).stem))
+        return program
 
+    def main() -> NoReturn:
+        sys.exit(run(make_program(), Path(sys.argv[0]).stem))
+
+    vars(main)["make_program"] = make_program  # for the test of printed commands
     return main
 
 

@@ -22,40 +22,80 @@ PAGES = [
     ROOT / "selfrag" / "demo" / "adapter" / "README.md",
 ]
 BLOCK = re.compile(r"^```(?:bash|console|sh)\n(.*?)^```", flags=re.M | re.S)
+INLINE = re.compile(r"`((?:selfrag|critic|python|scripts/)[^`\n]* [^`\n]*)`")
+SCRIPT = re.compile(r"(?:python (?:-m )?)?(scripts[\w./]+)( |$)")
 CODE = re.compile(r"(?:scripts|selfrag|critic|retrieval)/[\w/]+\.py")
+GONE = re.compile(r"`([a-z_]+\.py)[^`]*`")
 
 
 def commands(page):
-    """Lines of the page's shell blocks that call our programs; continued lines are joined."""
-    found = []
-    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        for line in block.replace("\\\n", " ").splitlines():
-            text = re.split(r" [|>] ", line.removeprefix("$ "))[0].strip()
-            if text.startswith(("selfrag ", "critic ")):
-                found.append(text)
-    return found
+    """Lines of the page's shell blocks, and code within its sentences, that call our programs or scripts."""
+    text = page.read_text(encoding="utf-8")
+    lines = INLINE.findall(BLOCK.sub("", text))
+    for block in BLOCK.findall(text):
+        lines += block.replace("\\\n", " ").splitlines()
+    for line in lines:
+        command = re.split(r" [|>] ", line.removeprefix("$ "))[0].strip()
+        if "COMMAND" in command:
+            continue
+        if command.startswith(("selfrag ", "critic ")) or SCRIPT.match(command):
+            yield command
 
 
 CASES = [
     pytest.param(command, id=f"{page.parent.name}-{page.stem}: {command[:60]}")
     for page in PAGES
-    for command in commands(page)
+    for command in dict.fromkeys(commands(page))
 ]
+
+
+def parser_of(command):
+    """The parser of a command line, its name, and the words behind it."""
+    if script := SCRIPT.match(command):
+        module = script[1].removesuffix(".py").replace("/", ".")
+        main = import_module(module).main
+        if "make_program" not in vars(main):
+            pytest.skip("a script that reads its words itself")
+        return main.make_program(), module, shlex.split(command[script.end() :])
+    program, *words = shlex.split(command, comments=True)
+    return import_module(f"{program}.cli.main").app, program, words
 
 
 @pytest.mark.parametrize("command", CASES)
 def test_a_command_in_a_document_is_understood(command):
-    program, *words = shlex.split(command, comments=True)
-    node = typer.main.get_command(import_module(f"{program}.cli.main").app)
-    context = node.make_context(program, list(words), resilient_parsing=True)
-    while hasattr(node, "get_command"):
-        name, *words = words
-        node = node.get_command(context, name)
-        assert node is not None, f"no command {name!r}"
-        group = hasattr(node, "get_command")
-        context = node.make_context(
-            name, list(words), parent=context, resilient_parsing=group
-        )
+    """Nothing is run. A sentence may leave out what a command needs, but it names no option that is not there."""
+    app, program, words = parser_of(command)
+    node = typer.main.get_command(app)
+    try:
+        context = node.make_context(program, list(words), resilient_parsing=True)
+        while hasattr(node, "get_command") and words and not words[0].startswith("-"):
+            name, *words = words
+            node = node.get_command(context, name)
+            assert node is not None, f"no command {name!r}"
+            group = hasattr(node, "get_command")
+            context = node.make_context(
+                name, list(words), parent=context, resilient_parsing=group
+            )
+    except Exception as error:
+        if type(error).__name__ not in ("MissingParameter", "BadOptionUsage"):
+            raise
+
+
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
+)
+def test_a_script_that_is_gone_stands_at_the_commit_that_the_page_names(page, process):
+    tracked = process("git", "ls-files", cwd=ROOT).stdout.split()
+    names = {Path(file).name for file in tracked}
+    if not names:
+        pytest.skip("no checkout")
+    text = page.read_text(encoding="utf-8")
+    made = set(re.findall(r"title=\"([^\"]+)\"", text))
+    for script in set(GONE.findall(text)) - names - made:
+        commit = re.search(rf"`{script}[^`]*`\s+of\s+commit\s+([0-9a-f]{{8}})", text)
+        assert commit, f"{script} is gone; name the commit at which it stands"
+        listed = process("git", "ls-tree", "-r", "--name-only", commit[1], cwd=ROOT)
+        assert not listed.stdout or f"/{script}\n" in listed.stdout, script
 
 
 @pytest.mark.parametrize(
