@@ -28,6 +28,7 @@ from critic.baselines import (
 from critic.case_files import read_labelled, rows_file
 from critic.cases import GROUPS, LabelledCase, judgment
 from critic.judging import Critic
+from critic.released import DATASET
 from critic.student.judge import StudentCritic, load_critic
 from critic.subjects import EvaluationSubjects
 from critic.tables import markdown
@@ -36,6 +37,7 @@ from selfrag.common.errors import UserError, count_of
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
+from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, mean
 from selfrag.evaluation.metrics.classification import (
     BINS,
@@ -44,6 +46,7 @@ from selfrag.evaluation.metrics.classification import (
     macro_effective,
     macro_f1,
 )
+from selfrag.evaluation.published import why_left_out
 from selfrag.reflection.judgment import Judgment
 
 HUMAN = "human"
@@ -211,6 +214,18 @@ def calibration_error(
     )
 
 
+def undefined_cases(evaluations: NamedEvaluations) -> list[Failures]:
+    """Return the cases without a judgment, by critic and group; they count as wrong."""
+    failures = []
+    for name, evaluation in evaluations.items():
+        for group, measured in evaluation.groups.items():
+            if measured.undefined:
+                cases = sum(map(sum, measured.confusion))
+                reasons = {"no label got any probability": measured.undefined}
+                failures.append(Failures(name, group, cases, reasons))
+    return failures
+
+
 PAPER: Mapping[str, Mapping[str, float]] = {
     "Llama2-7B (paper)": {
         "Retrieve": 0.938,
@@ -225,12 +240,19 @@ PAPER: Mapping[str, Mapping[str, float]] = {
         "IsUse": 0.721,
     },
 }
-"""Base model -> group -> accuracy of the paper's critics against GPT-4's labels (arXiv 2310.11511, Figure 4).
-
-Another measure, and other data, than accuracy against people: read them beside ours, not against ours.
-"""
+"""Base model -> group -> accuracy of the paper's critics against GPT-4's labels (arXiv 2310.11511, Figure 4)."""
 
 NamedEvaluations = Mapping[str, Evaluation]
+
+
+def _why_left_out(evaluation: Evaluation) -> str:
+    """Return why the paper's figures are left out; empty where all rows are the authors' own, labelled by GPT-4."""
+    sets, cases = set(), 0
+    for group, parts in evaluation.parts.items():
+        sets |= {name.partition("/")[0] for name in parts if "/" in name}
+        cases += sum(map(sum, evaluation.groups[group].confusion))
+    data = "labels of GPT-4" if sets == {DATASET} else ", ".join(sorted(sets))
+    return why_left_out("selfrag-4", data, cases, "accuracy")
 
 
 def report(evaluations: NamedEvaluations, main: str) -> str:
@@ -241,13 +263,15 @@ def report(evaluations: NamedEvaluations, main: str) -> str:
         for rows, part in (("all rows", None), ("rows labelled by people", HUMAN)):
             lines = _across(evaluations, groups, part, figure)
             is_first = not sections
-            if is_first:
+            left_out = _why_left_out(evaluations[main])
+            if is_first and not left_out:
                 lines += [
                     (name, *(f"{known[group]:.3f}" for group in groups))
                     for name, known in PAPER.items()
                 ]
             sections += [f"## {title}, {rows}\n", markdown(("critic", *groups), lines)]
             if is_first:
+                sections += [f"{left_out}.\n"] if left_out else []
                 sections += _shortened(evaluations)
     sections += [f"## {main} in full\n", _full(evaluations[main], groups)]
     for group in groups:

@@ -187,7 +187,12 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> CommandResult:
     """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures."""
-    from critic.evaluation import journal_of, report, run_evaluation
+    from critic.evaluation import (
+        journal_of,
+        report,
+        run_evaluation,
+        undefined_cases,
+    )
 
     if out is not None and not journal_of(out).exists():
         check_free(ctx, [out])
@@ -202,7 +207,8 @@ def evaluate(
     )
     text = report(evaluations, next(iter(evaluations))) + "\n"
     figures = {name: figures.as_dict() for name, figures in evaluations.items()}
-    return CommandResult(figures, lambda: show_markdown(text))
+    failures = undefined_cases(evaluations)
+    return CommandResult(figures, lambda: show_markdown(text), failures=failures)
 
 
 def adopt(

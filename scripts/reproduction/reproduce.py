@@ -8,15 +8,16 @@
 
 `print` shows the commands of a table, and `run` runs them; `--set NAME=VALUE` changes a variable of `tables.toml`.
 A command that was stopped continues when it is run again. `RUNS/report.md` sets published and measured figures side by
-side, for every table that was run. `rehearse` runs every command with tiny models of random weights on made-up files in
-the published formats: it shows that the commands work, and its figures mean nothing.
+side, for every table that was run. `rehearse` runs every command with the demo model on made-up files in the published
+formats, and fails where a column of a table holds no number. Its figures mean nothing.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -27,16 +28,21 @@ import typer
 from scripts.command import command
 from scripts.reproduction.standins import write_standins
 from scripts.reproduction.steps import run_step
+from scripts.reproduction.table2 import row
 from selfrag.common.atomic import write_text
 from selfrag.common.checks import unknown_name
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
+from selfrag.evaluation.failures import FAILED
+from selfrag.evaluation.intervals import NONE
 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="a variable; repeatable"),
 ]
-REHEARSAL = "> A rehearsal with models of random weights on made-up files. Its figures mean nothing.\n"
+REHEARSAL = (
+    "> A rehearsal with the demo model on made-up files. Its figures mean nothing.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,9 @@ def run_command(
         out: folder of the runs.
     """
     [paper_table] = find_tables([table])
-    run_table(paper_table, chosen(paper_table, files, out, settings or ()), out)
+    values = chosen(paper_table, files, out, settings or ())
+    check_files(paper_table, values)
+    run_table(paper_table, values, out)
     report_runs(out=out)
 
 
@@ -147,9 +155,19 @@ def rehearse(tables: list[str] | None = None, *, out: Path) -> None:
     standins = out / "standins"
     write_standins(standins)
     for table in find_tables(tables):
-        values = chosen(table, str(standins / "files"), out, ())
-        values |= {**STANDINS, **table.rehearsal, "standins": str(standins)}
+        values = {
+            **chosen(table, str(standins), out, ()),
+            **STANDINS,
+            **table.rehearsal,
+        }
         run_table(table, values, out)
+        empty = [
+            place
+            for text in read_reports(table, out)
+            for place in find_empty_places(text)
+        ]
+        if empty:
+            raise UserError(f"{table.name}: no number in {'; '.join(empty)}")
     report_runs(out=out)
 
 
@@ -196,7 +214,53 @@ def chosen(
         if name not in values:
             raise unknown_name("variable", name, values, "`tables.toml`")
         values[name] = value
+    if any("{row}" in step for step in table.steps):
+        row(values["row"])
     return values
+
+
+def check_files(table: PaperTable, values: Mapping[str, str]) -> None:
+    """Refuse a table of which files are missing.
+
+    Raises:
+        UserError: names them all.
+    """
+    folder, missing = Path(values["files"]), []
+    for words in table.commands(values):
+        for word in words:
+            path = Path(word.rpartition("=")[2])
+            if folder in (path, *path.parents) and not path.exists():
+                missing.append(str(path))
+    if missing:
+        listed = ", ".join(dict.fromkeys(missing))
+        raise UserError(f"{table.name} needs files that are not there: {listed}")
+
+
+def find_empty_places(text: str) -> Iterator[str]:
+    """Yield the columns and rows of the tables of a Markdown page that hold a dash or a failure and no number."""
+    heading = ""
+    lines: list[list[str]] = []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            lines.append([cell.strip() for cell in line.strip("| ").split("|")])
+            continue
+        if len(lines) > 2:
+            head, _, *rows = lines
+            for name, cells in zip(head, zip(*rows, strict=True), strict=True):
+                if _is_empty(cells):
+                    yield f"column {name} of {heading}"
+            for name, *figures in rows:
+                if _is_empty(figures):
+                    yield f"row {name} of {heading}"
+        lines = []
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+
+
+def _is_empty(cells: Sequence[str]) -> bool:
+    """Return whether cells hold no figure, though one was to be there."""
+    absent = [cell for cell in cells if cell in (NONE, FAILED, "-", "not measured", "")]
+    return bool(absent) and not any(re.search(r"\d", cell) for cell in cells)
 
 
 def run_table(table: PaperTable, values: Mapping[str, str], out: Path) -> None:
@@ -220,6 +284,14 @@ def run_table(table: PaperTable, values: Mapping[str, str], out: Path) -> None:
         draft.replace(step)
 
 
+def read_reports(table: PaperTable, out: Path) -> list[str]:
+    """Return the reports of a table that are there."""
+    paths: list[Path] = []
+    for name in table.reports:
+        paths += sorted((out / table.name).glob(name.replace("{row}", "*")))
+    return [path.read_text(encoding="utf-8") for path in paths]
+
+
 def write_report(out: Path) -> Path:
     """Write `report.md`: what each table that was run says of published and measured figures. Return its path.
 
@@ -228,12 +300,7 @@ def write_report(out: Path) -> Path:
     """
     sections: list[str] = []
     for table in TABLES.values():
-        folder = out / table.name
-        texts = [
-            path.read_text(encoding="utf-8")
-            for name in table.reports
-            for path in sorted(folder.glob(name.replace("{row}", "*")))
-        ]
+        texts = read_reports(table, out)
         if texts:
             sections += [f"## {table.title}\n", *texts]
     if not sections:

@@ -27,6 +27,7 @@ from scripts.command import command
 from scripts.reproduction.prompts import describe_row
 from scripts.reproduction.standins import write_samples
 from scripts.reproduction.steps import (
+    PRICE,
     PUBLIC_FILES,
     STAND_IN,
     Judges,
@@ -34,6 +35,8 @@ from scripts.reproduction.steps import (
     answering,
     check,
     check_counts,
+    check_factscore,
+    factscore_cost,
     judging,
     markdown,
     public_files,
@@ -57,6 +60,8 @@ def run_row(
     judge: str = "true",
     features: str = ALCE_FEATURES,
     factscore: str | None = None,
+    factscore_key: Path | None = None,
+    factscore_price: float = PRICE,
     facts_judge: str | None = None,
     knowledge: str | None = None,
     no_judges: bool = False,
@@ -75,6 +80,8 @@ def run_row(
         judge: of citations; else TRUE, T5-11B.
         features: model of MAUVE's features.
         factscore: Python of the environment with the official FactScore tool; else left out.
+        factscore_key: file with the key of OpenAI that the tool asks with.
+        factscore_price: of a million input tokens in USD, for the estimate that is printed before it asks.
         facts_judge: of whole sentences of biographies, a figure of ours; else --judge.
         knowledge: index of Wikipedia for these sentences; without it they are left out.
         no_judges: leave out what needs a second model.
@@ -88,7 +95,11 @@ def run_row(
     present = public_files(files, tuple(task))
     if limit is None and factscore != STAND_IN:
         check_counts(present)
-    judges = Judges(judge, features, factscore, facts_judge or judge, knowledge)
+    asks_openai = factscore not in (None, STAND_IN) and "biographies" in present
+    if factscore is not None and asks_openai and not no_judges:
+        check_factscore(factscore, factscore_key)
+    key = str(factscore_key)
+    judges = Judges(judge, features, factscore, key, facts_judge or judge, knowledge)
     if no_judges:
         judges = Judges(None, None, None)
     options = []
@@ -99,6 +110,9 @@ def run_row(
     place = Place(present, out, tuple(options), letter)
     steps = [answering(chosen, place, model), *judging(chosen, place, judges)]
     for number, words in enumerate(steps):
+        if "factscore.factscorer" in words:
+            facts_file = Path(words[words.index("--input_path") + 1])
+            print(factscore_cost(facts_file, factscore_price))
         code = run_step(words)
         if code and number == 0:
             raise UserError(
@@ -114,7 +128,7 @@ def run_row(
     write_text(out / f"{chosen.name}.md", text)
     print(f"\n{printable(text)}")
     verdicts = {cell.verdict for cell in cells if cell.task in present}
-    return int(not verdicts <= {"within", "not published"})
+    return int(not verdicts <= {"within", "not published", "not comparable"})
 
 
 def print_plan(*, letter: bool = False) -> None:

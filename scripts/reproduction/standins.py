@@ -1,16 +1,15 @@
-"""Stand-ins for a rehearsal: made-up files in the formats of the published ones, and tiny models of random weights."""
+"""Stand-ins for a rehearsal: made-up files in the formats of the published ones. The model is the demo."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from critic.cases import GROUPS, Case, LabelledCase
 from retrieval.passage import Passage
 from scripts.reproduction.steps import PUBLIC_FILES
-from selfrag.common.atomic import write_json
+from selfrag.common.atomic import write_json, write_text
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import (
     TargetEvidence,
@@ -20,29 +19,22 @@ from selfrag.training.rows import (
     write_rows,
 )
 
+DOMAINS = ("clapnq", "cloud", "fiqa", "govt")
+"""Of MT-RAG."""
 ASQA_ITEMS = 20
 """Items of ASQA in a rehearsal; MAUVE needs as many."""
 LABELS_EACH = 10
-SHORT = 640
-"""Context of the model with reflection tokens."""
 ANSWER = "Goethe did. It is long."
 TURNS = (("user", "What is Faust?"), ("agent", "A play."), ("user", "Who wrote it?"))
-CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
-def write_standins(folder: Path) -> None:
-    """Write `files`, the models `model` (with reflection tokens) and `base`, unless they are there."""
-    data = folder / "files"
+def write_standins(data: Path) -> None:
+    """Write the files of a rehearsal, unless they are there."""
     if not data.exists():
         write_samples(data, ASQA_ITEMS)
+        write_qampari(data)
         write_intrinsics(data)
         write_training(data)
-    for name, reflects in (("model", True), ("base", False)):
-        if not (folder / name).exists():
-            write_model(folder / name, reflects=reflects)
 
 
 CITIES = (
@@ -161,9 +153,59 @@ def _asqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
     }
 
 
+def write_qampari(data: Path) -> None:
+    """Write six questions of QAMPARI, as ALCE publishes them."""
+    rows = []
+    for number in range(6):
+        city, country, river = CITIES[number % len(CITIES)]
+        row = {
+            "id": f"q{number}__wikidata_simple__dev",
+            "question": f"Which places of {country} are known, number {number}?",
+            "answers": [[city], [river]],
+            "docs": _passages(city, country, river),
+        }
+        rows.append(row)
+    _json(data / "qampari_eval_gtr_top100.json", rows)
+
+
+def write_mtrag(data: Path) -> None:
+    """Write MT-RAG in the folders of its repository: a conversation in each of the four domains.
+
+    Every other question stands alone, and every other one has no passage that a search finds.
+    """
+    folder = data / "mt-rag-benchmark" / "mtrag-human"
+    corpora = data / "mt-rag-benchmark" / "corpora" / "passage_level"
+    labels = ("ANSWERABLE", "UNANSWERABLE", "PARTIAL", "ANSWERABLE")
+    texts = ["Goethe wrote Faust.", "Faust is a play by Goethe."]
+    texts += [f"Goethe wrote Faust, says page {number}." for number in range(22)]
+    tasks = []
+    for number, (domain, label) in enumerate(zip(DOMAINS, labels, strict=True)):
+        asked = [_task(f"{domain}<::>{turn}", label) for turn in (1, 2)]
+        tasks += [*asked, _task(f"{domain}<::>3", "UNANSWERABLE")]
+        question = "Who wrote Faust?" if number % 2 else TURNS[-1][1]
+        rewrites = (
+            {"_id": task["task_id"], "text": f"|user|: {question}"} for task in asked
+        )
+        place = folder / "retrieval_tasks" / domain
+        write_jsonl(place / f"{domain}_rewrite.jsonl", rewrites)
+        relevant = (f"{domain}-0", f"{domain}-bread")
+        judged = ""
+        for task, passage in zip(asked, relevant, strict=True):
+            judged += f"{task['task_id']}\t{passage}\t1\n"
+        (place / "qrels").mkdir(parents=True)
+        write_text(place / "qrels" / "dev.tsv", f"query-id\tcorpus-id\tscore\n{judged}")
+        passages = [
+            {"_id": f"{domain}-{n}", "title": "", "text": text}
+            for n, text in enumerate(texts)
+        ]
+        passages.append({"_id": f"{domain}-bread", "title": "", "text": "Rye bread."})
+        write_jsonl(corpora / f"{domain}.jsonl", passages)
+    for name in ("reference+RAG", "reference"):
+        write_jsonl(folder / "generation_tasks" / f"{name}.jsonl", tasks)
+
+
 def write_intrinsics(data: Path) -> None:
     """Write the benchmarks of the intrinsics: SQuAD 2, MT-RAG, RAGTruth, MMLU, ALCE's ELI5 and LongBench-Cite."""
-    mtrag = data / "mtrag"
     questions = [_squad(number) for number in range(3)]
     articles = [
         {
@@ -174,30 +216,7 @@ def write_intrinsics(data: Path) -> None:
         }
     ]
     _json(data / "dev-v2.0.json", {"version": "v2.0", "data": articles})
-    labels = ("ANSWERABLE", "UNANSWERABLE", "PARTIAL", "ANSWERABLE")
-    tasks = [_task(number, label) for number, label in enumerate(labels)]
-    for name in ("reference+RAG", "reference"):
-        write_jsonl(mtrag / "generation_tasks" / f"{name}.jsonl", tasks)
-    rewrites = (
-        {"_id": task["task_id"], "text": "|user|: Who wrote Faust?"} for task in tasks
-    )
-    write_jsonl(mtrag / "retrieval_tasks" / "clapnq" / "clapnq_rewrite.jsonl", rewrites)
-    judged = "".join(f"{task['task_id']}\td1\t1\n" for task in tasks)
-    qrels = mtrag / "retrieval_tasks" / "clapnq" / "qrels" / "dev.tsv"
-    qrels.parent.mkdir(parents=True)
-    qrels.write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
-    texts = (
-        "Goethe wrote Faust.",
-        "Rome is a city.",
-        "The Spree flows through Berlin.",
-    )
-    write_jsonl(
-        mtrag / "corpus.jsonl",
-        (
-            {"_id": f"d{n}", "title": "", "text": text}
-            for n, text in enumerate(texts, 1)
-        ),
-    )
+    write_mtrag(data)
     source = {
         "question": "who wrote faust",
         "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n",
@@ -256,10 +275,10 @@ def _squad(number: int) -> dict[str, Any]:
     }
 
 
-def _task(number: int, label: str) -> dict[str, Any]:
+def _task(name: str, label: str) -> dict[str, Any]:
     """Return a generation task of MT-RAG."""
     return {
-        "task_id": f"c1<::>{number}",
+        "task_id": name,
         "Answerability": [label],
         "contexts": [
             {
@@ -339,32 +358,6 @@ def write_training(data: Path) -> None:
         rows.append(TrainingRow(f"row-{number}", "stand-in", question, target))
     write_jsonl(data / "critic_labels.jsonl", (row.as_dict() for row in labelled))
     write_rows(data / "generator_rows.jsonl", rows)
-
-
-def write_model(folder: Path, *, reflects: bool) -> None:
-    """Write a tiny Llama of random weights with a chat template, and with reflection tokens if it `reflects`.
-
-    A model that reflects has a short context, so that its answers, which never end, are short.
-    """
-    import torch
-
-    from scripts.benchmarks.random_models import TINY_DEMO, make_model, make_tokenizer
-    from scripts.benchmarks.speed.workload import Item
-    from selfrag.training.expansion import add_tokens
-
-    items = []
-    for city, country, river in CITIES:
-        passage = Passage(
-            city, f"The {river} flows through {city}, the capital of {country}.", city
-        )
-        items.append(Item(f"Which river flows through {city}?", (passage,)))
-    tokenizer = make_tokenizer(items)
-    if reflects:
-        add_tokens(tokenizer)
-    tokenizer.chat_template = CHAT
-    shape = replace(TINY_DEMO, context=SHORT if reflects else TINY_DEMO.context)
-    make_model(shape, tokenizer, "cpu", torch.float32).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def _json(path: Path, value: Any) -> None:

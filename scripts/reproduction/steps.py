@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,10 @@ from selfrag.common.errors import UserError, count_of
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.judging import OFFICIAL
+from selfrag.evaluation.metrics.alce import as_sentences
 from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
 from selfrag.evaluation.presets import Given
+from selfrag.evaluation.published import why_left_out
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.task_files import TaskFile, read_tasks
 from selfrag.render.tables import compact, escape
@@ -43,6 +45,7 @@ class Judges:
     features: str | None = ALCE_FEATURES  # model of MAUVE's features
     # of the environment with the official FactScore tool, or `stand-in`
     factscore: str | None = "python"
+    key: str = "KEYFILE"  # file with the key of OpenAI that the tool asks with
     # judge of whole sentences of biographies, a figure of ours
     facts: str | None = None
     knowledge: str | None = None  # index in which sentences are looked up
@@ -188,7 +191,7 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
                 "--input_path",
                 facts_file,
             ]
-            tool += ["--model_name", "retrieval+ChatGPT", "--openai_key", "KEYFILE"]
+            tool += ["--model_name", "retrieval+ChatGPT", "--openai_key", judges.key]
             if judges.factscore == STAND_IN:
                 tool = [
                     "python",
@@ -210,6 +213,41 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
                 f"--knowledge={judges.knowledge}",
             )
     return steps
+
+
+FACTS_OF_SENTENCE = 4
+"""Facts that the tool finds in a sentence of a biography, about; it asks once a sentence and once a fact."""
+TOKENS_OF_PROMPT = 1_200
+"""Tokens of a prompt of the tool, about: demonstrations, or five passages."""
+PRICE = 0.5
+"""USD a million input tokens: the list price of gpt-3.5-turbo-0125."""
+
+
+def check_factscore(python: str, key: Path | None) -> None:
+    """Refuse what the official FactScore tool cannot be started with, before anything is answered.
+
+    Raises:
+        UserError: there is no such program, or no file with a key.
+    """
+    if shutil.which(python) is None:
+        raise UserError(f"--factscore {python}: no such program; give ENV/bin/python")
+    if key is None or not key.is_file() or not key.read_text(encoding="utf-8").strip():
+        raise UserError(
+            f"--factscore asks OpenAI, and {key or 'no file'} holds a key; give --factscore-key FILE"
+        )
+
+
+def factscore_cost(facts_file: Path, price: float) -> str:
+    """Return what the official FactScore tool is about to ask for a file of answers, with its price in USD."""
+    sentences = 0
+    for line in facts_file.read_text(encoding="utf-8").splitlines():
+        sentences += len(as_sentences(json.loads(line)["output"] or ""))
+    facts = FACTS_OF_SENTENCE * sentences
+    tokens = TOKENS_OF_PROMPT * (sentences + facts)
+    return (
+        f"FactScore asks OpenAI about {sentences:,} sentences and about {facts:,} facts: {sentences + facts:,} prompts,"
+        f" {tokens:,} tokens, {price * tokens / 1e6:,.2f} USD at {price:g} USD a million"
+    )
 
 
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
@@ -238,7 +276,9 @@ STAND_IN = "stand-in"
 """In place of the environment of the FactScore tool in a rehearsal."""
 FACTSCORE = [metric for _, metric in COLUMNS].index("factscore")
 HEAD = ("task", "metric", "paper", "ours", "difference", "may differ by", "verdict")
-Verdict = Literal["within", "outside", "not published", "not measured"]
+Verdict = Literal[
+    "within", "outside", "not published", "not measured", "not comparable"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +291,9 @@ class Check:
     # in percent, with its 95% interval; None where nothing was measured
     ours: Estimate | None
     tolerance: float  # percentage points
-    sampled: bool  # whether only some items of the file were run; the half width of the interval is added then
+    left_out: str = (
+        ""  # why the published figure is left out, as ours is of other items
+    )
     # items that the figure leaves out, as a judge gave no verdict on them
     undecided: int = 0
 
@@ -263,21 +305,15 @@ class Check:
         return self.ours.value - self.published
 
     @property
-    def slack(self) -> float:
-        """Return how large the difference may be."""
-        # one item has no interval
-        if self.ours is None or not self.sampled or math.isnan(self.ours.low):
-            return self.tolerance
-        return self.tolerance + (self.ours.high - self.ours.low) / 2
-
-    @property
     def verdict(self) -> Verdict:
         """Return whether the figure was reproduced."""
-        if self.published is None:
-            return "not published"
-        if self.difference is None:
+        if self.ours is None:
             return "not measured"
-        return "within" if abs(self.difference) <= self.slack else "outside"
+        if self.left_out:
+            return "not comparable"
+        if self.difference is None:
+            return "not published"
+        return "within" if abs(self.difference) <= self.tolerance else "outside"
 
 
 def check(
@@ -301,9 +337,7 @@ def check(
     columns = zip(row.columns(letter=letter), row.figures, row.tolerances, strict=True)
     for (task, metric), published, tolerance in columns:
         if task not in tables:
-            checks.append(
-                Check(task, metric, published, None, tolerance, sampled=False)
-            )
+            checks.append(Check(task, metric, published, None, tolerance))
             continue
         figures = tables[task].rows[0].figures
         names = [name for name in figures if name.partition(" (")[0] == metric]
@@ -315,12 +349,12 @@ def check(
         if estimate is not None:
             low, high = 100 * estimate.low, 100 * estimate.high
             estimate = Estimate(100 * estimate.value, low, high, estimate.n)
-        settings = entries[task]["settings"]
-        sampled = settings["items"] < settings["rows"]
+        count = entries[task]["settings"]["items"]
+        left_out = why_left_out("selfrag-2", task, count, metric)
         undecided = run.files[task].undecided.get(name, 0)
-        checks.append(
-            Check(task, name, published, estimate, tolerance, sampled, undecided)
-        )
+        known = None if left_out else published
+        cell = Check(task, name, known, estimate, tolerance, left_out, undecided)
+        checks.append(cell)
     return checks
 
 
@@ -329,7 +363,9 @@ def markdown(row: Row, checks: Sequence[Check], about: str = "") -> str:
 
     Items that a judge gave no verdict on are counted below the table: a figure that nobody decided is a dash.
     """
-    rows, undecided = [], []
+    rows: list[tuple[str, ...]] = []
+    undecided = []
+    left_out = dict.fromkeys(cell.left_out for cell in checks if cell.left_out)
     for cell in checks:
         published, ours, difference = NONE, NONE, NONE
         if cell.published is not None:
@@ -346,7 +382,7 @@ def markdown(row: Row, checks: Sequence[Check], about: str = "") -> str:
                 published,
                 ours,
                 difference,
-                f"{cell.slack:.1f}",
+                f"{cell.tolerance:.1f}",
                 cell.verdict,
             )
         )
@@ -356,9 +392,13 @@ def markdown(row: Row, checks: Sequence[Check], about: str = "") -> str:
                 " judge gave no verdict on them"
             )
     notes = [note for note in (about, row.note) if note]
+    head: tuple[str, ...] = HEAD
+    if all(cell.published is None for cell in checks):
+        # without the columns that need a published figure
+        head, rows = HEAD[:2] + HEAD[3:4], [line[:2] + line[3:4] for line in rows]
     lines = [
         f"## {row.title}, Table 2\n",
         *(f"{note}.\n" for note in notes),
-        compact(HEAD, rows),
+        compact(head, rows),
     ]
-    return "\n".join([*lines, *(f"{note}.\n" for note in undecided)])
+    return "\n".join([*lines, *(f"{note}.\n" for note in (*undecided, *left_out))])

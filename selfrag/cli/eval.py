@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -144,20 +144,15 @@ def run(
     folders = [out / name for name in names]
     # A folder may hold files of earlier runs too; the table is of those that were run now.
     only = list(next(iter(results.values())))
-    notes = [*_failures(folders, results), f"runs: {', '.join(map(str, folders))}"]
+    notes = [f"runs: {', '.join(map(str, folders))}"]
+    for run_files in results.values():
+        if any(counts["failed"] for counts in run_files.values()):
+            notes = [
+                "the same command with --retry-failed runs failed items again",
+                *notes,
+            ]
+            break
     return comparison_result(folders, only, against, source.seed, notes)
-
-
-def _failures(
-    folders: Sequence[Path], results: Mapping[str, Mapping[str, Mapping[str, Any]]]
-) -> Iterator[str]:
-    """Yield a line for each run in which items failed."""
-    from selfrag.evaluation.records import failures
-
-    for folder, (name, files) in zip(folders, results.items(), strict=True):
-        reason = failures(folder, files)
-        if reason:
-            yield f"{name}: {reason}; they count as wrong; the same command with --retry-failed runs them again"
 
 
 def comparison_result(
@@ -180,7 +175,8 @@ def comparison_result(
         for note in notes:
             typer.echo(printable(note), err=True)
 
-    return CommandResult({"runs": runs, "notes": notes, "comparison": comparison}, show)
+    value = {"runs": runs, "notes": notes, "comparison": comparison}
+    return CommandResult(value, show, failures=comparison.failures)
 
 
 @app.command()

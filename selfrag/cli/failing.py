@@ -8,9 +8,9 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from selfrag.cli.results import UNREAD, USER_ERROR
+from selfrag.cli.results import ALL_FAILED, UNREAD, USER_ERROR
 from selfrag.cli.settings_file import place_of
-from selfrag.common.errors import UserError, missing_extra
+from selfrag.common.errors import AllFailedError, UserError, missing_extra
 from selfrag.common.untrusted import printable
 
 _LONG_WORD = re.compile(r"(\S{80})\S{70,}(\S{50})")
@@ -22,7 +22,8 @@ _LONGEST = 600
 def tell(program: str, error: Exception) -> int:
     """Write the line of an error of a user, a file, the machine or the parser, and return its code; raise any other."""
     if isinstance(error, UserError):
-        return fail(program, str(error))
+        code = ALL_FAILED if isinstance(error, AllFailedError) else USER_ERROR
+        return fail(program, str(error), code)
     if isinstance(error, OSError) and error.errno is not None:
         return _refused(program, error)
     if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):

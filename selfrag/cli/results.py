@@ -20,6 +20,8 @@ from selfrag.common.untrusted import clean, printable, replace_surrogates
 USER_ERROR = 2
 UNREADABLE = 3
 """The command did its work, but left out files that cannot be read, as `--skip-unreadable` asks for."""
+ALL_FAILED = 4
+"""The command ended, but no item of a system or of a figure has a result."""
 INTERRUPTED = 130
 UNREAD = 141
 """As of a program that SIGPIPE ends."""
@@ -33,12 +35,21 @@ class CommandResult:
     Attributes:
         value: what `--json` prints; records, paths and NumPy values are allowed in it.
         shown: text for people, or a function that prints it.
-        code: exit code.
+        code: exit code; where it is 0 and everything of some kind failed, `ALL_FAILED` takes its place.
+        failures: what has no result; each is a line on the error stream.
     """
 
     value: Any
     shown: str | Callable[[], None] = ""
     code: int = 0
+    failures: Sequence[Any] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """Return the code, or `ALL_FAILED` where it is 0 and no item of a system has a result."""
+        if any(failure.is_total for failure in self.failures):
+            return self.code or ALL_FAILED
+        return self.code
 
 
 def set_json(ctx: typer.Context, as_json: bool) -> None:
@@ -59,6 +70,8 @@ def print_result(ctx: typer.Context, result: CommandResult) -> None:
         result.shown()
     elif result.shown:
         sys.stdout.write(printable(result.shown) + "\n")
+    for failure in result.failures:
+        sys.stderr.write(f"{printable(str(failure))}\n")
 
 
 def to_json(value: Any) -> str:

@@ -340,7 +340,7 @@ class Commands(typer.Typer):
                     print_result(ctx, result)
                 for path in ctx.meta.get(_TAKEN, ()):
                     typer.echo(f"replaced {printable(str(path))}", err=True)
-                raise typer.Exit(0 if result is None else result.code)
+                raise typer.Exit(0 if result is None else result.exit_code)
 
             register(checked)
             return function

@@ -37,6 +37,10 @@ class UserError(Exception):
         super().__init__(line)
 
 
+class AllFailedError(UserError):
+    """Every item of a job failed; the command line has an exit code for it."""
+
+
 class MissingExtraError(UserError):
     """An optional dependency is not installed."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from selfrag.common.errors import UserError, count_of
+from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.intervals import (
     ROUNDS,
     SHARE,
@@ -173,7 +174,7 @@ class FileResult:
     ids: tuple[str, ...]  # of the items, in order
     scores: dict[str, tuple[Part | None, ...]]  # metric to one part an item
     seconds: float  # wall time of the run, without loading the model
-    failed: int  # items without an answer
+    reasons: Mapping[str, int]  # why items have no answer, to their number
     with_passages: int  # items that had passages to read
     data: dict[str, Any]  # what must agree between systems
     judged: tuple[
@@ -187,9 +188,27 @@ class FileResult:
     judges: dict[str, str] = field(default_factory=dict)
 
     @property
+    def failed(self) -> int:
+        """Return the number of items without an answer."""
+        return sum(self.reasons.values())
+
+    @property
     def figures(self) -> set[str]:
         """Return the names of all figures."""
         return {*self.metrics, *self.corpus_figures}
+
+    def failures(self, system: str, name: str) -> Iterator[Failures]:
+        """Yield what has no result: items without an answer, and those that a judge left open."""
+        if self.reasons:
+            yield Failures(system, name, len(self.ids), self.reasons)
+        for column, count in self.undecided.items():
+            decided = len(self.scores[column]) - self.scores[column].count(None)
+            reasons = {"a verdict is missing": count}
+            yield Failures(system, f"{column} of {name}", decided + count, reasons)
+        for column, figure in self.corpus_figures.items():
+            if figure is None:
+                reasons = {"too few have both an answer and a reference": len(self.ids)}
+                yield Failures(system, f"{column} of {name}", len(self.ids), reasons)
 
     def only(self, kept: set[str]) -> FileResult:
         """Return the result without the figures that are not in `kept`."""
@@ -310,7 +329,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
-    records = read_records(path, ("id", "scores"))
+    records = read_records(path, ("id", "scores", "error"))
     settings, result = entry["settings"], entry["result"]
     task = settings["task"]
     metrics = tuple(task["metrics"])
@@ -354,7 +373,7 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
         ids=ids,
         scores=scores,
         seconds=float(result["seconds"]),
-        failed=int(result["failed"]),
+        reasons=count_reasons(record.get("error") for record in records),
         with_passages=int(settings["with_passages"]) // wordings,
         data=data,
         judged=tuple(scores)[len(metrics) :],
@@ -443,6 +462,7 @@ class Comparison:
     tables: tuple[ComparisonTable, ...]  # in the order of the files
     average: ComparisonTable | None  # over all files
     seed: int = 0  # of the bootstrap
+    failures: tuple[Failures, ...] = ()  # what has no result, by run and file
 
 
 FileDraws = dict[str, dict[str, Draws | None]]
@@ -479,7 +499,11 @@ def compare(
     averaged = None
     if len(tables) > 1:
         averaged = _average(runs, drawn, against)
-    return Comparison(against, tables, averaged, seed)
+    failures: list[Failures] = []
+    for run in runs:
+        for name, result in run.files.items():
+            failures += result.failures(run.name, name)
+    return Comparison(against, tables, averaged, seed, tuple(failures))
 
 
 def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
@@ -517,7 +541,12 @@ def _table(
     ]
     rows += _mean_rows(figures, metrics)
     return ComparisonTable(
-        file, first.kind, metrics, items, tuple(rows), tuple(_notes(first, results))
+        file,
+        first.kind,
+        metrics,
+        items,
+        tuple(rows),
+        tuple(_notes(file, first, results)),
     )
 
 
@@ -624,7 +653,9 @@ def _row(
     return ComparisonRow(name, estimates, differences, seconds, failed)
 
 
-def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
+def _notes(
+    file: str, first: FileResult, results: Mapping[str, FileResult]
+) -> list[str]:
     items, notes = len(first.ids), []
     bare = items - first.with_passages
     if bare > 0:
@@ -632,15 +663,7 @@ def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
             f"{bare} of {count_of(items, 'items')} came without passages, so that no system could read any"
         )
     for name, result in results.items():
-        if result.failed:
-            notes.append(
-                f"{name}: {count_of(result.failed, 'items')} failed and count as wrong"
-            )
-    for name, result in results.items():
-        for metric in result.judged:
-            count = result.undecided.get(metric)
-            if count is not None:
-                notes.append(
-                    f"{name}: {count_of(count, 'items', 'have')} no {metric}, as a verdict is missing"
-                )
+        notes += map(str, result.failures(name, file))
+    if any(result.failed for result in results.values()):
+        notes.append("Items that failed count as wrong")
     return notes

@@ -19,6 +19,7 @@ from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import read_json, user_path
 from selfrag.common.runs import RunLog, check_same_run
 from selfrag.common.validation import validate
+from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.paraphrases import paraphrased
 from selfrag.evaluation.presets import Given
@@ -279,20 +280,18 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
     return list(read_jsonl(path, parse))
 
 
-def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return how many items of a finished run failed, and why one of them did; None where none did.
+def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> list[Failures]:
+    """Return the failed items of a finished run, for each file that has some.
 
     `results` are, for each file of it by name, what was counted, `failed` among it.
     """
-    failed = {
-        name: counts["failed"] for name, counts in results.items() if counts["failed"]
-    }
-    for name in failed:
-        for record in read_records(folder / f"{name}.jsonl", ("id", "error")):
-            if record.get("error"):
-                reason = " ".join(str(record["error"]).split())
-                return f"{sum(failed.values())} failed, such as {record['id']} of {name}: {reason}"
-    return None
+    failed = []
+    for name, counts in results.items():
+        if counts["failed"]:
+            records = read_records(folder / f"{name}.jsonl", ("error",))
+            reasons = count_reasons(record.get("error") for record in records)
+            failed.append(Failures(folder.name, name, len(records), reasons))
+    return failed
 
 
 def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from selfrag.common.errors import count_of
 from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonTable
+from selfrag.evaluation.failures import FAILED
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import COMPUTED, judge_of, scale_of
 from selfrag.render import terminal_text
@@ -245,7 +246,11 @@ def grid(
         )
     if not narrow or any(row.failed for row in table.rows):
         columns.append(["failed", *(str(row.failed) for row in table.rows)])
-    return list(map(list, zip(*columns, strict=True)))
+    header, *lines = map(list, zip(*columns, strict=True))
+    for row, line in zip(table.rows, lines, strict=True):
+        if table.kind != AVERAGE and row.failed >= table.items:
+            line[:] = [FAILED if cell == NONE else cell for cell in line]
+    return [header, *lines]
 
 
 def _ratios(table: ComparisonTable, reference: str) -> list[str]:

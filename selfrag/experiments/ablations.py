@@ -31,6 +31,7 @@ from selfrag.evaluation.metrics.answers import (
     PUBLISHED_MEMORY,
 )
 from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.published import why_left_out
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source, run_systems
 from selfrag.evaluation.tables import csv_text, markdown
@@ -207,22 +208,45 @@ def _runs_by_name(folders: Sequence[Path]) -> dict[str, Path]:
 
 def against_paper(
     compared: Comparison, studies: Sequence[FileStudy]
-) -> list[tuple[str, ...]]:
-    """Return the paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return head and rows: the paper's rows on every file and on average, shares in percent.
+
+    Without a file that is the paper's, there is no column of published differences.
+    """
     rows: list[tuple[str, ...]] = []
     systems = {row.system for row in compared.tables[0].rows}
+    left_out = why_files_left_out(studies)
     for name in PUBLISHED:
         if name == WHOLE or name not in systems:
             continue
         for table, of_file in zip(compared.tables, studies, strict=True):
-            paper = published_difference(name, table.name)
+            paper = NONE
+            if not left_out[table.name]:
+                paper = published_difference(name, data_set(of_file))
             changed = _changed(of_file, WHOLE, name)
             difference = _difference(table, name)
             rows.append((name, table.name, changed, difference, paper))
         if (average := compared.average) is not None:
             difference = _difference(average, name)
             rows.append((name, average.name, NONE, difference, NONE))
-    return rows
+    if "" in left_out.values():
+        return HEAD, rows
+    return HEAD[:-1], [line[:-1] for line in rows]
+
+
+def data_set(of_file: FileStudy) -> str:
+    """Return the published task that a file is of; empty for a user's own file."""
+    return (of_file.file.task.preset or "").partition("/")[0]
+
+
+def why_files_left_out(studies: Sequence[FileStudy]) -> dict[str, str]:
+    """Return why the paper's figures are left out beside each file; empty where both are of the same."""
+    reasons = {}
+    for of_file in studies:
+        task, count = of_file.file.task, len(of_file.file.items)
+        data, metric = data_set(of_file), task.metrics[0].name
+        reasons[of_file.file.name] = why_left_out("selfrag-3a", data, count, metric)
+    return reasons
 
 
 def published_difference(row: str, file: str) -> str:
@@ -247,9 +271,8 @@ def _changed(of_file: FileStudy, first: str, second: str) -> str:
 
 
 def _said(outcome: SettingOutcome) -> tuple[str, tuple[str, ...]] | None:
-    return (
-        None if outcome.output is None else (outcome.output.text, outcome.output.cited)
-    )
+    output = outcome.written
+    return None if output is None else (output.text, output.cited)
 
 
 def _difference(table: ComparisonTable, name: str) -> str:
@@ -269,21 +292,28 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
         f"# Ablations\n\n{escape(summary)} {spared(ablated.studies)}.\n",
         markdown(brief(ablated.comparison)),
         "## Against the paper\n",
-        compact(HEAD, against_paper(ablated.comparison, ablated.studies)),
+        compact(*against_paper(ablated.comparison, ablated.studies)),
         "## Rows\n",
         _policies(ablated.studies),
-        "## As published (Table 3a, models of 50k rows)\n",
-        compact(("published", "PopQA", "PubHealth", "ASQA em"), _published()),
     ]
+    reasons = why_files_left_out(ablated.studies)
+    text += [f"{name}: {reason}.\n" for name, reason in reasons.items() if reason]
     if ablated.reliance:
         head, *body = reliance_rows(ablated.reliance)
         text += [
             "## Right answers that no passage holds, by exact substrings (appendix C.1)\n",
             compact(head, body),
         ]
-        published = ""
-        for name, share in PUBLISHED_MEMORY.items():
-            published += f"- published, {name}: {100 * share:.0f}%\n"
+        asked = {}
+        for of_file in ablated.studies:
+            if data_set(of_file) in ("popqa", "triviaqa"):
+                asked[data_set(of_file)] = len(of_file.file.items)
+        count, both = sum(asked.values()), " and ".join(asked)
+        metric = FROM_MEMORY_SUBSTRING.name
+        published = why_left_out("selfrag-3a-memory", both, count, metric)
+        if not published:
+            for name, share in PUBLISHED_MEMORY.items():
+                published += f"- published, {name}: {100 * share:.0f}%\n"
         text.append(published)
     settings = {}
     for of_file in ablated.studies:
@@ -300,20 +330,6 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
     return write_tables(
         "ablation", "\n".join(text), csv_text(ablated.comparison), values, out
     )
-
-
-def _published() -> list[list[str]]:
-    """Return the published table, each figure with its difference to the full system where there is one."""
-    rows = []
-    for name, figures in PUBLISHED.items():
-        row = [name]
-        for figure, full in zip(figures, PUBLISHED[WHOLE], strict=True):
-            text = NONE if figure is None else f"{figure:.1f}"
-            if name != WHOLE and figure is not None and full is not None:
-                text += f" ({figure - full:+.1f})"
-            row.append(text)
-        rows.append(row)
-    return rows
 
 
 def reliance_rows(

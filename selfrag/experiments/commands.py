@@ -169,13 +169,12 @@ def ablate(
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model as Answering
     from selfrag.evaluation.runner import Source
+    from selfrag.experiments.ablations import ablate as run
     from selfrag.experiments.ablations import (
-        HEAD,
         against_paper,
         reliance_rows,
         write_ablation,
     )
-    from selfrag.experiments.ablations import ablate as run
     from selfrag.experiments.studies import spared
     from selfrag.experiments.sweeps import brief, sources
 
@@ -204,10 +203,8 @@ def ablate(
     if ablated.reliance:
         memory = ["", "right answers that no passage holds, in percent:"]
         memory += [", ".join(row) for row in reliance_rows(ablated.reliance)]
-    beside = [
-        ", ".join(cells)
-        for cells in (HEAD, *against_paper(ablated.comparison, ablated.studies))
-    ]
+    head, body = against_paper(ablated.comparison, ablated.studies)
+    beside = [", ".join(cells) for cells in (head, *body)]
     written = write_ablation(ablated, out, about)
     lines = [*beside, *memory, "", spared(ablated.studies)]
     return _result(brief(ablated.comparison), lines, written)
@@ -228,4 +225,4 @@ def _result(comparison: Any, lines: list[str], files: list[Path]) -> CommandResu
         typer.echo(printable(f"written: {', '.join(map(str, files))}"), err=True)
 
     value = {"comparison": comparison, "notes": lines, "files": files}
-    return CommandResult(value, show)
+    return CommandResult(value, show, failures=comparison.failures)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from selfrag.evaluation.failures import FAILED, Failures
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.evaluation.metrics.classification import Bin
 from selfrag.render.tables import aligned, escape
@@ -31,10 +32,28 @@ class MeasuredSection:
     tables: tuple[ReportTable, ...]  # for people
     figures: Mapping[str, Any]  # system -> figures, as plain values
     items: tuple[
-        Mapping[str, Any], ...
+        dict[str, Any], ...
     ] = ()  # one record a row and system, as plain values
     # system -> bins of a diagram, where there is one
     reliability: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
+    failures: tuple[Failures, ...] = ()  # what has no result
+
+    def with_failures(self, failures: Iterable[Failures]) -> MeasuredSection:
+        """Return the section with failures: noted under its first table, and in place of the dashes of a system."""
+        failures = (*self.failures, *failures)
+        total = {failure.system for failure in failures if failure.is_total}
+        tables = []
+        for table in self.tables:
+            rows = []
+            for row in table.rows:
+                if row[0] in total:
+                    row = tuple(FAILED if cell == NONE else cell for cell in row)
+                rows.append(row)
+            tables.append(replace(table, rows=tuple(rows)))
+        if failures:
+            notes = (*tables[0].notes, *map(str, failures))
+            tables[0] = replace(tables[0], notes=notes)
+        return replace(self, tables=tuple(tables), failures=failures)
 
 
 def percent(estimate: Estimate | None) -> str:
@@ -63,6 +82,9 @@ def published_cells(*values: float | None, digits: int = 1) -> tuple[str, ...]:
 
 def markdown(table: ReportTable) -> str:
     """Return a table with its heading and notes; what others wrote is made harmless."""
-    body = aligned(table.head, [list(map(escape, row)) for row in table.rows])
+    body = ""
+    if table.head:
+        rows = [list(map(escape, row)) for row in table.rows]
+        body = f"\n{aligned(table.head, rows)}\n"
     notes = "".join(f"\n{note}.\n" for note in table.notes)
-    return f"### {table.title}\n\n{body}\n{notes}"
+    return f"### {table.title}\n{body}{notes}"

@@ -51,6 +51,9 @@ RESCORABLE = frozenset((*_RESCORABLE.split(), "no_retrieval_branch"))
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
 
 
+NOTHING = "nothing could be generated under this setting"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One policy of a study, before the task sets its budget; its name is unique and good as a file name."""
@@ -212,16 +215,17 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     return base
 
 
-def read_recorded(path: Path) -> Iterator[tuple[str, Output | None, Trace | None]]:
-    """Yield id, output and trace of every item of a finished file; of an item that failed the id alone."""
+def read_recorded(path: Path) -> Iterator[tuple[str, Output | str, Trace | None]]:
+    """Yield id, output and trace of every item of a finished file; of an item that failed id and reason."""
 
-    def parse(record: dict[str, Any]) -> tuple[str, Output | None, Trace | None]:
+    def parse(record: dict[str, Any]) -> tuple[str, Output | str, Trace | None]:
         key = item_id(record)
         if record.get("error") is not None:
-            return key, None, None
+            return key, str(record["error"]), None
         if "trace" not in record:
             raise UserError("a record without its trace; run it with traces")
-        return key, Output.from_record(record), trace_of(record["trace"])
+        output = Output.from_record(record) or NOTHING
+        return key, output, trace_of(record["trace"])
 
     return read_jsonl(path, parse)
 
@@ -244,10 +248,15 @@ class Study:
 class SettingOutcome:
     """What one setting answers to one item."""
 
-    output: Output | None  # None if the item failed
+    output: Output | str  # why there is none, if the item failed
     # rescored exactly, decoded for this setting, not known yet
     source: Literal["replayed", "decoded", "missing"]
     seconds: float = 0.0  # of a decode of its own, estimated by the share of candidates
+
+    @property
+    def written(self) -> Output | None:
+        """Return the output; None if the item failed."""
+        return self.output if isinstance(self.output, Output) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +274,7 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     policies = [_policy(job, file, setting.decoding) for setting in settings]
     rows: dict[str, list[SettingOutcome]] = {}
     for item in file.items:
-        rows[item.id] = [SettingOutcome(None, "missing")] * len(settings)
+        rows[item.id] = [SettingOutcome(NOTHING, "missing")] * len(settings)
 
     def decode(
         name: str, number: int | None, policy: Decoding, items: Sequence[Item]
@@ -290,13 +299,13 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
         )
         seconds = float(results[file.name]["seconds"]) / len(items)
         for key, output, trace in read_recorded(folder / f"{file.name}.jsonl"):
-            if output is not None and trace is not None:
+            if isinstance(output, Output) and trace is not None:
                 _read(trace, output.usage, rows[key], policies, seconds)
             else:  # no weights help where nothing could be generated
                 unweighted = replace(policy, weights=Weights())
                 for i, candidate in enumerate(policies):
                     if replace(candidate, weights=Weights()) == unweighted:
-                        rows[key][i] = SettingOutcome(None, "decoded", seconds)
+                        rows[key][i] = SettingOutcome(output, "decoded", seconds)
             if number is not None:
                 rows[key][number] = SettingOutcome(output, "decoded", seconds)
 
@@ -350,7 +359,8 @@ def _read(
     """Fill in what the settings of a row that are not known yet answer exactly from a record."""
     for i, result in enumerate(rescored(trace, usage, policies)):
         if result is not None and result.exact and row[i].source == "missing":
-            row[i] = SettingOutcome(result.output, "replayed", result.share * seconds)
+            seconds_of = result.share * seconds
+            row[i] = SettingOutcome(result.output or NOTHING, "replayed", seconds_of)
 
 
 def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
@@ -390,10 +400,10 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
             path = folder / f"{file.name}.jsonl"
             records, failed = [], 0
             for item, outcome in zip(file.items, row, strict=True):
-                error = None if outcome.output else "see the recorded decode"
-                finished = Finished(0, outcome.output, error)
+                error = None if outcome.written else str(outcome.output)
+                finished = Finished(0, outcome.written, error)
                 records.append(record_of(item, file.task, finished))
-                failed += outcome.output is None
+                failed += error is not None
             directory.admit(file, job.source)
             with writing(path):
                 write_jsonl(path, records)

@@ -283,7 +283,7 @@ def judge_settings(
             outcomes = of_file.outcomes[setting.name]
             for item, outcome in zip(file.items, outcomes, strict=True):
                 passages = {passage.id: passage for passage in item.passages}
-                records.append(Record(item, outcome.output, passages))
+                records.append(Record(item, outcome.written, passages))
             judged = judge_citations(records, verdicts, kind=file.task.kind)
             write_judged(folder, file.name, judged)
 

@@ -170,16 +170,18 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     command(f"{line} --no-critic=/nowhere", code=2)
     assert not study.exists()
     out, _ = command(f"{line} --no-retriever={tiny_llama} --no-critic={tiny_llama}")
-    dash = "\N{EN DASH}"  # no file of the paper
-    assert re.search(rf"^no-critic, short, {dash}, .*, {dash}$", out, re.M)
+    dash = "\N{EN DASH}"
+    assert re.search(rf"^no-critic, short, {dash}, ", out, re.M)
     assert "right answers that no passage holds" in out
-    assert re.search(rf"^no-retrieval, short, \d of 3, .*, {dash}$", out, re.M)
+    assert re.search(r"^no-retrieval, short, \d of 3, ", out, re.M)
     page = (study / "ablation.md").read_text()
     # No folder of this machine on a page.
     assert f"Model {tiny_llama.name}, base policy weights" in page
     for name in (*PUBLISHED, "official", "always", "forbid-unsupported"):
         assert f"| {name} |" in page
-    assert f"| no-retrieval | 24.7 (-20.8) | 73.0 (-0.5) | {dash} |" in page
+    assert "short: Published figure of selfrag-3a left out: it is of popqa, " in page
+    assert "published difference" not in page
+    assert "-20.8" not in page
     policy = "weights isrel=1,issup=1,isuse=0.5, mode=never, passages=2"
     assert f"- no-retrieval: {policy}\n" in page
     rows = (study / "rows/no-retrieval/short.jsonl").read_text().splitlines()

@@ -181,7 +181,10 @@ def test_figures_of_a_judge_join_those_of_the_run(runs, ask):
         0.0,
     )
     assert table.rows[0].differences[COLUMN].value == 1.0
-    assert f"right: 1 item has no {COLUMN}, as a verdict is missing" in table.notes
+    assert (
+        f"right, {COLUMN} of places: 1 of 4 failed: a verdict is missing (1)"
+        in table.notes
+    )
     assert COLUMN in markdown(compare(read_runs(runs)))
 
 

@@ -141,7 +141,7 @@ def said(output):
 
 def missing(studied_file):
     return {
-        name: {outcome.output is None for outcome in row}
+        name: {outcome.written is None for outcome in row}
         for name, row in studied_file.outcomes.items()
     }
 

@@ -99,8 +99,8 @@ def write_data(folder: Path, count: int = 20, questions: int = 200) -> Path:
     return folder
 
 
-def save_chat_llama(path: Path) -> Path:
+def save_chat_llama(path: Path, context: int = 2048) -> Path:
     """A tiny Llama whose tokenizer has a chat template."""
-    model = tiny.save_llama(path, reflection=False, tie=True, context=2048)
+    model = tiny.save_llama(path, reflection=False, tie=True, context=context)
     (model / "chat_template.jinja").write_text(CHAT)
     return model

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import AllFailedError, UserError
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.evaluation.metrics.alce import EntailmentPair
@@ -61,7 +61,9 @@ def _judged(judge: Judge, pairs: Sequence[EntailmentPair]) -> list[Reflection]:
     notes = chain.from_iterable(reflection.diagnostics for reflection in reflections)
     failures = [note.message for note in notes if note.code is Code.FAILED]
     if failures and not any(reflection.judgments for reflection in reflections):
-        raise UserError(f"{judge.name}: {failures[0]}")
+        raise AllFailedError(
+            f"{judge.name}: {len(failures)} of {len(pairs)} requests failed: {failures[0]}"
+        )
     return list(reflections)
 
 

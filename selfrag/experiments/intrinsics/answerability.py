@@ -18,6 +18,7 @@ from selfrag.experiments.intrinsics.part_tables import (
     measure_parts,
     parts_of,
     published_table,
+    why_table_left_out,
 )
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject, ask
 from selfrag.experiments.report_tables import MeasuredSection, percent, share
@@ -34,6 +35,11 @@ _CLASSES = (
     "ans. F1",
     "weighted F1",
 )
+TABLES = {
+    "Table 9, SQuADRun": ("intrinsics-9", "squad2"),
+    "Table 10, MT-RAG": ("intrinsics-10", "mtrag"),
+}
+"""Published table to its entry in `published.toml` and the data set of its rows."""
 ANSWERABILITY_HEAD = ("system", *_CLASSES, "AUC", "undefined")
 
 
@@ -86,7 +92,9 @@ def evaluate_answerability(
         "Answerability", ANSWERABILITY_HEAD, parts_of(rows), systems, measure
     )
     for name, published in PUBLISHED["answerability"].items():
-        tables.append(published_table(name, _CLASSES, published))
+        number, data = TABLES[name]
+        left_out = why_table_left_out(number, rows, data, "precision, recall, F1")
+        tables.append(published_table(name, _CLASSES, published, left_out=left_out))
     items = []
     for place, row in enumerate(rows):
         item: dict[str, Any] = {"id": row.id, "source": row.source, "truth": row.label}

@@ -15,6 +15,7 @@ from selfrag.evaluation.metrics.classification import (
     calibration_error,
     reliability,
 )
+from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.intrinsics.part_tables import area, published_table
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject, ask
 from selfrag.experiments.report_tables import (
@@ -36,6 +37,7 @@ from selfrag.training.intrinsics.certainty import (
 )
 
 UNCERTAINTY_PART = "uncertainty"
+MMLU_TASKS = 57
 UNCERTAINTY_HEAD = (
     "system",
     "ECE of the decile",
@@ -128,8 +130,16 @@ def evaluate_certainty(
         tables.append(table)
         for system, accuracy_of in accuracies.items():
             figures.setdefault(system, {})["accuracy"] = accuracy_of
+    sets = {answer.dataset for answer in answers}
+    data = "mmlu" if len(sets) == MMLU_TASKS else ", ".join(sorted(sets)[:3])
     paper = published_table(
-        "MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3
+        "MMLU, section 3.2",
+        ("mean ECE", "largest"),
+        PUBLISHED["calibration"],
+        digits=3,
+        left_out=why_left_out(
+            "intrinsics-3-2", data, len(answers), "expected calibration error"
+        ),
     )
     return MeasuredSection(
         UNCERTAINTY_PART, (*tables, paper), figures, tuple(items), diagrams

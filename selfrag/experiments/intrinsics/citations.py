@@ -18,10 +18,12 @@ from selfrag.evaluation.metrics.citations import (
 )
 from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
+from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.intrinsics.part_tables import (
     measure_parts,
     parts_of,
     published_table,
+    why_table_left_out,
 )
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
 from selfrag.experiments.report_tables import MeasuredSection, ReportTable, percent
@@ -128,12 +130,21 @@ def evaluate_citations(
             figures.setdefault(name, {})[judge] = values
     # 4. published figures
     alce = PUBLISHED["citations_alce"]
-    tables.append(published_table("Table 12, ALCE", ("R", "P", "F1"), alce))
+    asked = "annotations" if beside.entails is None else "entailment"
+    left_out = why_table_left_out("intrinsics-12", rows, "alce", asked)
+    head: tuple[str, ...] = ("R", "P", "F1")
+    tables.append(published_table("Table 12, ALCE", head, alce, left_out=left_out))
     f1 = {}
     for name, tasks in PUBLISHED["citations_longbench"].items():
         f1[name] = [task[2] for task in tasks]
     head = ("Chat", "MultifieldQA", "HotpotQA", "GovReport")
-    tables.append(published_table("Table 13, LongBench-Cite, F1", head, f1))
+    # rows of this benchmark alone bring statements
+    count = sum(bool(row.statements) for row in rows)
+    asked = "annotations" if beside.grader is None else "grades"
+    data = "longbench_cite" if count else ""
+    left_out = why_left_out("intrinsics-13", data, count, asked)
+    title = "Table 13, LongBench-Cite, F1"
+    tables.append(published_table(title, head, f1, left_out=left_out))
     return MeasuredSection(CITATIONS_PART, tuple(tables), figures, tuple(items))
 
 

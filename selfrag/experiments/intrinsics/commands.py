@@ -110,4 +110,5 @@ def intrinsics(
         for table in tables:
             show_markdown(f"{markdown(table)}\n")
 
-    return CommandResult(tables, show)
+    failures = [failure for section in sections for failure in section.failures]
+    return CommandResult(tables, show, failures=failures)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from retrieval.passage import Passage
+from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import read_jsonl
 from selfrag.judges.conversation import same_question
@@ -31,6 +31,8 @@ class JudgedTurn:
     relevant: frozenset[str]  # ids of its passages
     standalone: bool  # whether the last turn can be understood by itself
     answers: tuple[str, ...] = ()  # short answers, if known
+    source: str = ""  # data set that it is of
+    collection: str = ""  # what is searched for it, of several; see `read_collections`
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,67 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
     )
 
 
+def read_collections(corpus: Path) -> dict[str, dict[str, Passage]]:
+    """Return the passages of each collection by its name; a single one has none.
+
+    A folder without `corpus.jsonl` holds a collection a file, such as the four of MT-RAG: `clapnq.jsonl`, ..
+    """
+    files = sorted(corpus.glob("*.jsonl"))
+    if len(files) < 2 or (corpus / "corpus.jsonl").is_file():
+        return {"": read_passages(corpus)}
+    return {file.stem: read_passages(file) for file in files}
+
+
+def assign_collections(
+    turns: Sequence[JudgedTurn], names: Collection[str]
+) -> list[JudgedTurn]:
+    """Return the turns with what is searched for each: the collection that its data set, or its conversation, names.
+
+    Raises:
+        UserError: no collection is known for a turn.
+    """
+    if len(names) < 2:
+        return list(turns)
+    of_conversation = {}
+    for turn in turns:
+        name = turn.source.partition("/")[0].rpartition(" ")[2]
+        if name in names:
+            of_conversation[turn.id.partition("<::>")[0]] = name
+    assigned = []
+    for turn in turns:
+        known = of_conversation.get(turn.id.partition("<::>")[0])
+        if known is None:
+            raise UserError(
+                f"{turn.id}: no file of the corpus is known for it; give a corpus of one file, or rows of its domain"
+            )
+        assigned.append(replace(turn, collection=known))
+    return assigned
+
+
+Searches: TypeAlias = Mapping[str, Retriever]
+"""What searches each collection, by its name."""
+
+
+def places_by_collection(turns: Sequence[JudgedTurn]) -> dict[str, list[int]]:
+    """Return the places of the turns of each collection."""
+    places: dict[str, list[int]] = {}
+    for place, turn in enumerate(turns):
+        places.setdefault(turn.collection, []).append(place)
+    return places
+
+
+def search_each(
+    searches: Searches, turns: Sequence[JudgedTurn], queries: Sequence[str], k: int
+) -> list[Sequence[Passage]]:
+    """Return up to `k` passages for the query of each turn, from its own collection."""
+    rankings: list[Sequence[Passage]] = [()] * len(turns)
+    for name, places in places_by_collection(turns).items():
+        hits = searches[name]([queries[place] for place in places], k)
+        for place, ranking in zip(places, hits, strict=True):
+            rankings[place] = ranking
+    return rankings
+
+
 def judged_turns(
     rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None
 ) -> list[JudgedTurn]:
@@ -96,7 +159,15 @@ def judged_turns(
             gold = row.text or ""
             standalone = same_question(row.state.query or "", gold)
             judged.append(
-                JudgedTurn(row.id, row.state, gold, known, standalone, row.answers)
+                JudgedTurn(
+                    row.id,
+                    row.state,
+                    gold,
+                    known,
+                    standalone,
+                    row.answers,
+                    row.source,
+                )
             )
     return judged
 
@@ -110,6 +181,7 @@ def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
             row.state.query or "",
             frozenset(),
             False,
+            source=row.source,
         )
         for row in rows
         if row.source == "mtrag/unanswerable"

@@ -7,10 +7,11 @@ from math import isnan, nan
 from statistics import fmean
 from typing import Any
 
-from retrieval.passage import Passage, Retriever
+from retrieval.passage import Passage
 from selfrag.common.errors import UserError, count_of
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
+from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, json_values, mean
 from selfrag.evaluation.metrics.alce import as_sentences
 from selfrag.evaluation.metrics.classification import (
@@ -21,8 +22,15 @@ from selfrag.evaluation.metrics.classification import (
     joint_figures,
 )
 from selfrag.evaluation.metrics.grading import Grader
-from selfrag.experiments.intrinsics.conversations import JudgedTurn
-from selfrag.experiments.intrinsics.part_tables import published_table
+from selfrag.experiments.intrinsics.conversations import (
+    JudgedTurn,
+    Searches,
+    places_by_collection,
+)
+from selfrag.experiments.intrinsics.part_tables import (
+    published_table,
+    why_table_left_out,
+)
 from selfrag.experiments.intrinsics.subjects import (
     ALONE,
     PUBLISHED,
@@ -57,7 +65,7 @@ FLOWS_HEAD = (
 
 def evaluate_flows(
     followups: Sequence[JudgedTurn],
-    retriever: Retriever,
+    searches: Searches,
     writer: AnswerWriter,
     subject: Subject,
     engine: Any,
@@ -73,13 +81,14 @@ def evaluate_flows(
     rewrite = subject.judge(QueryRewrite.name)
     answerable = subject.judge(Answerability.name)
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
+    failures: list[Failures] = []
     first: list[FlowOutcome | None] = []
     for name in NAMES:
         # 1. answers, and what became of each question
         flow = named_flow(
             name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES
         )
-        answers = run(flow, [turn.state for turn in followups], engine, retriever)
+        answers = _write_answers(flow, followups, engine, searches)
         outcomes = _outcomes(followups, answers, subject, beside)
         first = first or outcomes
         for turn, answer, outcome in zip(followups, answers, outcomes, strict=True):
@@ -87,6 +96,8 @@ def evaluate_flows(
         # 2. figures, and the paired difference to the first flow
         known = [outcome for outcome in outcomes if outcome is not None]
         failed = len(outcomes) - len(known)
+        if failed:
+            failures.append(failed_answers(name, FLOWS_PART, answers))
         gains = []
         for outcome, reference in zip(outcomes, first, strict=True):
             difference = _joint(outcome) - _joint(reference)
@@ -135,16 +146,47 @@ def evaluate_flows(
             "Failed: nothing was written; such a question is in no other figure of the flow",
         ),
     )
+    tables = (measured, *_published_tables(followups, beside))
+    section = MeasuredSection(FLOWS_PART, tables, figures, tuple(items))
+    return section.with_failures(failures)
+
+
+def _write_answers(
+    flow: Any, turns: Sequence[JudgedTurn], engine: Any, searches: Searches
+) -> list[Answer | UserError]:
+    """Return the answer to each turn from its own collection, or why there is none."""
+    by_place: dict[int, Answer | UserError] = {}
+    for collection, places in places_by_collection(turns).items():
+        states = [turns[place].state for place in places]
+        answers = run(flow, states, engine, searches[collection])
+        by_place |= dict(zip(places, answers, strict=True))
+    return [by_place[place] for place in range(len(turns))]
+
+
+def _published_tables(
+    followups: Sequence[JudgedTurn], beside: Beside
+) -> list[ReportTable]:
+    metric = "this library's hallucination detection"
+    if beside.entails is not None and beside.grader is not None:
+        metric = "RAGAS and JAFS"
+    left_out = why_table_left_out("intrinsics-11-16", followups, "mtrag", metric)
     judged = ("RAGAS-F", "JAFS")
-    four = (*_CLASSES[:2], "responses", *judged)
-    tables = (
-        measured,
-        published_table("tables 14 to 16, MT-RAG", four, PUBLISHED["flows"], 0),
-        published_table(
-            "table 11, MT-RAG", (*_CLASSES, *judged), PUBLISHED["gating"], 0
-        ),
-    )
-    return MeasuredSection(FLOWS_PART, tables, figures, tuple(items))
+    head = (*_CLASSES[:2], "responses", *judged)
+    title, flows = "tables 14 to 16, MT-RAG", PUBLISHED["flows"]
+    tables = [published_table(title, head, flows, 0, left_out=left_out)]
+    if not left_out:
+        title, gating = "table 11, MT-RAG", PUBLISHED["gating"]
+        columns = (*_CLASSES, *judged)
+        tables.append(published_table(title, columns, gating, 0, left_out=""))
+    return tables
+
+
+def failed_answers(
+    system: str, of: str, answers: Sequence[Answer | UserError]
+) -> Failures:
+    """Return how many answers were not written, and why."""
+    errors = [answer for answer in answers if not isinstance(answer, Answer)]
+    return Failures(system, of, len(answers), count_reasons(errors))
 
 
 def _flow_item(

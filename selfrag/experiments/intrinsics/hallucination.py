@@ -21,6 +21,7 @@ from selfrag.experiments.intrinsics.part_tables import (
     measure_parts,
     parts_of,
     published_table,
+    why_table_left_out,
 )
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject, ask
 from selfrag.experiments.report_tables import MeasuredSection, percent, share
@@ -123,7 +124,12 @@ def evaluate_hallucination(
     )
     tables[0] = replace(tables[0], notes=notes)
     paper = published_table(
-        "Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"]
+        "Table 8, RAGTruth QA",
+        HALLUCINATION_HEAD[1:4],
+        PUBLISHED["hallucination"],
+        left_out=why_table_left_out(
+            "intrinsics-8", rows, "ragtruth", "precision, recall, F1"
+        ),
     )
     return MeasuredSection(HALLUCINATION_PART, (*tables, paper), figures, tuple(items))
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from selfrag.evaluation.intervals import Estimate, pooled_auc
 from selfrag.evaluation.metrics.classification import ClassFigures
+from selfrag.evaluation.published import why_left_out
+from selfrag.experiments.intrinsics.conversations import JudgedTurn
 from selfrag.experiments.report_tables import ReportTable, percent, published_cells
 from selfrag.training.intrinsics.rows import IntrinsicRow
 
@@ -56,12 +58,24 @@ def published_table(
     head: Sequence[str],
     systems: Mapping[str, Sequence[float]],
     digits: int = 1,
+    *,
+    left_out: str,
 ) -> ReportTable:
-    """Return figures of the paper as a table."""
+    """Return figures of the paper as a table, or the line that says why they are left out beside ours."""
+    if left_out:
+        return ReportTable(f"Published: {title}", (), (), (left_out,))
     rows = []
     for system, values in systems.items():
         rows.append((system, *published_cells(*values, digits=digits)))
     return ReportTable(f"Published: {title}", ("system", *head), tuple(rows))
+
+
+def why_table_left_out(
+    table: str, rows: Iterable[IntrinsicRow | JudgedTurn], data: str, metric: str
+) -> str:
+    """Return why figures of a table of the paper are left out beside rows, of which those of `data` are counted."""
+    count = sum(row.source.startswith(data) for row in rows)
+    return why_left_out(table, data if count else "", count, metric)
 
 
 def class_cells(figures: ClassFigures) -> tuple[str, str, str]:

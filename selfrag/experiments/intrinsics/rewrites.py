@@ -6,15 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from retrieval.passage import Passage, Retriever
+from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
+from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import Estimate, json_values, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.rankings import ndcg_at, recall_at
-from selfrag.experiments.intrinsics.conversations import FOLLOW_UP, JudgedTurn, sample
-from selfrag.experiments.intrinsics.flows import answered_inputs, faithfulness
-from selfrag.experiments.intrinsics.part_tables import measure_parts, published_table
+from selfrag.experiments.intrinsics.conversations import (
+    FOLLOW_UP,
+    JudgedTurn,
+    Searches,
+    sample,
+    search_each,
+)
+from selfrag.experiments.intrinsics.flows import (
+    answered_inputs,
+    failed_answers,
+    faithfulness,
+)
+from selfrag.experiments.intrinsics.part_tables import (
+    measure_parts,
+    published_table,
+    why_table_left_out,
+)
 from selfrag.experiments.intrinsics.subjects import (
     ALONE,
     PUBLISHED,
@@ -51,9 +66,12 @@ REWRITES_HEAD = (
 )
 
 Measured: TypeAlias = tuple[
-    list[ReportTable], dict[str, dict[str, Any]], list[dict[str, Any]]
+    list[ReportTable],
+    dict[str, dict[str, Any]],
+    list[dict[str, Any]],
+    list[Failures],
 ]
-"""Tables, figures by system and part, and items."""
+"""Tables, figures by system and part, items, and what failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +87,7 @@ class Writing:
 def evaluate_rewrite(
     rows: Sequence[IntrinsicRow],
     followups: Sequence[JudgedTurn],
-    search: Retriever | None,
+    search: Searches | None,
     subjects: Sequence[Subject],
     seed: int,
     writing: Writing | None = None,
@@ -106,6 +124,7 @@ def evaluate_rewrite(
         for system, texts in texts_of.items():
             item[system] = texts[place]
         items.append(item)
+    failures: list[Failures] = []
     # 2. what the rewrites find, and the answers from that
     if followups and search is not None:
         queries = _queries(followups, subjects)
@@ -114,20 +133,39 @@ def evaluate_rewrite(
             measured["answers"] = _answers(
                 followups, search, queries, writing, beside, seed
             )
-        for name, (further, by_system, records) in measured.items():
+        for name, (further, by_system, records, failed) in measured.items():
             tables += further
             items += records
+            failures += failed
             for system, by_part in by_system.items():
                 figures.setdefault(system, {})[name] = by_part
     # 3. published figures
-    for key, title, head in (
-        ("recall", "tables 2 to 4", tuple(f"R@{k}" for k in DEPTHS)),
-        ("rewritten", "tables 5 to 7", ("RAGAS-F", "RAD-Bench")),
+    for key, number, metric, head in (
+        ("recall", "2-4", "recall", tuple(f"R@{k}" for k in DEPTHS)),
+        ("rewritten", "5-7", judged_metric(writing, beside), ("RAGAS-F", "RAD-Bench")),
     ):
+        asked = (
+            followups
+            if key == "recall" or writing is None
+            else sample(followups, writing.count)
+        )
+        left_out = why_table_left_out(f"intrinsics-{number}", asked, "mtrag", metric)
         for part, systems in PUBLISHED[key].items():
-            heading = f"{title}, MT-RAG, {part}"
-            tables.append(published_table(heading, head, systems, 2))
-    return MeasuredSection(REWRITE_PART, tuple(tables), figures, tuple(items))
+            heading = f"tables {number.replace('-', ' to ')}, MT-RAG, {part}"
+            tables.append(published_table(heading, head, systems, 2, left_out=left_out))
+            if left_out:  # once for all parts
+                break
+    section = MeasuredSection(REWRITE_PART, tuple(tables), figures, tuple(items))
+    return section.with_failures(failures)
+
+
+def judged_metric(writing: Writing | None, beside: Beside) -> str:
+    """Return what answers are judged by, as `published.toml` calls it."""
+    if writing is None:
+        return "nothing, as no answers were written"
+    if beside.entails is None or beside.grader is None:
+        return "this library's hallucination detection"
+    return "RAGAS and RAD-Bench"
 
 
 def _against_people(
@@ -178,13 +216,13 @@ def _by_need(followups: Sequence[JudgedTurn]) -> dict[str, list[int]]:
 
 def _retrieval(
     followups: Sequence[JudgedTurn],
-    search: Retriever,
+    search: Searches,
     queries: Mapping[str, list[str]],
     seed: int,
 ) -> Measured:
     values = {}  # system to the figures of each question
     for system, texts in queries.items():
-        rankings = search(texts, max(DEPTHS))
+        rankings = search_each(search, followups, texts, max(DEPTHS))
         values[system] = list(map(_ranking_figures, followups, rankings))
 
     def measure(
@@ -205,7 +243,7 @@ def _retrieval(
         for system, texts in queries.items():
             record[system] = texts[place]
         records.append(record)
-    return tables, figures, records
+    return tables, figures, records, []
 
 
 def _means(
@@ -231,7 +269,7 @@ def _ranking_figures(
 
 def _answers(
     followups: Sequence[JudgedTurn],
-    search: Retriever,
+    search: Searches,
     queries: Mapping[str, list[str]],
     writing: Writing,
     beside: Beside,
@@ -244,8 +282,10 @@ def _answers(
     flow = named_flow("none", writing.writer, k=ANSWER_PASSAGES)
     values: dict[str, list[dict[str, float | None]]] = {}
     records = []
+    failures: list[Failures] = []
     for system, texts in queries.items():
-        rankings = search([texts[place] for place in places], ANSWER_PASSAGES)
+        of_chosen = [texts[place] for place in places]
+        rankings = search_each(search, chosen, of_chosen, ANSWER_PASSAGES)
         inputs = []
         for turn, hits in zip(chosen, rankings, strict=True):
             inputs.append(JudgeInput(turn.state.messages, tuple(hits)))
@@ -254,17 +294,22 @@ def _answers(
         for turn, answer, figures_of in zip(
             chosen, answers, values[system], strict=True
         ):
-            text = answer.text if isinstance(answer, Answer) else None
-            record = {"id": turn.id, "searched by": system, "answer": text}
-            records.append({**record, **figures_of})
+            record = {"id": turn.id, "searched by": system}
+            written: dict[str, str | None] = {"answer": None, "error": str(answer)}
+            if isinstance(answer, Answer):
+                written = {"answer": answer.text, "error": None}
+            records.append({**record, **written, **figures_of})
+        failed = failed_answers(system, "answers after rewrites", answers)
+        if failed.failed:
+            failures.append(failed)
 
     def measure(
         system: str, members: Sequence[int]
     ) -> tuple[Sequence[str], dict[str, Any]]:
         rows = [values[system][place] for place in members]
         cells, means = _means(rows, ANSWERS_HEAD[1:4], seed)
-        failed = sum(row["failed"] == 1.0 for row in rows)
-        return (*cells, str(failed)), means
+        count = sum(row["failed"] == 1.0 for row in rows)
+        return (*cells, str(count)), means
 
     tables, figures = measure_parts(
         "Answers after rewrites", ANSWERS_HEAD, _by_need(chosen), values, measure
@@ -277,7 +322,7 @@ def _answers(
         "Quality: a grader's rating from 1 to 10, shown as 0 to 1, as RAD-Bench's; only where a right answer is known",
     )
     tables[0] = replace(tables[0], notes=notes)
-    return tables, figures, records
+    return tables, figures, records, failures
 
 
 def _qualities(

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from retrieval.passage import Passage, Retriever
+from retrieval.passage import Passage
 from selfrag.common.atomic import write_json, write_text
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.engines.adapters import shipped_adapters
+from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.metrics.alce import Entails
 from selfrag.evaluation.metrics.entailment import entails, remembered
 from selfrag.evaluation.metrics.grading import load_grader
@@ -31,9 +32,11 @@ from selfrag.experiments.intrinsics.citations import CITATIONS_PART, evaluate_ci
 from selfrag.experiments.intrinsics.conversations import (
     JudgedTurn,
     PassageSearch,
+    Searches,
+    assign_collections,
     judged_turns,
     read_collection,
-    read_passages,
+    read_collections,
     sample,
     turns,
     unanswerable_turns,
@@ -177,17 +180,21 @@ def evaluate(
             )
         )
         for name in settings.parts:
-            sections.append(
-                _part(
-                    name,
-                    settings,
-                    library,
-                    rows.get(name, []),
-                    answers,
-                    followups,
-                    beside,
-                )
+            errors: list[tuple[str, str, list[str | None]]] = []
+            of_part = rows.get(name, [])
+            section = _part(
+                name, settings, library, of_part, answers, followups, beside, errors
             )
+            failures = []
+            for system, intrinsic, reasons in errors:
+                counts = count_reasons(reasons)
+                if counts:
+                    failures.append(Failures(system, intrinsic, len(reasons), counts))
+                if len(reasons) == len(of_part or answers):
+                    for item, reason in zip(section.items, reasons, strict=False):
+                        if reason is not None:
+                            item.setdefault("errors", {})[system] = reason
+            sections.append(section.with_failures(failures))
             if out is not None:
                 write(settings, sections, out, library)
     return sections
@@ -214,14 +221,17 @@ def _part(
     library: Library,
     rows: list[IntrinsicRow],
     answers: list[OwnAnswer],
-    followups: tuple[list[JudgedTurn], Retriever | None],
+    followups: tuple[list[JudgedTurn], Searches | None],
     beside: Beside,
+    errors: list[tuple[str, str, list[str | None]]],
 ) -> MeasuredSection:
+    """Measure one part; `errors` get what could not be asked."""
     seed = settings.seed
     train = _rows(settings, name, "train") if name in ROWS else []
     subjects = _subjects(name, settings, library, train)
     if beside.rival is not None and name in ROWS:
         subjects.append(beside.rival)
+    subjects = [replace(subject, errors=errors) for subject in subjects]
     if name in LABELLED:
         return LABELLED[name](rows, subjects, train, seed)
     if name == CITATIONS_PART:
@@ -232,6 +242,7 @@ def _part(
         writing = None
         if settings.answers:
             judge = _subjects(FLOWS_PART, settings, library, [])[0]
+            judge = replace(judge, errors=errors)
             writing = Writing(
                 _writer(settings, library), engine, judge, settings.answers
             )
@@ -376,16 +387,21 @@ def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
 
 def _followups(
     settings: MeasurementSettings,
-) -> tuple[list[JudgedTurn], Retriever | None]:
+) -> tuple[list[JudgedTurn], Searches | None]:
     """Return questions with known passages, from rows or made from a collection, and what searches for them."""
     if settings.corpus is None and settings.index is None:
         return [], None
     searched = load_retriever(settings.index, demo=False)
     known = find_file(REWRITE_PART, settings.data, "dev")
     rows = [] if known is None else _rows(settings, REWRITE_PART, "dev")
-    passages: Mapping[str, Passage] | None = None
+    collections: dict[str, dict[str, Passage]] = {}
     if settings.corpus is None or any(row.relevant for row in rows):
-        passages = None if settings.corpus is None else read_passages(settings.corpus)
+        passages: dict[str, Passage] | None = None
+        if settings.corpus is not None:
+            collections = read_collections(settings.corpus)
+            passages = {}
+            for of_collection in collections.values():
+                passages |= of_collection
         follow_ups = judged_turns(rows, passages)
         if not follow_ups:
             raise UserError(
@@ -399,9 +415,15 @@ def _followups(
         )
     else:
         collection = read_collection(settings.corpus, "dev")
-        passages = collection.passages
+        collections = {"": dict(collection.passages)}
         follow_ups = sample(turns(collection), settings.limit)
-    return follow_ups, searched or PassageSearch(list((passages or {}).values()))
+    if searched is not None:
+        return follow_ups, {"": searched}
+    follow_ups = assign_collections(follow_ups, collections)
+    searches = {}
+    for name, of_collection in collections.items():
+        searches[name] = PassageSearch(list(of_collection.values()))
+    return follow_ups, searches
 
 
 def _rows(settings: MeasurementSettings, name: str, part: str) -> list[IntrinsicRow]:
@@ -454,7 +476,9 @@ def write(
     for name, text in texts.items():
         write_text(out / f"{name}.md", text)
     write_text(out / "report.md", "\n".join(texts.values()))
-    write_json(out / "figures.json", {"manifest": manifest, "figures": figures})
+    failures = [failure for section in sections for failure in section.failures]
+    values = {"figures": figures, "failures": list(map(asdict, failures))}
+    write_json(out / "figures.json", {"manifest": manifest, **values})
     write_json(out / "items.json", items)
     for section in sections:
         if section.reliability:

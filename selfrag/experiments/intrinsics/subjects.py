@@ -24,7 +24,7 @@ from selfrag.judges.wire import (
     ModelRequest,
     Teachable,
 )
-from selfrag.reflection.findings import Reflection
+from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.requests import Failed, Steps
@@ -48,6 +48,8 @@ class Subject:
     # of the adapters; what has no adapter is asked in the default dialect
     dialect: str = DIALECT
     chunk: int = 64  # states that go to the executor at once
+    # intrinsic and why each state has no answer, of every question put; shared by copies
+    errors: list[tuple[str, str, list[str | None]]] = field(default_factory=list)
 
     def codec(self, intrinsic: str) -> Codec:
         """Return what asks for an intrinsic."""
@@ -75,11 +77,20 @@ class Subject:
                 part = states[start : start + self.chunk]
                 reflections += judge.reflections(part)
                 progress.advance(len(part))
+        self.errors.append((self.name, intrinsic, list(map(_error, reflections))))
         return reflections
 
     def result(self, intrinsic: str, reflection: Reflection) -> Any:
         """Return the typed result, as the public interface gives it."""
         return self.judge(intrinsic).result(reflection)
+
+
+def _error(reflection: Reflection) -> str | None:
+    """Return why a request was not served; None if it was."""
+    for note in reflection.diagnostics:
+        if note.code is Code.FAILED:
+            return note.message
+    return None
 
 
 def ask(subject: Subject, intrinsic: str, states: Sequence[JudgeInput]) -> list[Any]:

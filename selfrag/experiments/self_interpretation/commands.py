@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,6 @@ from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import EngineChoice, engine_options, quiet, show_markdown
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Commands, Replaced, refuse_options
-from selfrag.common.untrusted import printable
 from selfrag.experiments.self_interpretation.settings import (
     DrawSettings,
     ExampleSettings,
@@ -193,8 +193,8 @@ def table(
 def _result(run: Path, results: Mapping[str, Mapping[str, Any]]) -> CommandResult:
     from selfrag.evaluation.records import failures
 
-    reason = failures(run, results)
-    if reason:
-        line = f"{reason}; the same command with --retry-failed asks again"
-        typer.echo(printable(line), err=True)
-    return table(run)
+    failed = failures(run, results)
+    if failed:
+        line = "the same command with --retry-failed asks failed questions again"
+        typer.echo(line, err=True)
+    return replace(table(run), failures=failed)

@@ -24,6 +24,7 @@ from selfrag.evaluation.comparison import (
 )
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.report_tables import ReportTable, markdown, percent, share
 from selfrag.experiments.self_interpretation.agreement import agreement_table
 from selfrag.experiments.self_interpretation.faithfulness import (
@@ -50,6 +51,9 @@ SHORT = dict(
 MAIN = (MEASURES[0], MEASURES[-1])
 REPLIES = ("cites", "wrong_citations", "explains", "answer_recall_words")
 ANSWER_ALONE = "answer recall, answer alone"
+PAPER = "paper"
+"""Head of the columns of published figures."""
+SAME_CELLS = "The published means are over the same cells"
 SETTINGS = {"examples": "examples", "cutoff": "k", "order": "order"}
 
 
@@ -164,7 +168,25 @@ def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Report
     made += [effects_table(run, cells, seed), orders_table(run, cells, seed)]
     for prompt, of_prompt in cells.items():
         made.append(agreement_table(run, prompt, of_prompt, seed))
-    return [table for table in made if table is not None]
+    preset = str(run.questions.data.get("preset", "")).partition("/")[0]
+    count, metric = len(run.questions.items), "answer recall and citations"
+    left_out = why_left_out("interpret", preset, count, metric)
+    shown = [table for table in made if table is not None]
+    if left_out:
+        shown = list(map(without_paper, shown))
+    note = left_out or "The paper: 60 questions of QAMPARI, GPT-3.5"
+    shown[0] = replace(shown[0], notes=(*shown[0].notes, note))
+    return shown
+
+
+def without_paper(table: ReportTable) -> ReportTable:
+    """Return the table without the columns of published figures."""
+    kept = [place for place, name in enumerate(table.head) if name != PAPER]
+    head = tuple(table.head[place] for place in kept)
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    notes = tuple(note for note in table.notes if note != SAME_CELLS)
+    title = table.title.partition(", beside Table")[0]
+    return replace(table, title=title, head=head, rows=rows, notes=notes)
 
 
 def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> ReportTable:
@@ -191,15 +213,12 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Repor
         title += f", beside Table {number}"
     head = ["examples", "k", "order"]
     for name in SHORT.values():
-        head += [name, "paper"]
+        head += [name, PAPER]
     if prefix == WHOLE:
         head.append(ANSWER_ALONE)
     else:
         title += " (the answer alone)"
-    notes = [
-        f"{count_of(figures.questions, 'questions')}, bootstrap 95% intervals; the paper: 60"
-        " questions of QAMPARI, GPT-3.5"
-    ]
+    notes = [f"{count_of(figures.questions, 'questions')}, bootstrap 95% intervals"]
     failed = [
         f"{cell.name} {figures.failed[cell]}" for cell in cells if figures.failed[cell]
     ]
@@ -230,16 +249,16 @@ def means_table(figures: GridFigures, setting: str) -> ReportTable:
         SETTINGS[setting],
         "cells",
         recall,
-        "paper",
+        PAPER,
         citations,
-        "paper",
+        PAPER,
         ANSWER_ALONE,
     )
     return ReportTable(
         f"Means by {SETTINGS[setting]}",
         head,
         tuple(rows),
-        ("The published means are over the same cells",),
+        (SAME_CELLS,),
     )
 
 
@@ -277,11 +296,11 @@ def differences_table(figures: GridFigures) -> ReportTable:
         "prompt",
         "examples",
         "answer recall",
-        "paper",
+        PAPER,
         "citation P",
         "citation R",
         "citation F",
-        "paper",
+        PAPER,
     )
     note = (
         "Paired by question and setting; of whole generations but for the last column"

@@ -1,5 +1,7 @@
 """Runs of the grid with a model that can be computed by hand: scores, resumption, tests of what it says, tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from grid_world import (
@@ -23,6 +25,7 @@ from written import reply as written_reply
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine
+from selfrag.evaluation import published
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
@@ -170,7 +173,7 @@ def test_a_directory_of_another_run_is_refused(tmp_path):
 
 
 def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_ones_own(
-    tmp_path,
+    tmp_path, monkeypatch
 ):
     start(tmp_path, questions(4), CELLS[:3], Hand())
     manifest = read_json(tmp_path / "manifest.json")
@@ -182,6 +185,12 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     with refused(r"--cell x\*: no such cell"):
         run.select(["x*"])
     first = tables(read_grid(tmp_path))[0]
+    assert (first.title, "paper" in first.head) == ("Prompt basic", False)
+    assert "left out: it is of qampari" in first.notes[-1]
+    # as if these were the paper's 60 questions
+    data, count = replace(run.questions, data={"preset": "qampari/paper"}), 4
+    monkeypatch.setitem(published.OF["interpret"]["qampari"], "items", [count])
+    first = tables(replace(run, questions=data))[0]
     assert first.title == "Prompt basic, beside Table 2"
     row = first.rows[0]
     assert (len(first.rows), row[:3]) == (2, ("0", "3", "ranked"))
