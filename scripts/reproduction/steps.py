@@ -20,7 +20,7 @@ from selfrag.evaluation.judging import OFFICIAL
 from selfrag.evaluation.metrics.alce import as_sentences
 from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
 from selfrag.evaluation.presets import Given
-from selfrag.evaluation.published import why_left_out
+from selfrag.evaluation.published import OF, why_left_out
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.task_files import TaskFile, read_tasks
 from selfrag.render.tables import compact, escape
@@ -74,24 +74,6 @@ class Place:
         return read_tasks([Given.parse(argument) for argument in self.arguments(row)])
 
 
-ROWS_OF_FILES: Mapping[str, tuple[int, str]] = {
-    "popqa": (
-        1_399,
-        "the long tail, of entities with fewer than 100 views a month (s_pop < 100)",
-    ),
-    "triviaqa": (
-        11_313,
-        "the test split of Min et al. (2019); the authors' own file has 7,313",
-    ),
-    "arc-challenge": (1_172, "the test set"),
-    "biographies": (500, "the unlabelled names of FActScore"),
-    "asqa": (948, "the development set, as in ALCE"),
-}
-"""Task to the rows of its file, and which they are; the paper gives no number of PubHealth's."""
-ALSO = {"triviaqa": 7_313}
-"""Rows of a file that the authors published and that differ from the paper's."""
-
-
 def check_counts(files: Mapping[str, Path]) -> None:
     """Refuse files that have another number of rows than the paper's.
 
@@ -99,7 +81,7 @@ def check_counts(files: Mapping[str, Path]) -> None:
         UserError: the first file that does, with what is expected.
     """
     for task, path in files.items():
-        if task not in ROWS_OF_FILES:
+        if task == "pubhealth":  # the paper gives no number
             continue
         text = path.read_text(encoding="utf-8")
         rows = (
@@ -107,10 +89,11 @@ def check_counts(files: Mapping[str, Path]) -> None:
             if path.suffix == ".json"
             else list(filter(str.strip, text.splitlines()))
         )
-        expected, which = ROWS_OF_FILES[task]
-        if len(rows) not in (expected, ALSO.get(task)):
+        if why_left_out("selfrag-2", task, len(rows)):
+            of = OF["selfrag-2"][task]
+            expected = " or ".join(f"{count:,}" for count in of["items"])
             raise UserError(
-                f"{path} has {count_of(len(rows), 'rows', form=',')}, and {task} is measured on {expected:,}: {which}"
+                f"{path} has {len(rows):,} rows, and {task} is measured on {expected}: {of['split']}"
             )
 
 

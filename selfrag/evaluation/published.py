@@ -16,19 +16,19 @@ OF: Mapping[str, Mapping[str, Any]] = tomllib.loads(
 """Table to what its published figures are of, by data set."""
 
 
-def why_left_out(table: str, data: str, items: int, metric: str) -> str:
+def why_left_out(table: str, data: str, items: int, metric: str = "") -> str:
     """Return one line on why a published figure is left out beside a measurement; empty where both are of the same.
 
     Args:
         table: a key of `OF`.
         data: name of the data set that was measured.
         items: how many of its items.
-        metric: name of the figure.
+        metric: name of the figure; any if empty.
     """
     sets = OF[table]
     if data not in sets:
         reason = f"it is of {', '.join(sets)}, not of {data or 'such data'}"
-    elif metric not in sets[data]["metrics"]:
+    elif metric and metric not in sets[data]["metrics"]:
         reason = f"it is by {', '.join(sets[data]['metrics'])}, not by {metric}"
     elif not _is_count(sets[data]["items"], items):
         split = sets[data]["split"]

@@ -18,6 +18,7 @@ from refusals import refused
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import DecodingError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation import published
 from selfrag.evaluation.metrics.alce import Cites
 from selfrag.evaluation.metrics.classification import FlowOutcome
@@ -28,8 +29,11 @@ from selfrag.experiments.intrinsics.conversations import (
     JudgedTurn,
     PassageSearch,
     QueryCollection,
+    assign_collections,
     read_collection,
+    read_collections,
     sample,
+    search_each,
     turns,
 )
 from selfrag.experiments.intrinsics.flows import _outcomes
@@ -416,6 +420,39 @@ def test_rewrites_against_people_and_by_what_they_find():
         assert value(figures, system, "retrieval", "full", "recall@5") == 1.0
     assert value(figures["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
     assert search(["Where is Weimar?", "Spree"], 2)[0][0].id == "p1"
+
+
+def test_each_question_is_searched_in_its_own_collection(tmp_path):
+    """As MT-RAG: a file a domain; a question without passages is of the domain of its conversation."""
+    for name in ("cloud", "govt"):
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"id": f"{name}-1", "text": "Faust."}])
+    collections = read_collections(tmp_path)
+    assert {name: list(of) for name, of in collections.items()} == {
+        "cloud": ["cloud-1"],
+        "govt": ["govt-1"],
+    }
+    state, nothing = JudgeInput((Message("user", "Faust?"),)), frozenset()
+    asked = []
+    for name, source in (
+        ("a", "mtrag govt/changed"),
+        ("b", "mtrag cloud/changed"),
+        ("a", "mtrag/unanswerable"),
+    ):
+        key = f"{name}<::>{len(asked)}"
+        asked.append(JudgedTurn(key, state, "Faust?", nothing, False, source=source))
+    assigned = assign_collections(asked, collections)
+    assert [turn.collection for turn in assigned] == ["govt", "cloud", "govt"]
+    searches = {
+        name: PassageSearch(list(of.values())) for name, of in collections.items()
+    }
+    hits = search_each(searches, assigned, ["Faust"] * 3, 5)
+    assert [[hit.id for hit in ranking] for ranking in hits] == [
+        ["govt-1"],
+        ["cloud-1"],
+        ["govt-1"],
+    ]
+    with refused("c<::>0: no file of the corpus is known for it"):
+        assign_collections([replace(asked[2], id="c<::>0")], collections)
 
 
 def test_a_bad_collection_is_named(tmp_path):
