@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import typer
 
 from scripts.command import command
-from scripts.reproduction.standins import write_standins
+from scripts.reproduction.standins import serve_grader, write_standins
 from scripts.reproduction.steps import run_step
 from scripts.reproduction.table2 import row
 from selfrag.common.atomic import write_text
@@ -160,7 +160,8 @@ def rehearse(tables: list[str] | None = None, *, out: Path) -> None:
             **STANDINS,
             **table.rehearsal,
         }
-        run_table(table, values, out)
+        with serve_grader() as grader_url:
+            run_table(table, {**values, "grader_url": grader_url}, out)
         empty = [
             place
             for text in read_reports(table, out)

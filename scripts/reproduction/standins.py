@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from critic.cases import GROUPS, Case, LabelledCase
@@ -35,6 +40,43 @@ def write_standins(data: Path) -> None:
         write_qampari(data)
         write_intrinsics(data)
         write_training(data)
+
+
+_OFFERED = re.compile(r"or (?:else )?(\w+)\.")
+
+
+class StandInGrader(BaseHTTPRequestHandler):
+    """A chat model that grades with the last of the words that it is offered, or 07, and answers with a citation."""
+
+    def do_POST(self) -> None:
+        """Answer a chat completion."""
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = str(asked["messages"][-1]["content"])
+        words = _OFFERED.findall(question.rpartition("Reply with one word")[2])
+        text = "07" if "two digits" in question else "It is Paris [1]."
+        text = [*words, text][0]
+        choice = {
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+        }
+        body = json.dumps({"choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serve_grader() -> Iterator[str]:
+    """Serve the stand-in of the grader on this machine; yield its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), StandInGrader) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
 
 
 CITIES = (

@@ -136,16 +136,16 @@ def test_intrinsics_that_all_fail_end_with_4_and_show_no_dash(
     part, system, of, tmp_path, command
 ):
     write_intrinsics(tmp_path / "files")
-    mtrag = tmp_path / "files" / "mtrag"
-    tasks = mtrag / "retrieval_tasks" / "clapnq" / "clapnq_rewrite.jsonl"
-    answers = mtrag / "generation_tasks" / "reference+RAG.jsonl"
-    command(
-        f"selfrag eval rows mtrag_rewrite={tasks} mtrag={answers} -o {tmp_path}/rows"
-    )
+    public = tmp_path / "files" / "mt-rag-benchmark"
+    tasks = public / "mtrag-human/retrieval_tasks/clapnq/clapnq_rewrite.jsonl"
+    command(f"selfrag eval rows mtrag_rewrite={tasks} -o {tmp_path}/rows")
+    squad = tmp_path / "files" / "dev-v2.0.json"
+    if part == "answerability":
+        command(f"selfrag eval rows squad2={squad} -o {tmp_path}/rows")
     model = save_chat_llama(tmp_path / "chat", context=16)
     line = f"selfrag eval intrinsics --data {tmp_path}/rows --model {model} --engine transformers"
     if part != "answerability":
-        line += f" --corpus {mtrag}/corpus.jsonl"
+        line += f" --corpus {public}/corpora/passage_level/clapnq.jsonl"
     more = {"query_rewrite": " --answers 2", "flows": " --flows 2"}.get(part, "")
     out, error = command(f"{line} --only {part}{more} -o {tmp_path}/out", code=4)
     assert f"{system}, {of}: " in error

@@ -570,7 +570,7 @@ def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
     tables = sweeps.comparison(
         studies, read_runs(write_answers(job(tmp_path), studies, tmp_path / "rows"))
     )
-    rows = against_paper(tables, studies)
+    _, rows = against_paper(tables, studies)
     assert [row[1] for row in rows] == ["short", "closed", "average"] * 4
     shown = [
         [
@@ -586,7 +586,6 @@ def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
     assert rows[0][2:] == (
         f"{changed} of 12",
         bracketed(row.differences["contains"]),
-        NONE,
     )
     # Table 3a: PopQA 45.5 and 24.7, PubHealth 73.5 and 73.0; ASQA has no figure.
     assert [

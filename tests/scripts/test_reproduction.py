@@ -178,8 +178,8 @@ def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_command_of_every_table_is_understood(name, run_script):
-    code, said, _ = run_script("reproduce", "print", name, "--files", "data")
+def test_every_command_of_every_table_is_understood(name, run_script, tmp_path):
+    code, said, _ = run_script("reproduce", "print", name, "--files", tmp_path)
     lines = [
         shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")
     ]
