@@ -50,8 +50,8 @@ class StandInGrader(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a chat completion."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        question = str(asked["messages"][-1]["content"])
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = str(body["messages"][-1]["content"])
         words = _OFFERED.findall(question.rpartition("Reply with one word")[2])
         text = "07" if "two digits" in question else "It is Paris [1]."
         text = [*words, text][0]
@@ -59,12 +59,12 @@ class StandInGrader(BaseHTTPRequestHandler):
             "message": {"role": "assistant", "content": text},
             "finish_reason": "stop",
         }
-        body = json.dumps({"choices": [choice]}).encode()
+        reply = json.dumps({"choices": [choice]}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(reply)
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
@@ -222,17 +222,17 @@ def write_mtrag(data: Path) -> None:
     texts += [f"Goethe wrote Faust, says page {number}." for number in range(22)]
     tasks = []
     for number, (domain, label) in enumerate(zip(DOMAINS, labels, strict=True)):
-        asked = [_task(f"{domain}<::>{turn}", label) for turn in (1, 2)]
-        tasks += [*asked, _task(f"{domain}<::>3", "UNANSWERABLE")]
+        searched = [_task(f"{domain}<::>{turn}", label) for turn in (1, 2)]
+        tasks += [*searched, _task(f"{domain}<::>3", "UNANSWERABLE")]
         question = "Who wrote Faust?" if number % 2 else TURNS[-1][1]
         rewrites = (
-            {"_id": task["task_id"], "text": f"|user|: {question}"} for task in asked
+            {"_id": task["task_id"], "text": f"|user|: {question}"} for task in searched
         )
         place = folder / "retrieval_tasks" / domain
         write_jsonl(place / f"{domain}_rewrite.jsonl", rewrites)
         relevant = (f"{domain}-0", f"{domain}-bread")
         judged = ""
-        for task, passage in zip(asked, relevant, strict=True):
+        for task, passage in zip(searched, relevant, strict=True):
             judged += f"{task['task_id']}\t{passage}\t1\n"
         (place / "qrels").mkdir(parents=True)
         write_text(place / "qrels" / "dev.tsv", f"query-id\tcorpus-id\tscore\n{judged}")

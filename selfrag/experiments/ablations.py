@@ -304,11 +304,11 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
             "## Right answers that no passage holds, by exact substrings (appendix C.1)\n",
             compact(head, body),
         ]
-        asked = {}
+        counts = {}
         for of_file in ablated.studies:
             if data_set(of_file) in ("popqa", "triviaqa"):
-                asked[data_set(of_file)] = len(of_file.file.items)
-        count, both = sum(asked.values()), " and ".join(asked)
+                counts[data_set(of_file)] = len(of_file.file.items)
+        count, both = sum(counts.values()), " and ".join(counts)
         metric = FROM_MEMORY_SUBSTRING.name
         published = why_left_out("selfrag-3a-memory", both, count, metric)
         if not published:

@@ -130,8 +130,8 @@ def evaluate_citations(
             figures.setdefault(name, {})[judge] = values
     # 4. published figures
     alce = PUBLISHED["citations_alce"]
-    asked = "annotations" if beside.entails is None else "entailment"
-    left_out = why_table_left_out("intrinsics-12", rows, "alce", asked)
+    metric = "annotations" if beside.entails is None else "entailment"
+    left_out = why_table_left_out("intrinsics-12", rows, "alce", metric)
     head: tuple[str, ...] = ("R", "P", "F1")
     tables.append(published_table("Table 12, ALCE", head, alce, left_out=left_out))
     f1 = {}
@@ -140,9 +140,9 @@ def evaluate_citations(
     head = ("Chat", "MultifieldQA", "HotpotQA", "GovReport")
     # rows of this benchmark alone bring statements
     count = sum(bool(row.statements) for row in rows)
-    asked = "annotations" if beside.grader is None else "grades"
+    metric = "annotations" if beside.grader is None else "grades"
     data = "longbench_cite" if count else ""
-    left_out = why_left_out("intrinsics-13", data, count, asked)
+    left_out = why_left_out("intrinsics-13", data, count, metric)
     title = "Table 13, LongBench-Cite, F1"
     tables.append(published_table(title, head, f1, left_out=left_out))
     return MeasuredSection(CITATIONS_PART, tuple(tables), figures, tuple(items))

@@ -144,12 +144,14 @@ def evaluate_rewrite(
         ("recall", "2-4", "recall", tuple(f"R@{k}" for k in DEPTHS)),
         ("rewritten", "5-7", judged_metric(writing, beside), ("RAGAS-F", "RAD-Bench")),
     ):
-        asked = (
+        measured_turns = (
             followups
             if key == "recall" or writing is None
             else sample(followups, writing.count)
         )
-        left_out = why_table_left_out(f"intrinsics-{number}", asked, "mtrag", metric)
+        left_out = why_table_left_out(
+            f"intrinsics-{number}", measured_turns, "mtrag", metric
+        )
         for part, systems in PUBLISHED[key].items():
             heading = f"tables {number.replace('-', ' to ')}, MT-RAG, {part}"
             tables.append(published_table(heading, head, systems, 2, left_out=left_out))
