@@ -24,7 +24,7 @@ PAGES = [
 BLOCK = re.compile(r"^```(?:bash|console|sh)\n(.*?)^```", flags=re.M | re.S)
 INLINE = re.compile(r"`((?:selfrag|critic|python|scripts/)[^`\n]* [^`\n]*)`")
 SCRIPT = re.compile(r"(?:python (?:-m )?)?(scripts[\w./]+)( |$)")
-CODE = re.compile(r"(?:scripts|selfrag|critic|retrieval)/[\w/]+\.py")
+CODE = re.compile(r"(?<!/)\b(?:scripts|selfrag|critic|retrieval)/[\w/]+\.py")
 GONE = re.compile(r"`([a-z_]+\.py)[^`]*`")
 
 
