@@ -93,7 +93,7 @@ def check_counts(files: Mapping[str, Path]) -> None:
             of = OF["selfrag-2"][task]
             expected = " or ".join(f"{count:,}" for count in of["items"])
             raise UserError(
-                f"{path} has {len(rows):,} rows, and {task} is measured on {expected}: {of['split']}"
+                f"{path} has {count_of(len(rows), 'rows', form=',')}, and {task} is measured on {expected}: {of['split']}"
             )
 
 
