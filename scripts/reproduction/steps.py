@@ -92,8 +92,9 @@ def check_counts(files: Mapping[str, Path]) -> None:
         if why_left_out("selfrag-2", task, len(rows)):
             of = OF["selfrag-2"][task]
             expected = " or ".join(f"{count:,}" for count in of["items"])
+            counted = count_of(len(rows), "rows", form=",")
             raise UserError(
-                f"{path} has {count_of(len(rows), 'rows', form=',')}, and {task} is measured on {expected}: {of['split']}"
+                f"{path} has {counted}, and {task} is measured on {expected}: {of['split']}"
             )
 
 
@@ -184,7 +185,7 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
                     decisions,
                 ]
             steps += [
-                [*facts, f"--write={facts_file}"],
+                [*facts, "--replace", f"--write={facts_file}"],
                 tool,
                 [*facts, f"--read={decisions}"],
             ]
