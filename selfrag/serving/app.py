@@ -270,7 +270,7 @@ class Server:
         try:
             question = await service.fit_conversation(question)
             reply.index = service.index_version()
-            pieces = service.begin(question, place, streamed=body.stream)
+            pieces = service.begin(question, streamed=body.stream)
             if body.stream:
                 streaming = True
                 events = encoded(self._events(pieces, reply), done)

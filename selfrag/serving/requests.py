@@ -212,20 +212,6 @@ Controls = create_model(
 )
 
 
-class TextPart(_Body):
-    """A piece of a message; others than text are refused."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: str
-
-
-class RefusalPart(_Body):
-    """A piece of an earlier answer that refused."""
-
-    type: Literal["refusal"]
-    refusal: str
-
-
 class ChatMessage(_Body):
     """A turn of a conversation.
 
@@ -234,7 +220,7 @@ class ChatMessage(_Body):
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart | RefusalPart] | None = None
+    content: str | list[str | dict[str, Any]] | None = None  # text, or parts of it
     refusal: str | None = None
 
     @field_validator("content", mode="before")

@@ -324,7 +324,7 @@ class Service(ServiceSettings):
         return question
 
     def begin(
-        self, question: ServedQuestion, place: ExitStack, *, streamed: bool = False
+        self, question: ServedQuestion, *, streamed: bool = False
     ) -> AsyncGenerator[Segment | Answer, None]:
         """Yield the pieces of an answer.
 
@@ -346,22 +346,18 @@ class Service(ServiceSettings):
             flow=question.flow,
             rewrite_scope=question.rewrite_scope,
         )
-        return self._pieces(rag, stream, place, streamed)
+        return self._pieces(rag, stream, streamed)
 
     async def _pieces(
         self,
         rag: Answering,
         stream: AsyncGenerator[Segment | Answer, None],
-        place: ExitStack,
         streamed: bool,
     ) -> AsyncGenerator[Segment | Answer, None]:
         until = asyncio.get_running_loop().time() + self.capacity.wait
         limit = None if self.open == 1 else until
         try:
-            async with asyncio.timeout_at(until):
-                await self.turn.acquire()
-            place.callback(self.turn.release)
-            async with aclosing(stream) as pieces:
+            async with self._turn(), aclosing(stream) as pieces:
                 while True:
                     async with asyncio.timeout_at(limit):
                         piece = await anext(pieces, None)

@@ -404,4 +404,4 @@ def test_a_terminated_server_finishes_what_runs():
         process.send_signal(signal.SIGTERM)
     assert asked.result().status_code == 200
     _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (-signal.SIGTERM, "")
+    assert (process.returncode, errors) == (-signal.SIGTERM, "loading demo ..\n")

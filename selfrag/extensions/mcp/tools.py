@@ -194,8 +194,8 @@ class Tools:
             "brackets",
             False,
         )
-        with service.admit() as place:
-            async with aclosing(service.begin(question_asked, place)) as pieces:
+        with service.admit():
+            async with aclosing(service.begin(question_asked)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Answer):
                         return _cited(piece)
