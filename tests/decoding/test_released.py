@@ -20,6 +20,8 @@ from written import EOS, FIRST_CHARACTER, PROMPTING, SURFACE, VOCABULARY, passag
 
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedReply
+from selfrag.evaluation.items import output_of
+from selfrag.evaluation.metrics.alce import cited_sentences, cites
 from selfrag.evaluation.released import cited_as_released
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 
@@ -394,3 +396,30 @@ def test_the_text_for_alce_is_the_released_one(released, tmp_path, monkeypatch):
                 EVIDENCE[int(n) - 1].title for n in re.findall(r"\[(\d)\]", marked)
             ] == theirs
     assert compared > TREES / 3
+
+
+def test_one_number_a_segment_halves_the_recall_of_alce():
+    """Three sentences of d1 and one of d2, with a judge that says yes: two of four cite."""
+    first = "[Relevant]Paris is big. It has a river. It is old."
+    tree = {
+        "[Retrieval]<d1>": f"{first}[Retrieval]</s>",
+        "[Retrieval]<d2>": "[Irrelevant]No.</s>",
+    }
+    tree |= {f"{first}[Retrieval]<d1>": "[Irrelevant]No.</s>"}
+    tree |= {f"{first}[Retrieval]<d2>": "[Relevant]Rome is old.</s>"}
+    answer = run(
+        tree,
+        evidence=EVIDENCE[:2],
+        policy=Decoding.official(mode="always", max_segments=2),
+    ).answer
+    marked = cited_as_released(answer, PROMPTING)
+    assert (
+        marked.text == "Paris is big. It has a river. It is old [1]. Rome is old [2]."
+    )
+    known = {passage.id: passage for passage in EVIDENCE}
+    recalls = []
+    for cited in (answer, marked):
+        claims = cited_sentences(output_of(cited, marked=True), known, marked=True)
+        (figures,) = cites([claims], lambda pairs: [True] * len(pairs))
+        recalls.append(figures.recall)
+    assert recalls == [1.0, 0.5]
