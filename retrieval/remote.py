@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from retrieval.corpus import Row
 from retrieval.encoders import Encoder, EncoderCard
-from retrieval.passage import Passage
 from retrieval.search import IndexRetriever
 
 
@@ -54,16 +52,3 @@ class RemoteIndexes(Protocol):
     @staticmethod
     def read_card(address: str | Path) -> RemoteCard:
         """Return what the index says of itself."""
-
-    @staticmethod
-    def add_passages(
-        address: str | Path,
-        passages: Iterable[Passage | Row],
-        *,
-        encoder: Encoder | str | Path | None,
-    ) -> int:
-        """Encode and add passages, those with the same id replaced; return how many were added."""
-
-    @staticmethod
-    def remove_passages(address: str | Path, ids: Sequence[str]) -> int:
-        """Remove passages by id; return how many."""

@@ -293,26 +293,12 @@ def add(
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
     is 3 if a file was left out.
     """
-    from retrieval.local_encoders import load_encoder
-    from retrieval.readers import read_files
-    from retrieval.reports import ReadReport
     from retrieval.sync import add_files, check_order, index_splitting
     from selfrag.cli.lazy_encoder import LazyEncoder
-    from selfrag.loading import encoder_source, index_encoder, remote_indexes
+    from selfrag.loading import encoder_source
 
+    _check_local(directory)
     encoder = encoder_source(encoder, encoder_engine)
-    remote = remote_indexes(directory)
-    if remote is not None:
-        cut_as = _splitting(_DEFAULT, cutting)
-        source = index_encoder(directory, encoder)
-        loaded = None if source is None else load_encoder(source, **encoding)
-        read = ReadReport()
-        rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
-        added = remote.add_passages(directory, rows, encoder=loaded)
-        value = {"passages_added": added, "read": read.as_dict()}
-        return _written(
-            value, read, f"{count_of(added, 'passages')} added to {directory}"
-        )
     check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, encoding)
@@ -352,12 +338,9 @@ def sync(
     """
     from retrieval.sync import check_order, index_splitting, sync_index
     from selfrag.cli.lazy_encoder import LazyEncoder
-    from selfrag.loading import encoder_source, remote_indexes
+    from selfrag.loading import encoder_source
 
-    if remote_indexes(directory) is not None:
-        raise UserError(
-            "a remote index cannot be synced; sync the folder of an index and push it"
-        )
+    _check_local(directory)
     check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder_source(encoder, encoder_engine), encoding)
@@ -431,25 +414,27 @@ def remove(
     """Remove passages from an index by id, or by the file that they came from."""
     from retrieval.build import remove_passages
     from retrieval.sync import remove_files
-    from selfrag.loading import remote_indexes
 
     if not ids and not file:
         raise UserError("nothing to remove; give ids of passages, or --file PATH")
     if ids and file:
         raise UserError("give ids of passages or --file PATH, not both")
-    remote = remote_indexes(directory)
-    if remote is not None:
-        if file:
-            raise UserError(
-                "a remote index does not know files; give the ids of the passages"
-            )
-        removed = remote.remove_passages(directory, ids or [])
-    elif file:
-        removed = remove_files(directory, file)
-    else:
-        removed = remove_passages(directory, ids or [])
+    _check_local(directory)
+    removed = (
+        remove_files(directory, file) if file else remove_passages(directory, ids or [])
+    )
     line = f"{count_of(removed, 'passages')} removed from {directory}"
     return CommandResult({"passages_removed": removed}, line)
+
+
+def _check_local(directory: Path) -> None:
+    """Refuse the address of a remote index, which is a copy of a folder."""
+    from selfrag.loading import remote_indexes
+
+    if remote_indexes(directory) is not None:
+        raise UserError(
+            f"{directory} is a copy on a server; change the index that it was pushed from, and push it again"
+        )
 
 
 @app.command()

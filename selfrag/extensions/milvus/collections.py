@@ -45,12 +45,7 @@ _PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
 KINDS: dict[str, dict[str, Any]] = {
     "auto": {"index_type": "AUTOINDEX"},
     "flat": {"index_type": "FLAT"},
-    "ivf": {
-        "index_type": "IVF_RABITQ",
-        "params": {"nlist": 1024, "refine": True, "refine_type": "SQ8"},
-    },
 }
-_SEARCHED: dict[str, dict[str, Any]] = {"ivf": {"nprobe": 64, "refine_k": 10}}
 _MOST_BYTES = 65_535  # of a text
 _SENT = 256  # rows of a request: with the longest texts it stays below the 64 MB that a server takes
 _CONNECTING, _ANSWERING = 10, 120  # seconds
@@ -63,7 +58,7 @@ class CollectionCard:
     encoder: EncoderCard  # the encoder that made the vectors
     template: Template  # how passages and queries become texts
     language: str  # of the stems and stop words; empty for no search by words
-    kind: str  # of the vector index: `auto`, `flat` or `ivf`
+    kind: str  # of the vector index: `auto` of a server, `flat` of a file
     analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new collection
 
     def __post_init__(self) -> None:
@@ -181,22 +176,13 @@ class Collection:
             ) from error
         self._ask("load_collection", timeout=None)
 
-    def create(
-        self, encoder: EncoderCard, template: Template, language: str, kind: str | None
-    ) -> None:
-        """Make the collection if it is not there; see `CollectionCard`.
-
-        A kind of None will do with any. A new collection then has kind `auto`, in a file of milvus-lite `flat`.
-        """
-        if self.is_file and kind == "ivf":
-            raise UserError(
-                f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto"
-            )
+    def create(self, encoder: EncoderCard, template: Template, language: str) -> None:
+        """Make the collection if it is not there; see `CollectionCard`."""
         if not self.exists():
             with self._told():
-                new_kind = kind or ("flat" if self.is_file else "auto")
+                kind = "flat" if self.is_file else "auto"
                 self._create(
-                    CollectionCard(encoder, template, language, new_kind, ANALYZER)
+                    CollectionCard(encoder, template, language, kind, ANALYZER)
                 )
         self._load()
         card = self.card
@@ -206,10 +192,10 @@ class Collection:
                 f"({card.encoder.fingerprint:.40}), not {encoder.name!r} ({encoder.fingerprint:.40}); "
                 "choose another collection"
             )
-        if card.language != language or kind not in (None, card.kind):
+        if card.language != language:
             raise UserError(
-                f"{self.address} has kind {card.kind} and language {card.language or 'none'}, not "
-                f"{kind or card.kind} and {language or 'none'}; choose another collection"
+                f"{self.address} has language {card.language or 'none'}, not {language or 'none'};"
+                " choose another collection"
             )
 
     def _create(self, card: CollectionCard) -> None:
@@ -273,14 +259,12 @@ class Collection:
 
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
-        params = _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}
         results = self._ask(
             "search",
             list(queries),
             anns_field=field,
             limit=k,
             filter=where,
-            search_params={"params": params},
         )
         # milvus-lite gives BM25 a minus sign, a server does not.
         scored = []

@@ -19,19 +19,12 @@ def push(
             help="The collection: milvus:FILE.db or milvus://HOST:PORT/NAME."
         ),
     ],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            help="Kind of search: auto (Milvus chooses), flat (exact), or ivf (IVF with RaBitQ codes).",
-            show_default="as it is; auto for a new collection, flat in a file",
-        ),
-    ] = None,
 ) -> CommandResult:
     """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
     from selfrag.extensions.milvus.remote import push_index
     from selfrag.loading import index_directory
 
-    written, passages = push_index(index_directory(str(directory)), address, kind=kind)
+    written, passages = push_index(index_directory(str(directory)), address)
     value = {"passages_written": written, "passages": passages, "index": address}
     line = f"{count_of(written, 'passages')} written; {address} holds {passages}"
     return CommandResult(value, line)

@@ -1,23 +1,21 @@
-"""Searches and changes collections of Milvus; the functions of a `retrieval.remote.RemoteIndexes`."""
+"""Fills and searches collections of Milvus; the functions of a `retrieval.remote.RemoteIndexes`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import asdict
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 
 import numpy as np
 
 from retrieval.conditions import OPERATORS, Condition, parse_condition
 from retrieval.corpus import Row, Scalar
-from retrieval.corpus_writing import build_corpus
-from retrieval.encoders import BLOCK_ROWS, Encoder, checked_encode
+from retrieval.encoders import BLOCK_ROWS, Encoder
 from retrieval.index import (
     MODES,
     OpenParts,
@@ -41,10 +39,8 @@ from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 from selfrag.extensions.milvus.collections import (
     _NAME,
-    KINDS,
     MOST_ROWS,
     Collection,
-    in_blocks,
     literal,
 )
 
@@ -241,7 +237,6 @@ def push_index(
     directory: str | Path,
     address: str | Path,
     *,
-    kind: str | None = None,
     progress: bool | None = None,
 ) -> tuple[int, int]:
     """Copy the passages and vectors of an index into a collection of Milvus, which is made if it is not there.
@@ -252,22 +247,19 @@ def push_index(
     Args:
         directory: the index.
         address: of the collection; see `Collection`.
-        kind: of the vector index: `auto` lets Milvus choose, `flat` is exact, `ivf` is IVF with RaBitQ codes and int8
-            vectors for rescoring (Milvus 2.6). None keeps it; a new collection is `auto`, or `flat` in a file.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Returns:
         The number of passages that were written, and of all passages of the collection.
 
     Raises:
-        UserError: no such index, no Milvus at the address, or a collection of another encoder, language or kind.
+        UserError: no such index, no Milvus at the address, or a collection of another encoder or language.
     """
-    check_choice("kind", kind or "auto", KINDS)
     source = user_path(directory)
     manifest, parts = open_parts(source)
     require_vectors(source, manifest)
     collection = Collection(address)
-    collection.create(manifest.encoder, manifest.template, manifest.language, kind)
+    collection.create(manifest.encoder, manifest.template, manifest.language)
     written = collection.write(
         _stored(parts), manifest.rows - manifest.removed, progress
     )
@@ -291,59 +283,3 @@ def _stored(parts: OpenParts) -> Iterator[tuple[list[Row], Callable[[], Matrix]]
                 numbers = numbers[kept[first + numbers]]
             yield list(islice(rows, len(numbers))), partial(vectors.rows, numbers)
         first += len(vectors)
-
-
-def add_passages(
-    address: str | Path,
-    passages: Iterable[Passage | Row],
-    *,
-    encoder: Encoder | str | Path | None = None,
-    progress: bool | None = None,
-) -> int:
-    """Encode passages and add them to a collection of Milvus; a passage with the same id is replaced.
-
-    Passages that are there with the same content are not encoded again, so an interrupted call is continued by the
-    next one.
-
-    Args:
-        address: of a collection that `push_index` made.
-        passages: with unique ids.
-        encoder: the encoder of the collection, or where to load it; None loads it from where it was.
-        progress: see `index_passages`.
-
-    Returns:
-        The number of passages that were added or replaced.
-
-    Raises:
-        UserError: a bad passage, another encoder, or no such collection.
-    """
-    collection = Collection.open(address)
-    card = collection.card
-    loaded = encoder_of(f"{address}", card.encoder, encoder)
-
-    def encoded(rows: Sequence[Row]) -> Matrix:
-        texts = [card.template.of_passage(row.passage) for row in rows]
-        return checked_encode(loaded, texts)
-
-    # a corpus checks every passage before the first is sent
-    with TemporaryDirectory() as folder:
-        corpus = build_corpus(passages, Path(folder) / "corpus")
-        blocks = (
-            (rows, partial(encoded, rows))
-            for rows in in_blocks(corpus.live(), BLOCK_ROWS)
-        )
-        return collection.write(blocks, len(corpus), progress)
-
-
-def remove_passages(address: str | Path, ids: Sequence[str]) -> int:
-    """Remove passages from a collection of Milvus by id; returns their number."""
-    collection = Collection.open(address)
-    distinct = list(dict.fromkeys(ids))
-    present = collection.get(distinct, [])
-    missing = next(
-        (identifier for identifier in distinct if identifier not in present), None
-    )
-    if missing is not None:
-        raise UserError(f"no passage {missing!r:.80} in {address}; nothing was removed")
-    collection.delete(distinct)
-    return len(distinct)
