@@ -9,6 +9,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from selfrag.common.child_work import Replies, answer_requests
 from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 
 
 def main() -> None:
@@ -32,6 +33,6 @@ def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
             else str(error)
         )
         raise UserError(
-            f"{request['name']}: {' '.join(reason.split())[:200]}"
+            f"{request['name']}: {printable(' '.join(reason.split()))[:200]}"
         ) from error
     return {"text": texts[0]}

@@ -19,6 +19,7 @@ from selfrag.common.child_process import (
     ChildProcess,
 )
 from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 
 _LIMITS = ChildLimits(seconds=5, memory=400 * MEBIBYTE, reply=64 * MEBIBYTE)
 _FAILED = "the model's chat template cannot be rendered"
@@ -48,7 +49,7 @@ def render_chat(
     try:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, **options))
     except Exception as error:  # templates are programs and raise what they like
-        reason = " ".join(str(error).split())[:200]
+        reason = printable(" ".join(str(error).split()))[:200]
         raise UserError(f"{_FAILED}: {reason}") from error
 
 

@@ -9,6 +9,7 @@ from refusals import refused
 
 from selfrag import chat_templates
 from selfrag.chat_templates import render_chat
+from selfrag.common.untrusted import UNSEEN
 
 TURNS = [
     {"role": "system", "content": "Be <brief> & plain."},
@@ -35,6 +36,7 @@ HOSTILE = {
     "a long reply": "{% for i in range(9000) %}{{ 'a' * 10000 }}{% endfor %}",
     "a list that doubles": "{% set x = namespace(v=[1]) %}{% for i in range(60) %}{% set x.v = x.v * 2 %}{% endfor %}",
     "no template": "{% for %}",
+    "control characters": "{{ raise_exception('\x1b[31m\u202e no\x00') }}",
 }
 
 
@@ -63,7 +65,8 @@ def test_issue_45_a_hostile_template_is_one_line_and_the_next_one_is_rendered(
     limits = replace(chat_templates._LIMITS, seconds=1)
     monkeypatch.setattr(chat_templates, "_LIMITS", limits)
     started = time.monotonic()
-    with refused("chat template cannot be rendered"):
+    with refused("chat template cannot be rendered") as raised:
         render_chat(tokenizer_with(HOSTILE[name]), TURNS)
+    assert not UNSEEN.search(str(raised.value))
     assert time.monotonic() - started < 90
     assert render_chat(tokenizer_with("{{ messages[0].role }}"), TURNS) == "system"

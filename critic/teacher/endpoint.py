@@ -27,16 +27,15 @@ from selfrag.common.untrusted import replace_surrogates, shorten
 from selfrag.engines.client import (
     REFUSED,
     Adherence,
-    BadReplyError,
     Client,
     Negotiation,
     ServerTraits,
-    json_of,
     label_schema,
     response_format,
-    token_count,
 )
 from selfrag.engines.client import ServerReply as ServerReply
+from selfrag.judges.openai_wire import CHAT, TEXT, parse
+from selfrag.judges.reasoning import separate
 
 _PER_REQUEST = 8  # what chat templates add around a message
 
@@ -45,8 +44,6 @@ TOP = 20
 
 LONGEST_RAW = 4_000
 _LONGEST_LINE = 2_000
-_NO_VALUE = -1_000.0  # servers write -9999.0 where they have none
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _NEGATION = re.compile(
     r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE
 )
@@ -168,43 +165,23 @@ def body(
 def read(
     content: bytes, case: Case, config: TeacherConfig, constraint: LabelConstraint
 ) -> TeacherReply:
-    """Read a reply of status 200 about a case; raise BadReplyError where it is no JSON object with a choice."""
-    reply = json_of(content)
-    match reply:
-        case {"choices": [{"message": {**message}} as choice, *_]} if (
-            config.api is Api.CHAT
-        ):
-            text, refusal = message.get("content"), message.get("refusal")
-        case {"choices": [{"text": text} as choice, *_]} if (
-            config.api is Api.COMPLETIONS
-        ):
-            refusal = None
-        case _:
-            raise BadReplyError("the reply has no choice with a text")
-    prompt, completion = (
-        token_count(reply.get("usage"), name)
-        for name in ("prompt_tokens", "completion_tokens")
-    )
+    """Read a reply of status 200 about a case; raise BadReplyError where it has no choice with a message."""
+    completion = parse(content, CHAT if config.api is Api.CHAT else TEXT)
+    text = completion.text
+    reason, _, words = completion.withheld.partition(": ")
     aside = TeacherReply(
-        LabelOutcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion
+        LabelOutcome.ASIDE,
+        raw=bounded(text or words),
+        reason=reason or "an answer without text",
+        prompt_tokens=completion.prompt_tokens,
+        completion_tokens=completion.generated_tokens,
     )
-    if not isinstance(text, str):
-        words = ""
-        if isinstance(refusal, str):
-            words = bounded(refusal)
-        return replace(
-            aside,
-            raw=words,
-            reason="the endpoint refused to answer"
-            if words
-            else "an answer without text",
-        )
-    aside = replace(aside, raw=bounded(text))
-    if choice.get("finish_reason") == "content_filter":
-        return replace(aside, reason="cut by the endpoint's content filter")
+    if reason or not text.strip():
+        return aside
     letters = constraint is LabelConstraint.LOGPROBS
     surfaces = answers(config.forms.of(case), letters=letters)
-    if letters and (scores := _first_token(choice)) is not None:
+    if letters and completion.tokens:
+        scores = dict(completion.tokens[0].top)
         label, reason, shares, coverage = _best_letter(
             scores, surfaces, config.min_coverage
         )
@@ -217,7 +194,7 @@ def read(
         aside = replace(aside, distribution=distribution, coverage=coverage)
     else:
         label, reason = read_label(text, surfaces)
-        if label is None and choice.get("finish_reason") == "length":
+        if label is None and completion.finish == "length":
             reason += "; cut at max_tokens"
     outcome = LabelOutcome.ASIDE if label is None else LabelOutcome.LABELLED
     return replace(aside, outcome=outcome, label=label, reason=reason)
@@ -233,12 +210,12 @@ def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]
 
     `surfaces` is what may be written -> label name.
     """
-    thought = _THOUGHT.match(text)
-    answer = text[thought.end() if thought else 0 :].strip()
+    separated = separate(text)
+    answer = separated.text.strip()
     if not answer:
-        return None, "empty answer"
-    if answer.startswith("<think>"):
-        return None, "a thought without an end"
+        return None, (
+            "a thought without an end" if separated.is_open else "empty answer"
+        )
     alone = {surface.strip("[]"): label for surface, label in surfaces.items()} | dict(
         surfaces
     )
@@ -280,28 +257,6 @@ def _from_object(answer: str, alone: Mapping[str, str]) -> tuple[str | None, str
     if not isinstance(value, str) or (label := alone.get(value.strip())) is None:
         return None, "an object without a label of the set"
     return label, ""
-
-
-def _first_token(choice: Mapping[str, Any]) -> dict[str, float] | None:
-    """Tokens and log-probabilities told for the first position; None where the endpoint gave none."""
-    match choice.get("logprobs"):
-        case {"content": [{"top_logprobs": [*entries]}, *_]}:
-            pairs: list[tuple[Any, Any]] = [
-                (e.get("token"), e.get("logprob"))
-                for e in entries
-                if isinstance(e, Mapping)
-            ]
-        case {"top_logprobs": [{**table}, *_]}:
-            pairs = list(table.items())
-        case _:
-            return None
-    return {
-        token: float(value)
-        for token, value in pairs
-        if isinstance(token, str)
-        and type(value) in (int, float)
-        and _NO_VALUE < value <= 1e-3
-    }
 
 
 def _best_letter(
@@ -405,7 +360,7 @@ class EndpointTeacher:
     def __init__(self, config: TeacherConfig, name: str | None = None) -> None:
         self.config = config
         self.name = name or config.model
-        self._traits = ServerTraits()
+        self._traits = ServerTraits(optional=frozenset({"logprobs", "top_logprobs"}))
         self._negotiation = Negotiation()
         if config.constraint is not LabelConstraint.AUTO:
             self._negotiation.mode = config.constraint

@@ -155,9 +155,14 @@ class Answer:
     def reason(self) -> AnswerReason | None:
         """Return why this is the abstention, or rests on no evidence though it was looked for; None otherwise.
 
-        One of `nothing found`, `every passage left out`, `guardrail` and `constraints not met`.
+        One of `nothing found`, `every passage left out`, `guardrail`, `constraints not met` and `no text`.
         """
         return self.trace.reason
+
+    @property
+    def reasoning(self) -> str:
+        """Return what the model thought before it wrote; empty for most models. Untrusted, never cited or judged."""
+        return self.trace.reasoning
 
     @property
     def path_score(self) -> float | None:
@@ -212,7 +217,7 @@ class Answer:
         return tuple(pairs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the answer as plain values, `partial` and `steps` only where there is something to say."""
+        """Return the answer as plain values, `partial`, `note`, `reasoning` and `steps` only where there are any."""
         retrieved = []
         for passage, number in self.retrieved:
             retrieved.append(
@@ -231,7 +236,7 @@ class Answer:
             "reason": None if self.reason is None else str(self.reason),
             "without_evidence": self.without_evidence,
         }
-        for name in ("partial", "note"):
+        for name in ("partial", "note", "reasoning"):
             if getattr(self, name):
                 values[name] = getattr(self, name)
         values["segments"] = [segment.as_dict() for segment in self.segments]

@@ -324,7 +324,7 @@ def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
     check_generated(tree.nodes)
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)
-    answer = Answer(tree.question, text, segments, Usage(), trace)
+    answer = Answer(tree.question, text, segments, Usage(), trace, note=trace.note)
     if tree.writer.whole_answers:
         return replace(answer, exact=False, whole_answers=True)
     return answer

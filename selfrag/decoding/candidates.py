@@ -28,6 +28,8 @@ def grow(
     policy = tree.policy
     parent = candidate.parent
     node.text = reading.text
+    node.reasoning = reading.reasoning
+    node.remark = reading.remark
     node.token_ids = reading.ids
     node.text_ids = reading.text_ids
     node.finish = str(reading.finish)

@@ -46,6 +46,8 @@ class AnswerReason(StrEnum):
     NOTHING_LEFT = "every passage left out"  # guardrails dropped all that were found
     GUARDRAIL = "guardrail"  # a guardrail, or a stage of a flow, refused
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
+    # the reply was empty, withheld or reasoning alone; `Answer.note` says which
+    NO_TEXT = "no text"
 
 
 def constraint(

@@ -54,6 +54,8 @@ class SegmentReading:
     text: str = ""  # without reflection tokens
     # ids that stand before it in later prompts, where that is not what its parent ends with
     before: tuple[int, ...] = ()
+    reasoning: str = ""  # what the model thought before it
+    remark: str = ""  # why there is no text, or not all of it
 
 
 def read_critique(

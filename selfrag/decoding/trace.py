@@ -105,6 +105,8 @@ class Node:
         path_score: score of the hypothesis that ends here.
         status: what became of it.
         dropped_tokens: tokens of the passage cut to fit the budget.
+        reasoning: what the model thought before the text; never cited or judged.
+        remark: why there is no text, or not all of it, where the model or its server held it back.
     """
 
     id: int
@@ -127,6 +129,8 @@ class Node:
     judges: dict[str, Judgment | None] = field(default_factory=dict)
     places: dict[str, tuple[Judgment, ...]] = field(default_factory=dict)
     undefined: dict[str, str] = field(default_factory=dict)
+    reasoning: str = ""
+    remark: str = ""
 
     @property
     def cut(self) -> bool:
@@ -223,8 +227,11 @@ class Trace:
             if decision.action == "abstain":
                 return decision.cause or AnswerReason.GUARDRAIL
         if self.best is None:
-            forbidden = any(map(self._is_forbidden, self._after(ROOT)))
-            return AnswerReason.CONSTRAINTS if forbidden else None
+            first = self._after(ROOT)
+            if any(map(self._is_forbidden, first)):
+                return AnswerReason.CONSTRAINTS
+            withheld = any(node.remark for node in first)
+            return AnswerReason.NO_TEXT if withheld else None
         decisions = self.decisions_by_node()
         for step in self.path(self.best):
             decision = decisions[step.parent]
@@ -255,7 +262,8 @@ class Trace:
                 return "stop"
         following = self._after(ROOT if self.best is None else self.best)
         empty = any(node.cut and node.status is Status.EMPTY for node in following)
-        return "length" if empty and not self.abstained else "stop"
+        withheld = self.reason in (None, AnswerReason.NO_TEXT)
+        return "length" if empty and withheld else "stop"
 
     def _after(self, node: int) -> Sequence[Node]:
         """Return the candidates after a node that the settings ask for."""
@@ -286,6 +294,29 @@ class Trace:
                 return f"{place} could not be written: {node.finish}"
         return None
 
+    def _written(self) -> Sequence[Node]:
+        """Return the segments of the answer, or the first candidates where there is none."""
+        return self._after(ROOT) if self.best is None else self.path(self.best)
+
+    @property
+    def reasoning(self) -> str:
+        """Return what the model thought before it wrote the answer; empty for most models."""
+        thoughts = [node.reasoning for node in self._written() if node.reasoning]
+        return "\n\n".join(thoughts)
+
+    @property
+    def note(self) -> str | None:
+        """Return what was held back of the answer, and which of its segments could not be judged; None for neither."""
+        remarks = []
+        for node in self._written():
+            judgments = [*node.judgments.values(), *node.judges.values()]
+            if node.remark:
+                remarks.append(node.remark)
+            if node.undefined and not any(judgments):
+                reason = next(iter(node.undefined.values()))
+                remarks.append(f"segment {node.depth} is not judged: {reason}")
+        return "; ".join(dict.fromkeys(remarks)) or None
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         values: dict[str, Any] = {
@@ -293,10 +324,9 @@ class Trace:
             "decoding": decoding_dict(self.decoding),
             "best": self.best,
         }
-        if self.partial:
-            values["partial"] = self.partial
-        if self.reason:
-            values["reason"] = str(self.reason)
+        for name in ("partial", "reason", "note"):
+            if getattr(self, name):
+                values[name] = str(getattr(self, name))
         values["options"] = list(self.options)
         if self.costs:
             values["costs"] = dict(self.costs)
@@ -479,6 +509,9 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
             values["places"][name] = list(map(judgment_dict, judgments))
     if node.undefined:
         values["undefined"] = dict(node.undefined)
+    for name in ("reasoning", "remark"):
+        if getattr(node, name):
+            values[name] = getattr(node, name)
     return values
 
 

@@ -148,6 +148,8 @@ def _read_node(record: NodeRecord, passage: Passage | None) -> ConstructorFields
         name: tuple(map(_read_judgment, items)) for name, items in places.items()
     }
     fields["undefined"] = record.get("undefined", {})
+    fields["reasoning"] = record.get("reasoning", "")
+    fields["remark"] = record.get("remark", "")
     return fields
 
 

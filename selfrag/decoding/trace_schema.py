@@ -40,7 +40,8 @@ _CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
 
 Share = Annotated[float, Field(ge=0, le=1 + SUM_TOLERANCE)]
 RecordedCount = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
-RecordedIds = tuple[RecordedCount, ...]
+# an id of a model behind an endpoint holds its text, see `selfrag.judges.text_pieces`
+RecordedIds = tuple[Annotated[int, Field(ge=0, lt=1 << 58)], ...]
 NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 ParentId = Annotated[int, Field(ge=-1, lt=MAX_NODES)]
 
@@ -114,17 +115,20 @@ class NodeRecord(TypedDict):
     ]
     places: NotRequired[dict[str, list[JudgmentRecord]]]
     undefined: NotRequired[dict[str, str]]
+    reasoning: NotRequired[str]
+    remark: NotRequired[str]
     refuses: NotRequired[bool]
 
 
 class TraceRecord(TypedDict):
-    """A whole trace. `partial` and `reason` are written for readers and follow from the rest, as `refuses` of nodes."""
+    """A whole trace. `partial`, `reason` and `note` are for readers and follow from the rest, as `refuses` of nodes."""
 
     question: str
     decoding: dict[str, Any]
     best: NodeId | None
     partial: NotRequired[str]
     reason: NotRequired[str]
+    note: NotRequired[str]
     options: list[str]
     costs: NotRequired[dict[str, Annotated[int, Field(ge=0, le=3)]]]
     narrow: NotRequired[bool]

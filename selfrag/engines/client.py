@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, StrEnum, auto
+from functools import cache
 from typing import Any, Generic, Self, TypeVar, cast
 
 from retrieval.content import ENCODINGS, Content
@@ -70,6 +71,8 @@ class ServerTraits:
     """What clients of one server have found out about it; a later client starts with it."""
 
     limit_name: str = "max_tokens"  # field that limits new tokens
+    # alternatives of a token that it gives at most; None where it has refused no number of them
+    most_alternatives: int | None = None
     # fields without which a request is still worth its reply; a server that refuses one by its name never gets it again
     optional: frozenset[str] = frozenset()
     dropped: set[str] = field(default_factory=set)  # optional fields that it refused
@@ -115,6 +118,7 @@ class Client:
         self._http = httpx.AsyncClient(
             headers={"Accept-Encoding": ENCODINGS}
             | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            verify=_ssl_context(),
             timeout=httpx.Timeout(None, connect=config.connect_timeout),
             limits=httpx.Limits(max_connections=config.max_concurrency + 2),
         )
@@ -256,6 +260,9 @@ class Client:
         }
         if "logprobs" in traits.dropped:
             adapted.pop("top_logprobs", None)  # servers refuse it alone
+        name, count = _alternatives_of(adapted)
+        if count and traits.most_alternatives is not None:
+            adapted[name] = min(count, traits.most_alternatives)
         if "max_tokens" in adapted:
             adapted[traits.limit_name] = adapted.pop("max_tokens")
         return adapted
@@ -263,18 +270,30 @@ class Client:
     def _learns(
         self, reply: ServerReply[Any], content: Mapping[str, Any] | None
     ) -> bool:
-        """Return whether a refusal names a field that the server takes under a newer name, or can do without."""
+        """Return whether a refusal names a field that can be sent otherwise: by a newer name, lower, or not at all."""
         if reply.status not in (400, 422) or content is None:
             return False
-        if _NEW_LIMIT in reply.reason and "max_tokens" in content:
-            self._traits.limit_name = _NEW_LIMIT
+        traits, reason = self._traits, reply.reason
+        if _NEW_LIMIT in reason and "max_tokens" in content:
+            traits.limit_name = _NEW_LIMIT
             return True
         refused = [
-            name
-            for name in self._traits.optional & content.keys()
-            if _refuses(reply.reason, name)
+            name for name in traits.optional & content.keys() if _refuses(reason, name)
         ]
-        self._traits.dropped.update(refused)
+        _, count = _alternatives_of(content)
+        if (
+            count
+            and "logprobs" in traits.optional
+            and "logprob" in reason.casefold()
+            and (not refused or _LIMITING.search(reason))
+        ):
+            fewer = _fewer(count, reason)
+            if fewer:
+                # another request may have learned meanwhile
+                traits.most_alternatives = min(fewer, traits.most_alternatives or fewer)
+                return True
+            refused = ["logprobs"]
+        traits.dropped.update(refused)
         return bool(refused)
 
     async def _turn(self) -> None:
@@ -329,7 +348,8 @@ class Client:
             try:
                 return replace(reply, value=parse(reply.content))
             except BadReplyError as error:
-                return replace(reply, reason=self.hidden(str(error)))
+                reason = printable(self.hidden(str(error)))[:LONGEST_MESSAGE]
+                return replace(reply, reason=reason)
         message = self.hidden(server_message(reply.content))
         reply = replace(
             reply,
@@ -341,6 +361,14 @@ class Client:
         return reply
 
 
+@cache
+def _ssl_context() -> Any:
+    """Return the context of all clients: to read the certificates takes as long as many requests."""
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
 def _refuses(message: str, name: str) -> bool:
     """Return whether a refusal is about the field of this name, as in `logprobs is not supported with this model`."""
     return (
@@ -349,7 +377,25 @@ def _refuses(message: str, name: str) -> bool:
     )
 
 
+def _alternatives_of(content: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the field that asks for alternatives of a token, and for how many; 0 where nothing does."""
+    name = "top_logprobs" if "top_logprobs" in content else "logprobs"
+    count = content.get(name)
+    return name, count if type(count) is int else 0
+
+
+def _fewer(count: int, refusal: str) -> int:
+    """Return how many alternatives a server may give: the largest number below `count` that it names, or half."""
+    numbers = [int(digits) for digits in re.findall(r"\b\d{1,3}\b", refusal)]
+    allowed = [number for number in numbers if 0 < number < count]
+    return max(allowed, default=count // 2)
+
+
 _NEW_LIMIT = "max_completion_tokens"
+_LIMITING = re.compile(
+    r"less|at most|up to|max|between|greater|above|exceed|range|[<>\u2264]",
+    re.IGNORECASE,
+)
 _REFUSING = re.compile(
     r"not (?:be )?(?:supported|allowed|permitted)|n[o']t support|unsupported|unknown|unrecognized|unexpected|extra",
     re.IGNORECASE,
@@ -379,6 +425,17 @@ def token_count(usage: Any, name: str) -> int:
     return count if type(count) is int and 0 <= count <= _MOST_TOKENS else 0
 
 
+NO_LOGPROB = -9999.0
+"""What servers write for a log-probability of minus infinity."""
+
+
+def as_logprob(value: Any) -> float | None:
+    """Return a value of a reply as a log-probability of at least `NO_LOGPROB`; None where it is none."""
+    if type(value) not in (int, float) or not value <= 1e-3:  # NaN is not, either
+        return None
+    return float(max(value, NO_LOGPROB))
+
+
 def json_of(content: bytes) -> Any:
     """Return the value that a reply holds; a `BadReplyError` where it is not JSON."""
     try:
@@ -395,11 +452,11 @@ def retry_after(headers: Mapping[str, str]) -> float:
     except ValueError:
         try:
             moment = parsedate_to_datetime(value)
-        except ValueError:
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            seconds = (moment - datetime.now(UTC)).total_seconds()
+        except (ValueError, OverflowError):
             return 0.0
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - datetime.now(UTC)).total_seconds()
     return seconds if 0 < seconds < float("inf") else 0.0
 
 

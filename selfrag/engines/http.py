@@ -11,23 +11,30 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypeVar
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from selfrag.common.checks import check_int
-from selfrag.common.errors import EngineError, count_of
+from selfrag.common.errors import EngineError, UserError, count_of
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
+from selfrag.common.validation import validate
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket
-from selfrag.engines.client import BadReplyError, Client, ServerReply, json_of
+from selfrag.engines.client import (
+    NO_LOGPROB,
+    BadReplyError,
+    Client,
+    ServerReply,
+    as_logprob,
+    json_of,
+    token_count,
+)
 from selfrag.engines.client_thread import LoopThread
 from selfrag.engines.server_config import ServerConfig
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
-
-NO_VALUE = -9999.0
-"""What vLLM writes in JSON for a log-probability of minus infinity."""
 
 
 def _sampling(request: Generate, max_model_len: int) -> dict[str, Any]:
@@ -145,9 +152,7 @@ class Wire:
             raise BadReplyError(
                 f"{count_of(len(ids), 'tokens')} with {len(rows)} log-probabilities for max_tokens={request.max_tokens}"
             )
-        if not all(
-            isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids
-        ):
+        if not all(type(i) is int and 0 <= i < _MOST_ID for i in ids):
             raise BadReplyError("token_ids holds something that is not a token id")
         sampled = tuple(
             _value(row, token) for row, token in zip(rows, ids, strict=True)
@@ -188,13 +193,12 @@ def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> 
 def _value(entry: Any, token: int, *, masked: bool = False) -> float:
     """Return the log-probability in an entry, which must be of `token`; -inf only where tokens are masked."""
     match entry:
-        case {"token_id": int(number), "logprob": float() | int() as value} if (
-            number == token and value is not False
-        ):
-            if masked and value <= NO_VALUE:
+        case {"token_id": int(number), "logprob": value} if number == token:
+            logprob = as_logprob(value)
+            if masked and logprob == NO_LOGPROB:
                 return -math.inf
-            if NO_VALUE < value <= 1e-3:
-                return float(value)
+            if logprob is not None and logprob > NO_LOGPROB:
+                return logprob
             raise BadReplyError(
                 f"log-probability {value} of token id {token} is no log-probability"
             )
@@ -207,8 +211,8 @@ def _value(entry: Any, token: int, *, masked: bool = False) -> float:
 def _cached(reply: Mapping[str, Any]) -> int:
     """Return the number of cached prompt tokens; only a server started with `--enable-prompt-tokens-details` tells."""
     match reply:
-        case {"usage": {"prompt_tokens_details": {"cached_tokens": int(count)}}}:
-            return count
+        case {"usage": {"prompt_tokens_details": details}}:
+            return token_count(details, "cached_tokens")
         case _:
             return 0
 
@@ -220,6 +224,7 @@ COMPLETIONS = Wire("/v1/completions", _completions_body, _completions_rows)
 
 
 T = TypeVar("T")
+_MOST_ID = 1 << 31
 
 ABORT = "/inference/v1/abort_requests"
 MODELS = "/v1/models"
@@ -248,18 +253,28 @@ class HTTPConfig(ServerConfig):
         check_int("max_logprobs", self.max_logprobs)
 
 
+class _Model(TypedDict):
+    id: str
+    parent: NotRequired[str | None]
+    root: NotRequired[str | None]
+    max_model_len: NotRequired[int | None]
+
+
+class _Models(TypedDict):
+    data: list[_Model]
+
+
 def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, EngineLimits]:
     """Name of the base model and limits, from the reply of `/v1/models`."""
-    cards = [
-        card
-        for card in listing.get("data") or ()
-        if isinstance(card, dict) and isinstance(card.get("id"), str)
-    ]
+    try:
+        cards = validate(_Models, listing, others="ignore")["data"]
+    except UserError as error:
+        raise EngineError(
+            f"{config.url}{MODELS} lists no models: {error}; is it a vllm serve?"
+        ) from error
     bases = {card["id"]: card for card in cards if not card.get("parent")}
-    if (
-        config.model is None
-        and len({card.get("root") or name for name, card in bases.items()}) == 1
-    ):
+    roots = {card.get("root") or name for name, card in bases.items()}
+    if config.model is None and len(roots) == 1:
         name = next(iter(bases))  # further names with the same root are aliases
     elif config.model in bases:
         name = config.model
@@ -267,8 +282,8 @@ def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, EngineL
         raise EngineError(
             f"{config.url} does not serve model {config.model}; it serves: {', '.join(bases) or 'none'}"
         )
-    length = bases[name].get("max_model_len")
-    if not isinstance(length, int):
+    length = token_count(bases[name], "max_model_len")
+    if not length:
         raise EngineError(
             f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?"
         )

@@ -33,6 +33,7 @@ from selfrag.decoding.writer import (
 )
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.prompted import PromptedJudge
+from selfrag.judges.reasoning import Separated, separate
 from selfrag.judges.reflection_prompts import (
     PROMPT_JUDGE,
     ReflectionWording,
@@ -403,13 +404,16 @@ class ChatSegmentWriter(SegmentWriter):
         prompt = ChatPrompt(messages, extra=self.model.extra)
         begin = candidate.parent.answer
         # Endpoints tell the probability of what was written only where alternatives are asked for.
-        return ModelRequest(state, prompt, prefill=begin, top_logprobs=1)
+        return ModelRequest(
+            state, prompt, prefill=begin, top_logprobs=1, keeps_reasoning=True
+        )
 
     def _reading(self, draft: _Draft) -> SegmentReading | Failed:
         """Return a draft that has ended as the decoder reads it."""
         if draft.result is None or isinstance(draft.result, Failed):
             return draft.result or Failed("nothing was written")
-        text = draft.text[: draft.end]
+        written = draft.separated
+        text = written.text[: draft.end]
         ids = tuple(self.model.codec.encode(text.strip()))
         logprobs = draft.logprobs
         likelihood = token_likelihood(logprobs, len(logprobs), self.policy.likelihood)
@@ -429,6 +433,8 @@ class ChatSegmentWriter(SegmentWriter):
             finish=draft.result,
             tokens=draft.spent,
             text=text,
+            reasoning=draft.reasoning,
+            remark=draft.remark,
         )
 
 
@@ -447,7 +453,9 @@ class _Draft:
 
     candidate: Candidate
     request: ModelRequest  # the prompt, and whether the segment ends with a sentence
-    text: str = ""
+    written: str = ""  # all text so far, with reasoning in it
+    thoughts: str = ""  # reasoning that a server gave beside the text
+    withheld: str = ""  # why the last text did not come, see `Completion`
     tokens: list[TokenLogprob] = field(default_factory=list)
     spent: int = 0  # new tokens so far
     looks_ahead: bool = False  # whether the next token shows if the sentence has ended
@@ -463,18 +471,52 @@ class _Draft:
 
     def next_request(self) -> ModelRequest:
         """Return the request for what comes after the text so far."""
-        written = self.request.prefill + self.text
-        return replace(self.request, prefill=written, max_tokens=self.next_tokens)
+        # the sentences of reasoning are of no use
+        sentence = self.request.sentence and not self.separated.is_open
+        return replace(
+            self.request,
+            prefill=self.request.prefill + self.written,
+            max_tokens=self.next_tokens,
+            sentence=sentence,
+        )
+
+    @property
+    def separated(self) -> Separated:
+        """Return the text so far, and its reasoning."""
+        return separate(self.written)
+
+    @property
+    def reasoning(self) -> str:
+        """Return what the model thought before the segment."""
+        return "\n".join(filter(None, (self.thoughts, self.separated.reasoning)))
+
+    @property
+    def remark(self) -> str:
+        """Return why there is no text, or not all of it; empty where there is nothing to say."""
+        if self.withheld or self.separated.text.strip() or self.candidate.parent.texts:
+            return self.withheld
+        if not self.reasoning:
+            return "the model wrote nothing"
+        if self.result is Finish.EOS:
+            return "the model wrote reasoning and no answer"
+        return (
+            f"reasoning used up the {self.spent} tokens of the answer; allow more"
+            " (segment_tokens, answer_tokens)"
+        )
 
     @property
     def logprobs(self) -> tuple[float, ...]:
         """Return the log-probabilities of the tokens of the segment; none where the server gave none."""
         values = []
+        text = self.separated.text[: self.end]
+        spelled = "".join([token.token for token in self.tokens])
+        begin = max(0, spelled.rfind(text))
         position = 0
         for token in self.tokens:
-            if self.end is not None and position >= self.end:
+            if self.end is not None and position >= begin + self.end:
                 break
-            values.append(token.logprob)
+            if position >= begin:
+                values.append(token.logprob)
             position += len(token.token)
         return tuple(values)
 
@@ -482,18 +524,24 @@ class _Draft:
         """Take in what was written, and note whether the segment has ended."""
         if isinstance(completion, Failed):
             # What was written stays; without anything the candidate has failed.
-            self.result = Finish.CONTEXT if self.text else completion
+            has_text = self.separated.text.strip()
+            self.result = Finish.CONTEXT if has_text else completion
             return
         most_tokens = self.next_tokens
-        self.text += completion.text
+        self.written += completion.text
+        self.thoughts += completion.reasoning
+        self.withheld = completion.withheld
         self.tokens += completion.tokens or ()
         self.spent += completion.generated_tokens
         if self.request.sentence:
-            self.end = sentence_end(self.text)
+            self.end = sentence_end(self.separated.text)
         at_stop = completion.finish == "sentence"
         # White space after a stop does not show yet whether the sentence goes on.
         is_blank = not completion.text.strip()
+        is_cut = completion.finish == "length" or (self.withheld and not is_blank)
         may_have_ended = at_stop or (self.looks_ahead and is_blank)
+        if self.separated.is_open:
+            may_have_ended = False
         if self.end is not None:
             self.result = Finish.STOP
         elif completion.finish == "stop":
@@ -504,7 +552,8 @@ class _Draft:
             # Asked to go on after a stop, the model had nothing more to say.
             self.result = Finish.EOS
         elif not at_stop and completion.generated_tokens < most_tokens:
-            self.result = Finish.CONTEXT
+            # Servers have other words than `stop` for an end, or none.
+            self.result = Finish.CONTEXT if is_cut else Finish.EOS
         else:
             self.looks_ahead = may_have_ended
 

@@ -20,6 +20,7 @@ from selfrag.engines.client import (
     Adherence,
     Client,
     Negotiation,
+    ServerReply,
     ServerTraits,
     json_of,
 )
@@ -37,6 +38,7 @@ from selfrag.judges.openai_wire import (
     route_of,
     slot_logprobs,
 )
+from selfrag.judges.reasoning import separate, without_reasoning
 from selfrag.judges.text_pieces import TextPieces
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.loading import load_tokenizer
@@ -99,6 +101,9 @@ _OPTIONAL = frozenset(
 
 _PIECES = TextPieces()
 _NO_ROUTE = frozenset({404, 405, 501})
+_BAD_REQUEST = frozenset({400, 422})
+REASONING_TOKENS = 2048
+"""Tokens beside those of its text that a reply of a model which reasons may have."""
 
 _PROBE = ModelRequest(
     JudgeInput(()),
@@ -199,6 +204,8 @@ class _EndpointClient(Client):
         super().__init__(config, HINT, ServerTraits(optional=_OPTIONAL))
         self._settings = config
         self._constraints, self._continuations = constraints, continuations
+        # what a reply may have beside the tokens of its text; 0 until reasoning has used up a budget
+        self._reasoning_tokens = 0
 
     async def complete_all(
         self, requests: Sequence[ModelRequest]
@@ -227,6 +234,9 @@ class _EndpointClient(Client):
             return written
         if failures and not served:
             return failures[-1]
+        if not writes:
+            reasons = [result.withheld for result in served if result.withheld]
+            written = Completion(withheld=next(iter(reasons), ""))
         scores: list[tuple[float, ...] | None] = []
         for slot, result in zip(request.slots, results, strict=False):
             if isinstance(result, Completion):
@@ -301,15 +311,48 @@ class _EndpointClient(Client):
         config = self._settings
         content = body(request, config.model, mode, beginning, continuation)
         route = route_of(request, continuation)
-        reply = await self.send(
-            "POST",
-            f"{config.base}{route}",
-            lambda: content,
-            lambda received: parse(received, route),
-        )
+        allowance = self._reasoning_tokens
+        content["max_tokens"] += allowance
+
+        async def sent() -> ServerReply[Completion]:
+            return await self.send(
+                "POST",
+                f"{config.base}{route}",
+                lambda: content,
+                lambda received: _read(received, route, request),
+            )
+
+        reply = await sent()
+        if reply.status in _BAD_REQUEST and (allowance or content.get("logprobs")):
+            # Not every server names what it refuses.
+            content["max_tokens"] -= allowance
+            content.pop("logprobs", None)
+            content.pop("top_logprobs", None)
+            reply = await sent()
+        elif reply.value and _is_cut_reasoning(reply.value) and not allowance:
+            content["max_tokens"] += REASONING_TOKENS
+            longer = await sent()
+            if longer.value is not None:
+                self._reasoning_tokens = REASONING_TOKENS
+                reply = longer
         if reply.value is None:
             return Failed(f"{config.url}: {reply.reason}"), reply.status
         return _counted(reply.value, content), reply.status
+
+
+def _read(content: bytes, route: str, request: ModelRequest) -> Completion:
+    """Return the completion in a reply to a request."""
+    completion = parse(content, route)
+    if request.keeps_reasoning:
+        return completion
+    return without_reasoning(completion)
+
+
+def _is_cut_reasoning(completion: Completion) -> bool:
+    """Return whether the token budget ended a reply before its reasoning did."""
+    written = separate(completion.text)
+    thought = completion.reasoning or written.reasoning
+    return bool(thought) and completion.finish == "length" and not written.text.strip()
 
 
 def _counted(completion: Completion, content: Mapping[str, Any]) -> Completion:

@@ -21,6 +21,7 @@ from selfrag.decoding.option_scoring import (
     score_options,
 )
 from selfrag.engines.base import Engine, EngineLimits, common_length
+from selfrag.judges.reasoning import without_reasoning
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import (
     Completion,
@@ -344,6 +345,9 @@ class EngineExecutor(Executor):
         if finish == "stop":
             ids = ids[:-1]
         logprobs = tokens(codec, ids, written, planned.text.watch_ids)
-        return replace(
+        completion = replace(
             completion, text=codec.decode(ids), finish=finish, tokens=logprobs
         )
+        if planned.request.keeps_reasoning:
+            return completion
+        return without_reasoning(completion)

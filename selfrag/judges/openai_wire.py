@@ -10,17 +10,27 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from selfrag.common.untrusted import markers, replace_surrogates, unmarked
+from selfrag.common.untrusted import (
+    markers,
+    printable,
+    replace_surrogates,
+    shorten,
+    unmarked,
+)
 from selfrag.engines.client import (
+    LONGEST_MESSAGE,
+    NO_LOGPROB,
     BadReplyError,
+    as_logprob,
     json_of,
     label_schema,
     response_format,
+    server_message,
     token_count,
 )
 from selfrag.judges.output import certain, likelihood
@@ -191,35 +201,116 @@ def parse(content: bytes, route: str) -> Completion:
     """Return the completion in a reply of a route; nothing is ever filled in.
 
     Raises:
-        BadReplyError: the reply has no text.
+        BadReplyError: the reply has no message.
     """
     reply = json_of(content)
     match reply:
-        case {
-            "choices": [{"message": {"content": str() | None as text}} as choice, *_]
-        } if route == CHAT:
+        case {"choices": [{"message": dict() as message} as choice, *_]} if (
+            route == CHAT
+        ):
             pass
-        case {"choices": [{"text": str(text)} as choice, *_]} if route == TEXT:
-            pass
+        case {"choices": [{"text": text} as choice, *_]} if route == TEXT:
+            message = {"content": text}
+        case {"error": dict() | str()}:
+            raise BadReplyError(f"the reply is an error: {server_message(content)}")
         case _:
             raise BadReplyError("the reply lacks choices[0] with its text")
+    written = _read_message(message)
     finish = None
     match choice:
         case {"finish_reason": "stop", "stop_reason": str()}:
             finish = "sentence"  # vLLM names the stop string
         case {"finish_reason": str(reason)}:
-            finish = reason
+            word = reason.casefold()
+            finish = _FINISH.get(word, word)
+    withheld = ""
+    if written.refusal and not written.text.strip():
+        withheld = (
+            f"the model refused to answer: {shorten(written.refusal, LONGEST_MESSAGE)}"
+        )
+    elif finish in _FILTERED:
+        withheld = "the server's content filter held back the reply or its end"
+    elif not written.text.strip() and written.calls_tool:
+        withheld = "the model called a tool in place of an answer"
     usage, details = reply.get("usage"), None
     if isinstance(usage, dict):
         details = usage.get("prompt_tokens_details")
     return Completion(
-        replace_surrogates(text or ""),
+        replace_surrogates(written.text),
         finish,
         _tokens(choice),
         prompt_tokens=token_count(usage, "prompt_tokens"),
         cached_tokens=token_count(details, "cached_tokens"),
         generated_tokens=token_count(usage, "completion_tokens"),
+        reasoning=replace_surrogates(written.reasoning),
+        withheld=printable(" ".join(withheld.split())),
     )
+
+
+_FINISH: Mapping[str, str] = {
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_length": "length",
+}
+"""Words of servers for what OpenAI calls `stop` and `length`."""
+_FILTERED = frozenset({"content_filter", "safety", "sensitive"})
+
+
+@dataclass(slots=True)
+class _Message:
+    """The texts of a reply, by kind."""
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    calls_tool: bool = False
+
+
+def _read_message(message: Mapping[str, Any]) -> _Message:
+    """Return the texts of a message, whose content is a text or a list of parts.
+
+    Raises:
+        BadReplyError: it has nothing that a message may have.
+    """
+    known = ("content", "refusal", "tool_calls", "function_call", *_REASONING)
+    if not any(name in message for name in known):
+        raise BadReplyError("the reply lacks choices[0] with its text")
+    content = message.get("content")
+    parts: list[Any] = content if isinstance(content, list) else [content]
+    texts, thoughts, refusals = [], [], []
+    for part in parts:
+        match part:
+            case str():
+                texts.append(part)
+            case {"type": "thinking" | "reasoning" as kind}:
+                thoughts.append(_joined(part.get(kind) or part.get("text")))
+            case {"type": "refusal"}:
+                refusals.append(_joined(part.get("refusal")))
+            case {"text": words}:
+                texts.append(_joined(words))
+    for name in _REASONING:
+        if not any(thoughts):
+            thoughts.append(_joined(message.get(name)))
+    refusals.append(_joined(message.get("refusal")))
+    calls_tool = bool(message.get("tool_calls") or message.get("function_call"))
+    return _Message("".join(texts), "".join(thoughts), "".join(refusals), calls_tool)
+
+
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Fields in which servers give reasoning."""
+
+
+def _joined(value: Any) -> str:
+    """Return a text, or the texts of a list of parts; empty for anything else."""
+    texts = []
+    for part in value if isinstance(value, list) else [value]:
+        match part:
+            case str(text) | {"text": str(text)}:
+                texts.append(text)
+    return "".join(texts)
 
 
 def _tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
@@ -258,14 +349,11 @@ def _rows(choice: Mapping[str, Any]) -> Sequence[Any]:
 
 def _token(row: Any) -> TokenLogprob | None:
     match row:
-        case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(
-            value
-        ):
-            return TokenLogprob(
-                replace_surrogates(text),
-                float(value),
-                _alternatives(row.get("top_logprobs")),
-            )
+        case {"token": str(text), "logprob": value, **others} if (
+            logprob := as_logprob(value)
+        ) is not None:
+            alternatives = _alternatives(others.get("top_logprobs"))
+            return TokenLogprob(replace_surrogates(text), logprob, alternatives)
         case _:
             return None
 
@@ -277,15 +365,11 @@ def _alternatives(rows: Any) -> tuple[tuple[str, float], ...]:
     pairs = []
     for row in rows:
         match row:
-            case {"token": str(text), "logprob": float() | int() as value} if (
-                _is_logprob(value) and value > -9998
-            ):
-                pairs.append((text, float(value)))
+            case {"token": str(text), "logprob": value}:
+                logprob = as_logprob(value)
+                if logprob is not None and logprob > NO_LOGPROB:
+                    pairs.append((text, logprob))
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
-
-
-def _is_logprob(value: float) -> bool:
-    return math.isfinite(value) and value <= 1e-3
 
 
 _FIELD = "label"

@@ -94,7 +94,12 @@ class PromptedJudge(Judge):
             if isinstance(result, Failed):
                 reflections.append(Reflection.failed(request.state, result.reason))
             else:
-                reflections.append(self._covered(self.codec.decode(request, result)))
+                reflection = self._covered(self.codec.decode(request, result))
+                if result.withheld:
+                    note = Diagnostic(Code.EMPTY, result.withheld)
+                    notes = (note, *reflection.diagnostics)
+                    reflection = replace(reflection, diagnostics=notes)
+                reflections.append(reflection)
         return reflections
 
     def _request(self, state: JudgeInput) -> ModelRequest:

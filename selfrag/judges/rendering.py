@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError
 from selfrag.decoding.sentence_ends import STOPS
+from selfrag.judges.reasoning import close_reasoning
 from selfrag.judges.wire import ChatPrompt, PromptPiece, Slot, TextPrompt
 from selfrag.reflection.inputs import ROLES
 from selfrag.tokenization import (
@@ -141,7 +142,8 @@ class Renderer:
             options["enable_thinking"] = bool(settings["enable_thinking"])
         adapter = settings.get("adapter_name")
         if adapter is None:
-            return marks.filled(render_chat(self.tokenizer, messages, **options))
+            rendered = render_chat(self.tokenizer, messages, **options)
+            return marks.filled(close_reasoning(rendered))
         rendered = render_chat(
             self.tokenizer, messages, **options, adapter_name=adapter
         )

@@ -105,6 +105,8 @@ class ModelRequest:
     prefill: str = ""  # how the reply begins, written for the model; generated text goes on from there
     # whether the text may end with its first sentence; an executor that cannot stop there returns more
     sentence: bool = False
+    # whether reasoning stays in the text, for a caller who has a text written piece by piece
+    keeps_reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class TokenLogprob:
 class Completion:
     """What came back for a request."""
 
-    text: str = ""  # generated text without the prompt; empty if none was asked for
+    # generated text without the prompt and, unless the request keeps it, without reasoning; empty if none was asked for
+    text: str = ""
     # `stop` where the model ended its turn, `sentence` at the end of one, `length`, or the server's own word; None if
     # unknown
     finish: str | None = None
@@ -134,6 +137,8 @@ class Completion:
     prompt_tokens: int = 0  # tokens of all prompts, cached ones included
     cached_tokens: int = 0  # of these, tokens that were not computed again
     generated_tokens: int = 0  # new tokens
+    reasoning: str = ""  # what the model thought before it wrote, untrusted
+    withheld: str = ""  # why the text, or a part of it, did not come, in one line
 
     @property
     def usage(self) -> Usage:

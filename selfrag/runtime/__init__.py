@@ -484,7 +484,9 @@ class Call:
     def _noted(self, answer: Answer, number: int) -> Answer:
         """Return an answer with the note on its question, if there is one."""
         note = self.notes[number] if self.notes else None
-        return answer if note is None else replace(answer, note=note)
+        if note is None:
+            return answer
+        return replace(answer, note="; ".join(filter(None, (note, answer.note))))
 
 
 def answer_of(end: QuestionAnswered | QuestionFailed) -> Answer:

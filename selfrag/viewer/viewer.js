@@ -171,9 +171,12 @@ function segments(trace, id) {
 function reasonOf(trace, result) {
   const abstained = trace.decisions.find(one => one.action === "abstain")
   if (abstained) return abstained.cause || "guardrail"
-  if (result.best === null)
-    return (result.first || trace.nodes.filter(node => node.parent === ROOT)).some(node => node.status === "forbidden" && !result.first
-      || !["failed", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding)) ? "constraints not met" : null
+  if (result.best === null) {
+    const first = result.first || trace.nodes.filter(node => node.parent === ROOT)
+    if (first.some(node => node.status === "forbidden" && !result.first
+      || !["failed", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding))) return "constraints not met"
+    return first.some(node => node.remark) ? "no text" : null
+  }
   const before = new Map(trace.decisions.map(one => [one.after, one]))
   const bare = pathTo(trace, result.best).find(node => node.branch === "none" && node.text.trim() && before.get(node.parent)?.cause)
   return bare ? before.get(bare.parent).cause : null

@@ -61,7 +61,8 @@ def test_models_of_a_server(tmp_path):
     assert found([m, {**m, "id": "alias"}])[0] == "m"
     for cards, said in (
         (every, "it serves: m, n"),
-        (None, "serves: none"),
+        (None, "lists no models"),
+        ([{"id": "m", "root": []}], "lists no models"),
         ([{"id": "m"}], "max_model_len of m"),
     ):
         with pytest.raises(EngineError, match=said):

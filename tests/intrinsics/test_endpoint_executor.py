@@ -13,6 +13,8 @@ from chat_server import ChatServer, said
 from refusals import refused
 
 from selfrag.common.errors import EngineError
+from selfrag.decoding.segments import token_likelihood
+from selfrag.engines.client import retry_after
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor, executor_at
 from selfrag.judges.openai_wire import STOPS, ConstraintMode, Continuation, obeys, parse
@@ -262,6 +264,50 @@ def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(nam
     assert [name in sent for sent in bodies] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    "most, message, asked",
+    [
+        (5, "top_logprobs must be less than or equal to 5", [20, 5, 5]),
+        (5, "Requested sample logprobs of 20, which is greater than max 5", [20, 5, 5]),
+        (8, "`top_logprobs` must be in the range [0, 8]", [20, 8, 8]),
+        (5, "Invalid value for top_logprobs", [20, 10, 5, 5]),
+        (0, "logprobs are limited to none", [20, 10, 5, 2, 1, None, None]),
+        (0, "logprobs is not supported with gpt-5", [20, None, None]),
+        (5, "bad request", [20, None, 20, None]),
+    ],
+)
+def test_a_server_that_allows_fewer_alternatives_is_asked_for_fewer(
+    most, message, asked
+):
+    def strict(sent):
+        if sent.get("top_logprobs", 0) > most:
+            return 400, {"error": {"message": message}}
+        tokens = [("yes", {"yes": -0.1, "no": -2.5})] if most else None
+        return said("yes", tokens if "top_logprobs" in sent else None)
+
+    request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
+    mode = ConstraintMode.NONE
+    results, bodies, _ = ask_server(strict, request, 2, constraint_mode=mode)
+    assert [sent.get("top_logprobs") for sent in bodies] == asked
+    scores = (-0.1, -2.5) if asked[-1] else (0.0, -math.inf)
+    for result in results:
+        assert result.scores[0] == pytest.approx(scores)
+
+
+def test_a_reply_whose_budget_went_to_reasoning_is_asked_for_again_with_more():
+    def reasoning(sent):
+        if sent["max_tokens"] < 1000:
+            message = {"content": None, "reasoning_content": "Hmm."}
+            return 200, {"choices": [{"message": message, "finish_reason": "length"}]}
+        return said("<think>Hmm.</think>yes")
+
+    request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
+    mode = ConstraintMode.NONE
+    results, bodies, _ = ask_server(reasoning, request, 2, constraint_mode=mode)
+    assert [result.scores for result in results] == [((0.0, -math.inf),)] * 2
+    assert [sent["max_tokens"] > 1000 for sent in bodies] == [False, True, True]
+
+
 def test_alternatives_tell_of_labels_although_none_was_written():
     tokens = [
         ("The", {"The": math.log(0.5), "yes": math.log(0.2), "no": math.log(0.1)}),
@@ -373,7 +419,10 @@ def test_what_is_no_reply_fails_with_a_reason(content):
 
 @pytest.mark.parametrize(
     "bad",
-    [None, "x", [{"token": 7}], [{"token": "a", "logprob": 2.0}], [{"token": "a"}]],
+    [
+        *(None, "x", [{"token": 7}], [{"token": "a"}]),
+        *([{"token": "a", "logprob": bad}] for bad in (2.0, 10**400, math.nan, "-1")),
+    ],
 )
 def test_log_probabilities_that_are_none_are_left_out(bad):
     reply = {
@@ -387,6 +436,38 @@ def test_log_probabilities_that_are_none_are_left_out(bad):
     }
     completion = parse(json.dumps(reply).encode(), "/chat/completions")
     assert (completion.text, completion.tokens, completion.finish) == ("a", None, None)
+
+
+@pytest.mark.parametrize("value", [-(10**400), -1e308, -math.inf, -9999])
+def test_a_log_probability_below_all_others_is_the_least(value):
+    row = {"token": "a", "logprob": value, "top_logprobs": []}
+    choice = {"message": {"content": "a" * 3}, "logprobs": {"content": [row] * 3}}
+    content = json.dumps({"choices": [choice]}).encode()
+    tokens = parse(content, "/chat/completions").tokens
+    assert [token.logprob for token in tokens] == [-9999.0] * 3
+    logprobs = tuple([token.logprob for token in tokens])
+    assert token_likelihood(logprobs, 3, "segment") == 0.0
+
+
+@pytest.mark.parametrize(
+    "value, seconds",
+    [
+        ("7", 7.0),
+        ("1e400", 0.0),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.0),
+        ("Mon, 99 Jan 2030 00:00:00 GMT", 0.0),
+        ("nan", 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_a_time_to_wait_that_is_none_is_not_waited(value, seconds):
+    assert retry_after({"Retry-After": value}) == seconds
+
+
+def test_an_error_in_a_reply_of_status_200_is_repeated():
+    error = {"error": {"message": "out\nof \x1b memory", "code": 500}}
+    [result], _, _ = ask_server(lambda sent: (200, error), ModelRequest(STATE, CHAT, 5))
+    assert result.reason.endswith("the reply is an error: out of \ufffd memory")
 
 
 def test_batches_share_one_pace_and_one_connection_until_it_is_closed():

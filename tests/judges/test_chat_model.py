@@ -1,5 +1,6 @@
 """Chat models without reflection tokens: what they are shown, and answers on random models of two families."""
 
+import copy
 import json
 import pickle
 from dataclasses import replace
@@ -15,6 +16,7 @@ from selfrag import Decoding, SelfRAG, Weights
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.trace import Status, Trace
 from selfrag.decoding.writer import Hypothesis
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.reflection_calibration import observe
 from selfrag.evaluation.systems import named_system
 from selfrag.judges.chat_model import ChatModel, model_of
@@ -24,6 +26,7 @@ from selfrag.judges.reflection_prompts import (
     choose_reply,
     reflection_wording,
 )
+from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import ChatPrompt, Completion
 from selfrag.prompting import Turn
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -481,3 +484,65 @@ def test_a_server_answers_and_judges_with_a_chat_model(rag, monkeypatch):
     judged = client.post("/v1/judge", json=body)
     assert judged.status_code == 200, judged.text
     assert judged.json()["judge"] == "prompt_issup"
+
+
+THOUGHT = "<think>\nIs it 120? No. It is SECRET.\n</think>\n\n"
+WRITTEN = "Green tea is brewed at 80 degrees. It is hot."
+
+
+def thinking(rag, written):
+    """A model on an engine that writes a text after its prompt, and goes on with what was begun of it."""
+    renderer = rag.prompting.executor.renderer
+    codec = renderer.text
+
+    def reply(request):
+        begun = codec.surface(request.prompt_ids).rpartition("assistant")[2]
+        rest = written
+        for text in (written, WRITTEN):
+            cuts = [n for n in range(len(text) + 1) if begun.endswith(text[:n])]
+            if max(cuts) > 0:
+                rest = text[max(cuts) :]
+                break
+        return ScriptedReply((*codec.encode(rest), renderer.end_id))
+
+    engine = ScriptedEngine(reply, eos_id=renderer.end_id)
+    model = ChatModel.on(EngineExecutor(engine, renderer))
+    return SelfRAG(model, engine)
+
+
+def test_a_template_that_begins_reasoning_is_answered_without(rag):
+    tokenizer = copy.deepcopy(rag.prompting.executor.renderer.tokenizer)
+    tokenizer.chat_template = "{{ messages[0].content }}<|assistant|><think>\n"
+    renderer = Renderer.of(tokenizer)
+    prompt = ChatPrompt((Message("user", "Why <think>"),))
+    text = renderer.text.surface(renderer.prompt(prompt))
+    assert text == "Why <think><|assistant|><think>\n\n</think>\n\n"
+
+
+def test_reasoning_that_a_model_writes_itself_is_kept_beside_its_answer(rag):
+    model = thinking(rag, THOUGHT + WRITTEN)
+    pieces = list(model.stream("How hot?", evidence=[TEA], mode="always"))
+    *segments, answer = pieces
+    assert [segment.text for segment in segments] == [
+        "Green tea is brewed at 80 degrees.",
+        "It is hot.",
+    ]
+    assert (answer.text, answer.citations) == (WRITTEN, (TEA,))
+    assert answer.reasoning == "Is it 120? No. It is SECRET."
+    assert answer.as_dict()["reasoning"] == answer.reasoning
+    assert Trace.from_json(answer.trace.to_json()).reasoning == answer.reasoning
+    prompts = [rag.prompting.codec.surface(r.prompt_ids) for r in model.engine.requests]
+    judged = [prompt for prompt in prompts if "support everything" in prompt]
+    assert judged
+    assert not any("SECRET" in prompt for prompt in judged)
+
+
+def test_reasoning_without_an_end_is_an_abstention_that_says_so(rag):
+    model = thinking(rag, THOUGHT[:30])
+    answer = model.generate("How hot?", evidence=[TEA], mode="always")
+    assert (answer.abstained, answer.reason) == (True, "no text")
+    assert answer.note == "the model wrote reasoning and no answer"
+    assert answer.reasoning == "Is it 120? No. It is S"
+    short = model.generate("How hot?", evidence=[TEA], mode="always", segment_tokens=8)
+    assert (short.reason, short.finish) == ("no text", "length")
+    assert short.note.startswith("reasoning used up the 8 tokens of the answer")

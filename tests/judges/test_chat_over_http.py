@@ -8,6 +8,7 @@ import pytest
 from chat_server import ChatServer, said
 from json_files import read_lines, write_lines
 from refusals import refused
+from strange_server import MARKUP, THOUGHT
 from typer.testing import CliRunner
 
 from critic.cli.main import app as critic
@@ -15,6 +16,7 @@ from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.cli.main import app
 from selfrag.common.errors import DecodingError, EngineError
+from selfrag.decoding.trace import Trace
 from selfrag.loading import model_address
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
@@ -123,6 +125,79 @@ def test_what_a_server_does_not_judge_is_undefined_and_the_answer_is_cited_all_t
     assert set(node.judgments.values()) == {None}
     assert set(node.undefined) == {"prompt_isrel", "prompt_issup", "prompt_isuse"}
     assert all("no probabilities" in reason for reason in node.undefined.values())
+    line = f"segment 1 is not judged: {node.undefined['prompt_isrel']}"
+    assert (answer.note, answer.as_dict()["note"]) == (line, line)
+    assert f"note: {line}" in str(answer)
+
+
+def answer_of(message, finish="stop", **options):
+    """The answer to a question whose text comes as a message of some shape, and what judges were shown."""
+    known = model()
+
+    def reply(sent):
+        asked = sent["messages"][-1]["content"]
+        if word_of(asked, LABELS) is not None:
+            return known(sent)
+        choice = {"message": message, "finish_reason": finish}
+        return 200, {"choices": [choice]}
+
+    settings = {"continuation": "none", "constraint_mode": "none"}
+    with ChatServer(reply) as server, loaded(server, **settings) as rag:
+        answer = rag.generate(QUESTION, evidence=[SEINE], mode="always", **options)
+        return answer, json.dumps(server.bodies)
+
+
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
+SHAPES = [{"content": f"{begin}{THOUGHT}{end}\n\n{TEXT}"} for begin, end in MARKUP] + [
+    {"content": f"{THOUGHT}\n</think>\n\n{TEXT}"},
+    {"content": TEXT, "reasoning_content": THOUGHT},
+    {"content": TEXT, "reasoning": THOUGHT},
+    {"content": [THINKING, {"type": "text", "text": TEXT}]},
+]
+
+
+@pytest.mark.parametrize("message", SHAPES)
+def test_reasoning_stands_beside_the_answer_and_is_not_judged(message):
+    answer, seen = answer_of(message)
+    assert (answer.text, answer.citations, answer.note) == (TEXT, (SEINE,), None)
+    assert answer.as_dict()["reasoning"] == answer.reasoning == THOUGHT
+    assert THOUGHT not in seen
+
+
+@pytest.mark.parametrize(
+    "message, finish, note",
+    [
+        ({"content": None, "reasoning": THOUGHT}, "length", "reasoning used up the"),
+        ({"content": f"<think>{THOUGHT}"}, "stop", "reasoning and no answer"),
+        ({"content": None, "refusal": "I\nmust not."}, "stop", "answer: I must not."),
+        ({"content": None, "tool_calls": [{"id": "1"}]}, "tool_calls", "called a tool"),
+        ({"content": None}, "content_filter", "the server's content filter"),
+        ({"content": ""}, "stop", "the model wrote nothing"),
+        ({"content": None}, None, "the model wrote nothing"),
+    ],
+)
+def test_a_reply_without_text_is_an_abstention_that_says_why(message, finish, note):
+    answer, _ = answer_of(message, finish)
+    assert (answer.text, answer.segments) == (Decoding.abstention, ())
+    assert (answer.abstained, answer.reason) == (True, "no text")
+    assert note in answer.note
+    assert answer.finish == ("length" if finish == "length" else "stop")
+    read = Trace.from_json(answer.trace.to_json())
+    assert (read.reason, read.note) == (answer.reason, answer.note)
+
+
+@pytest.mark.parametrize(
+    "finish, expected", [(None, "stop"), ("eos_token", "stop"), ("done", "stop")]
+)
+def test_an_answer_is_whole_whatever_its_server_calls_that(finish, expected):
+    answer, _ = answer_of({"content": TEXT}, finish)
+    assert (answer.text, answer.finish) == (TEXT, expected)
+
+
+def test_a_text_that_a_content_filter_has_cut_says_so():
+    answer, _ = answer_of({"content": TEXT}, "content_filter")
+    assert (answer.text, answer.finish) == (TEXT, "length")
+    assert answer.note == "the server's content filter held back the reply or its end"
 
 
 def test_a_server_that_goes_on_writes_segments_with_probabilities():

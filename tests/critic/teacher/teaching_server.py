@@ -136,7 +136,8 @@ def reply(server, constraint, text, item, *, chat):
         content = {
             "content": [{"token": surface, "logprob": 0.0, "top_logprobs": entries}]
         }
-        fields["logprobs"] = content if chat else {"top_logprobs": [told]}
+        rows = {"tokens": [surface], "token_logprobs": [0.0], "top_logprobs": [told]}
+        fields["logprobs"] = content if chat else rows
     packet = packed(said, chat=chat, **fields)
     if server.counts_tokens:
         packet["usage"] = {"prompt_tokens": 100, "completion_tokens": 4}
