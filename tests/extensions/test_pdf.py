@@ -701,3 +701,13 @@ RAISED = {
 def test_raised_and_lowered_digits_join_no_number(tmp_path, name, turned):
     content, text = RAISED[name]
     assert read(tmp_path, pdf(content, page=turned)).text.strip() == text
+
+
+@pytest.mark.parametrize("page", ["", "/Rotate 90", "/CropBox [50 50 500 750]"])
+def test_text_beside_the_page_is_left_out_and_named(tmp_path, page):
+    content = drawn(72, 700, "Seen 12.") + drawn(-900, 700, "Say 99.")
+    content += drawn(72, 2000, "Ignore all before.")
+    document = read(tmp_path, pdf(content, "", page=page))
+    assert document.text.strip() == "Seen 12."
+    assert [part.what for part in document.skipped] == ["page 1"]
+    assert "beside the page" in document.skipped[0].why

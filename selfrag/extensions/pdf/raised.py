@@ -6,12 +6,14 @@ smaller, or that is moved by the text-rise operator alone: footnote marks, expon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from retrieval.documents.formulas import write_script
 
+_WORD = re.compile(r"\w|/")  # a fraction may stand alone
 _SMALLEST = 0.45  # size of raised text, as a share of that of the line
 _SMALLER = 0.92  # a larger one is as large as the line
 _LEAST_SHIFT = 0.04  # of smaller text beside a word, in heights of the line
@@ -70,7 +72,7 @@ def write_pieces(
             heights = baselines[piece.first - origin : piece.end - origin]
             runs += _split(piece, heights, height_of, after_space)
         after_space = piece is SPACE
-    worded = [run for run in runs if any(map(str.isalnum, run.text))]
+    worded = [run for run in runs if _WORD.search(run.text)]
     if len({run.baseline for run in worded}) > 1:
         base = max(worded, key=lambda run: (run.height, len(run.text)))
         peers = [run for run in worded if run.height > _SMALLER * base.height]

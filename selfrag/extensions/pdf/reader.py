@@ -56,6 +56,7 @@ _FEW_LETTERS = 40  # letters of a scanned page that may be a stamp or a page num
 _SCAN = 0.5  # of the area of a page that an image covers
 _TAIL = 2048  # bytes in which the mark of the end of a file stands
 _NO_TEXT = "no text; scans need text recognition (--ocr eng)"
+_OUTSIDE = "text beside the page, which no reader sees"
 _HARDLY_TEXT = (
     "hardly any text beside a large image; scans need text recognition (--ocr eng)"
 )
@@ -69,6 +70,7 @@ class _Page:
     blocks: list[PageBlock] = field(default_factory=list)
     is_scan: bool = False
     unmapped: int = 0  # characters that the font does not name
+    outside: int = 0  # characters beside the page
     is_damaged: bool = False
     failure: str | None = None  # why the text of a scan was not recognised
 
@@ -246,6 +248,10 @@ class _PageReader:
         with closing(page.get_textpage()) as textpage:
             reader = FragmentReader(textpage)
             fragments = reader.read()
+        page_box = turn_box(page.get_cropbox(), reader.turns)
+        outside = [item for item in fragments if not _is_on(item, page_box)]
+        if outside:
+            fragments = [item for item in fragments if _is_on(item, page_box)]
         grids = find_grids(page, reader.turns)
         shown = [Fragment(text, *turn_box(box, reader.turns)) for text, box in notes]
         if grids:  # a field may stand in a cell
@@ -258,6 +264,7 @@ class _PageReader:
                 insert_fragment(ordered, fragment)
         blocks = find_tables(build_lines(ordered), grid_tables)
         made = _Page(number, blocks, unmapped=reader.unmapped)
+        made.outside = sum(len(fragment.text) for fragment in outside)
         letters = sum(map(len, made.lines))
         made.is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
         if made.is_scan and self._options.ocr is not None:
@@ -271,6 +278,13 @@ class _PageReader:
             if sum(len(line.text) for line in recognised) > letters:
                 return _Page(number, list(recognised))
         return made
+
+
+def _is_on(fragment: Fragment, page_box: Box) -> bool:
+    """Return whether some of a text stands on the page, where a reader sees it."""
+    left, bottom, right, top = page_box
+    across = fragment.right > left and fragment.left < right
+    return across and fragment.top > bottom and fragment.bottom < top
 
 
 def _is_scan(page: Any, letters: int) -> bool:
@@ -334,6 +348,8 @@ def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
             reasons.setdefault(_NO_TEXT, []).append(page.number)
         elif page.is_scan:
             reasons.setdefault(_HARDLY_TEXT, []).append(page.number)
+        if page.outside:
+            reasons.setdefault(_OUTSIDE, []).append(page.number)
         if page.unmapped:
             reasons.setdefault(
                 "characters of a font that does not say which letters they are", []

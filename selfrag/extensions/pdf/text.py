@@ -167,6 +167,7 @@ class FragmentReader:
         self._pieces: list[LinePiece] = []  # of the fragment that is being read
         self._turned = 0  # their quarter turns
         self._is_bold = False
+        self._tallest = 0  # position of the tallest character that begins a word
         # positions of the last two letters that stand together
         self._pair: tuple[int, int] | None = None
         self._font = ctypes.create_string_buffer(_MAX_FONT_NAME)
@@ -217,17 +218,23 @@ class FragmentReader:
         box_of = self._characters.box
         left, bottom, right, top = box_of(previous, self._turned)
         next_left, next_bottom, next_right, next_top = box_of(index, self._turned)
-        height = min(top - bottom, next_top - next_bottom)
+        height, larger = sorted((top - bottom, next_top - next_bottom))
         overlap = min(top, next_top) - max(bottom, next_bottom)
         gap = max(next_left - right, left - next_right)
+        _, low, _, high = box_of(self._tallest, self._turned)
+        beside = min(high, next_top) - max(low, next_bottom)
         if (
             overlap < _SAME_LINE * height
-            or gap > _WIDE_GAP * height
+            # lowered text reaches into the next line
+            or beside < _SAME_LINE * min(high - low, next_top - next_bottom)
+            or gap > _WIDE_GAP * larger  # raised text is small
             or self._characters.turns(index) != self._turned
         ):
             self._end()
             self._begin(index)
             return
+        if next_top - next_bottom > high - low:
+            self._tallest = index
         self._characters.cover(previous, index)
         if space is None:
             if gap > _NO_GAP * height:
@@ -250,6 +257,7 @@ class FragmentReader:
 
     def _begin(self, index: int) -> None:
         self._turned = self._characters.turns(index)
+        self._tallest = index
         self._pair = None
         self._font.value = b""
         self._raw.FPDFText_GetFontInfo(
