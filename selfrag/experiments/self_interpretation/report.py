@@ -7,6 +7,7 @@ retrieval. All figures are resampled together by questions, and differences are 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -185,7 +186,7 @@ def without_paper(table: ReportTable) -> ReportTable:
     head = tuple(table.head[place] for place in kept)
     rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
     notes = tuple(note for note in table.notes if note != SAME_CELLS)
-    title = table.title.partition(", beside Table")[0]
+    title = re.sub(r", beside Table \d", "", table.title)
     return replace(table, title=title, head=head, rows=rows, notes=notes)
 
 
