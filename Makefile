@@ -33,8 +33,8 @@ test: env  ## all tests but those that take minutes
 test-fast: env  ## the pure core: reflection, tokenisation, prompting, decoding, with the coverage of its branches
 	$(PYTEST) -q -m "not slow and not engine and not demo" $(CORE_TESTS) --cov --cov-report=term-missing:skip-covered
 
-fuzz:  ## the properties of injection with 20,000 examples each (about ten minutes)
-	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
+fuzz:  ## the properties of injection and of strange servers with 20,000 examples each (about forty minutes)
+	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py tests/judges/test_strange_replies.py
 
 reference:  ## the decoder against the brute-force reference, 20,000 examples of each kind (about half an hour)
 	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py
