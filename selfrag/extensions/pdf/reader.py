@@ -248,7 +248,7 @@ class _PageReader:
         with closing(page.get_textpage()) as textpage:
             reader = FragmentReader(textpage)
             fragments = reader.read()
-        page_box = turn_box(page.get_cropbox(), reader.turns)
+        page_box = turn_box(page.get_bbox(), reader.turns)
         outside = [item for item in fragments if not _is_on(item, page_box)]
         if outside:
             fragments = [item for item in fragments if _is_on(item, page_box)]
