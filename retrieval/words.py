@@ -8,6 +8,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, ENOSPC
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -588,7 +589,14 @@ def _linked(folder: Path) -> Iterator[str]:
     with links as place:
         for file in folder.resolve().iterdir():
             if not file.name.endswith(".lock"):
-                _link(file, Path(place, file.name), symbolic=True)
+                try:
+                    _link(file, Path(place, file.name), symbolic=True)
+                except OSError as error:
+                    if error.errno not in (ENOSPC, EFBIG, EDQUOT):
+                        raise
+                    raise UserError(
+                        f"no space left while writing {place} ({error.strerror}); free some, or set TMPDIR"
+                    ) from error
         yield place
 
 

