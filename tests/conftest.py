@@ -190,7 +190,8 @@ def programs(tmp_path_factory):
 def command(capsys):
     """Run a line such as `selfrag ask Who? --json` in this process: its output and error output.
 
-    Arguments after the line are added to it as they are; `code` is the exit code that it must end with.
+    Arguments after the line are added to it as they are; `code` is the exit code that it must end with. The line of
+    what is loaded is left out.
     """
 
     def run(line, *more, code=0):
@@ -199,7 +200,8 @@ def command(capsys):
         ended = import_module(f"{program}.cli.main").main([*arguments, *map(str, more)])
         out, err = capsys.readouterr()
         assert ended == code, err
-        return out, err
+        # what is loaded is said first
+        return out, re.sub(r"(?m)^(?:loading|reading) .* \.\.\n", "", err)
 
     return run
 

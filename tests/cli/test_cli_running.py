@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from selfrag.cli import options
+from selfrag.cli.main import main
 from selfrag.cli.running import run as run_command
+from selfrag.common.errors import UserError
 
 
 def process(*arguments, through=(), **settings):
@@ -55,6 +58,20 @@ def test_closed_streams_are_one_line(closing, line):
     _, err = run.communicate(timeout=60)
     assert (run.returncode, err.count(b"\n")) == (2, 1)
     assert line in err
+
+
+def test_what_is_loaded_is_said_first_and_quiet_silences_it(monkeypatch, capsys):
+    """A log of a server that loads for minutes says so at its first line."""
+
+    def stop(*_, **__):
+        raise UserError("stopped")
+
+    monkeypatch.setattr(options, "decoding", stop)
+    for command in (["ask", "Who?"], ["chat"], ["serve", "--port", "0"]):
+        assert main(command) == 2
+        assert capsys.readouterr().err == "loading demo ..\nselfrag: stopped\n"
+        assert main([*command, "--quiet"]) == 2
+        assert capsys.readouterr().err == "selfrag: stopped\n"
 
 
 FULL = """
