@@ -52,7 +52,10 @@ def prose(text: str) -> str:
     ):
         text = re.sub(
             pattern,
-            lambda match: "x" + "\n" * match[0].count("\n"),
+            # each row of a table is a sentence of its own
+            lambda match: (
+                ("x." if match[0][0] == "|" else "x") + "\n" * match[0].count("\n")
+            ),
             text,
             flags=re.M | re.S,
         )
