@@ -21,7 +21,7 @@ from retrieval.sources import (
     name_files,
 )
 from retrieval.splitting import Splitting, count_words, split
-from retrieval.tables import TABLES
+from retrieval.tables import TABLES, TableColumns
 from selfrag.common.errors import EmptyFileError, UserError, count_of
 
 
@@ -35,7 +35,7 @@ def read_files(
     """Return the rows of all files in order. Documents are split, rows of tables stay unless long.
 
     Args:
-        files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`,
+        files: tables (`.jsonl`, `.csv`, `.tsv`, `.parquet`), documents (`.txt`, `.md`, `.html`, `.pdf`, `.docx`),
             texts also with `.gz`; and folders, which stand for all such files below them.
         splitting: how documents are read and cut; rows of tables where they are longer than `row_words`.
         report: is filled with what was read and what was left out, while the rows are taken.
@@ -114,9 +114,15 @@ def _read_each(
                     path, kind, names[file.location], splitting, find, reader, report
                 )
             else:
+                columns = TableColumns(
+                    splitting.text_column,
+                    splitting.title_column,
+                    splitting.id_column,
+                    names[file.location],
+                )
                 if skip_unreadable:
-                    _check_table(TABLES[kind](path))
-                rows = _cut_long_rows(TABLES[kind](path), splitting, report)
+                    _check_table(TABLES[kind](path, columns))
+                rows = _cut_long_rows(TABLES[kind](path, columns), splitting, report)
             # a document is read to its end now
             first = next(rows, None)
             if first is None:

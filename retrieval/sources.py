@@ -21,7 +21,10 @@ from retrieval.tables import TABLES
 from selfrag.common.errors import UserError
 from selfrag.common.reading import regular_file, user_path
 
-_PACKED = (".parquet", ".pdf", ".docx", ".docm", ".dotx", ".dotm")
+_PACKED = (
+    *(".parquet", ".pdf", ".docx", ".docm", ".dotx", ".dotm"),
+    *(".pptx", ".xlsx", ".ods", ".odt", ".epub"),
+)
 """Formats that compress by themselves."""
 IGNORED = (".", "~$")
 """How names begin that a folder does not stand for."""

@@ -38,6 +38,9 @@ class Splitting:
         row_words: most words of a row of a table; a longer one becomes passages of at most `words`. None: no bound.
         sentences: `rules` for all languages, or the name of an installed spaCy model.
         ocr: languages of tesseract for scanned pages, such as `eng+deu`, or none. None leaves these out.
+        text_column: column of a table with the text of its passages. None takes `text`, else all columns of a row.
+        title_column: column of a table with the titles. None takes `title`, if it is there.
+        id_column: column of a table with the ids. None takes `id` or `_id`; without them rows are numbered.
     """
 
     words: int = 100
@@ -45,6 +48,9 @@ class Splitting:
     row_words: int | None = 400
     sentences: str = "rules"
     ocr: str | None = None
+    text_column: str | None = None
+    title_column: str | None = None
+    id_column: str | None = None
 
     def __post_init__(self) -> None:
         check_int("words", self.words)

@@ -60,6 +60,13 @@ class Table:
         rows = self.rows if self.header is None else (self.header, *self.rows)
         return rows[0][0], rows[-1][1]
 
+    def moved(self, by: int) -> Table:
+        """Return the table of a text that stands so many characters later in a longer one."""
+        rows = tuple((start + by, end + by) for start, end in self.rows)
+        if self.header is None:
+            return Table(None, rows)
+        return Table((self.header[0] + by, self.header[1] + by), rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:

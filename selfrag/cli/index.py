@@ -65,14 +65,19 @@ IndexArgument = Annotated[
         help="Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME."
     ),
 ]
-CUTTING = ("words", "overlap", "row_words", "sentences", "ocr")
+CUTTING = (
+    *("words", "overlap", "row_words", "sentences", "ocr"),
+    *("text_column", "title_column", "id_column"),
+)
 Cutting = Annotated[
     FieldValues,
-    Fields(Splitting, "How documents are cut", *CUTTING),
+    Fields(Splitting, "How files are read and cut", *CUTTING),
 ]
 CuttingAsBefore = Annotated[
     FieldValues,
-    Fields(Splitting, "How documents are cut", *CUTTING, default="as the index has it"),
+    Fields(
+        Splitting, "How files are read and cut", *CUTTING, default="as the index has it"
+    ),
 ]
 SkipOption = Annotated[
     bool,

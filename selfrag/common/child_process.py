@@ -31,8 +31,12 @@ LENGTH = struct.Struct(">Q")
 MEBIBYTE = 1 << 20
 # seconds that may pass for one of computing, on a machine that does other work
 _WALL_TIME = 10
-# the other pools reserve more address space than a child may have
-_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+# other pools, and an arena for each thread, reserve more address space than a child may have
+_ENVIRONMENT = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
 
 

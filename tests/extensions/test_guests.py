@@ -20,6 +20,7 @@ GUESTS = {
     "granite": "extensions/granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result",
     "mcp": "extensions/test_mcp.py::test_an_answer_has_its_citations_with_file_and_page",
     "milvus": "extensions/test_milvus.py::test_a_removed_passage_is_never_found",
+    "office": "extensions/test_office.py::test_a_sheet_is_read_row_by_row_with_its_place",
     "pdf": "extensions/test_pdf.py::test_pages_are_numbered_and_titled_by_bookmarks",
     "search_tags": "extensions/test_search_tags.py::test_turns_searches_and_the_answer",
     "vectors": "extensions/test_vectors_guest.py::test_an_index_of_published_vectors_is_that_of_the_encoder",

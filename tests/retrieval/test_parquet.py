@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from retrieval import UserError
 from retrieval.parquet import read_vector_blocks, read_vector_size
-from retrieval.tables import read_parquet
+from retrieval.tables import TableColumns, read_parquet
 
 MEBIBYTE = 1 << 20
 READ = """
@@ -22,11 +22,11 @@ import resource, sys
 from pathlib import Path
 from selfrag.common.errors import UserError
 from retrieval.parquet import read_vector_size
-from retrieval.tables import read_parquet
+from retrieval.tables import TableColumns, read_parquet
 
 try:
     if sys.argv[2] == "rows":
-        print(sum(len(row.passage.text) for row in read_parquet(Path(sys.argv[1]))))
+        print(sum(len(row.passage.text) for row in read_parquet(Path(sys.argv[1]), TableColumns())))
     else:
         print(*read_vector_size(Path(sys.argv[1])))
 except UserError as error:
@@ -225,7 +225,7 @@ def test_damaged_parquet_files_are_one_line(tmp_path, honest):
         damaged[-1 - rng.randrange(end)] ^= rng.randrange(1, 256)
         file.write_bytes(damaged)
         try:
-            assert sum(1 for _ in read_parquet(file)) <= 400
+            assert sum(1 for _ in read_parquet(file, TableColumns())) <= 400
         except UserError as error:
             lines.append(str(error))
     assert len(lines) > 3

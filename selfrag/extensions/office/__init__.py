@@ -1,0 +1,1 @@
+"""Slides, sheets, books, mails and notebooks as documents, read by kreuzberg (the extra `office`)."""
