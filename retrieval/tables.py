@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -45,7 +45,7 @@ class TableColumns:
         if not names:
             raise EmptyFileError(f"{path}: the file is empty")
         shown = ", ".join(column[:40] for column in names[:20])
-        values: dict[str, str | None] = {}
+        values: dict[str, str | None] = {}  # column by role
         for role, usual in _NAMES.items():
             value = getattr(self, role)
             if value is not None and value not in names:
@@ -58,7 +58,8 @@ class TableColumns:
             raise UserError(
                 f"{path}: a table with a column text also needs id (or name one by --id-column); found: {shown}"
             )
-        return replace(self, **values)
+        values["title"] = values["title"] or "title"  # later rows may have one
+        return TableColumns(**values, numbered=self.numbered)
 
     def row(
         self, fields: Mapping[str, Any], path: Path, number: int, place: Place

@@ -288,8 +288,8 @@ def test_bad_files_are_named_before_any_row_is_read(tmp_path):
     good = write(tmp_path / "good.txt", "Some text.")
     assert "no files" in one_line(read_files, [])
     assert "no file" in one_line(read_files, [good, tmp_path / "missing.txt"])
-    assert "no reader for '.odt'; known: .jsonl" in one_line(
-        read_files, [good, write(tmp_path / "x.odt", "")]
+    assert "no reader for '.sxw'; known: .jsonl" in one_line(
+        read_files, [good, write(tmp_path / "x.sxw", "")]
     )
     assert "unpack it first" in one_line(read_files, [write(tmp_path / "x.pdf.gz", "")])
 
@@ -298,10 +298,12 @@ def test_a_long_message_keeps_its_beginning_and_its_end(tmp_path):
     message = one_line(
         passages,
         write(
-            tmp_path / "a.jsonl", json.dumps({f"field {n}": 1 for n in range(50_000)})
+            tmp_path / "a.jsonl",
+            '{"id": "a", "text": "b"}\n'
+            + json.dumps({f"field {n}": 1 for n in range(50_000)}),
         ),
     )
-    assert message.startswith(f"{tmp_path / 'a.jsonl'}:1: no id")
+    assert message.startswith(f"{tmp_path / 'a.jsonl'}:2: no text")
     assert message.endswith("field 49999)")
 
 
@@ -491,3 +493,31 @@ def test_parquet_columns_of_every_kind_of_text_are_read_and_others_refused(tmp_p
     assert "1005 columns; keep id, title, text and at most 997 others" in one_line(
         passages, file
     )
+
+
+def test_a_table_without_text_is_read_row_by_row(tmp_path):
+    """Issue 61, section 3: a table of customers was refused."""
+    write(tmp_path / "customers.csv", "name,city,since\nAnn,Oslo,2020\nBob,,2021\n")
+    first, second = read_files([tmp_path / "customers.csv"])
+    assert first.passage == Passage("customers-1", "name: Ann, city: Oslo, since: 2020")
+    assert second.passage.text == "name: Bob, since: 2021"
+    assert second.metadata == {"row": 2, "name": "Bob", "since": "2021"}
+    write(tmp_path / "people.jsonl", '{"name": "Ann", "age": 7}\n{"name": "Bob"}\n')
+    texts = [row.passage.text for row in read_files([tmp_path / "people.jsonl"])]
+    assert texts == ["name: Ann, age: 7", "name: Bob"]
+    chosen = Splitting(text_column="city", title_column="name", id_column="since")
+    with pytest.raises(UserError, match="text is empty"):
+        list(read_files([tmp_path / "customers.csv"], chosen))
+    write(tmp_path / "one.csv", "name,city,since\nAnn,Oslo,2020\n")
+    (row,) = read_files([tmp_path / "one.csv"], chosen)
+    assert row.passage == Passage("2020", "Oslo", "Ann")
+
+
+@pytest.mark.parametrize("role", ["text", "title", "id"])
+def test_a_column_that_a_table_does_not_have_is_refused_with_those_it_has(
+    tmp_path, role
+):
+    write(tmp_path / "a.csv", "name,city\nAnn,Oslo\n")
+    splitting = Splitting(**{f"{role}_column": "town"})
+    with pytest.raises(UserError, match=f"no column 'town' for the {role}; .* city"):
+        list(read_files([tmp_path / "a.csv"], splitting))

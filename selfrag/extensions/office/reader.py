@@ -113,7 +113,7 @@ def _sheets(result: Any) -> Document:
         for number, cells in enumerate(rows or [header], start=1 if rows else 0):
             text = _row_text(header if rows else [], cells)
             if text:
-                place = {"sheet": sheet, "row": number}
+                place: dict[str, str | int] = {"sheet": sheet, "row": number}
                 sections.append(Section(sheet, length, length + len(text), place))
                 parts.append(f"{text}\n")
                 length += len(text) + 1
