@@ -116,7 +116,7 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(
     assert shown.count("\n") == 2
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     (passage,) = json.loads(said("search", "index", "red", "--json"))["passages"]
-    assert passage["title"] == hostile["title"]
+    assert passage["title"] == "\ufffd]0;title\ufffd\nsecond line"
     Path("bad.csv").write_text("\x1b[31mid,\x1b]0;x\x07\n1,2\n")
     assert main(["index", "build", "bad.csv", "-o", "other"]) == 2
     out, err = capsys.readouterr()
