@@ -78,6 +78,7 @@ def decode(
         stuck = _stuck(tree, live, usable)
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
         if policy.pool == "deepest" and staying:
+            _finish(tree, stuck, None)
             best, stuck = None, []  # the deepest level alone can hold the answer
         best = _finish(tree, [*stuck, *finished], best)
         alive = live if best is None else [best, *live]
