@@ -281,7 +281,9 @@ class _PageReader:
 
 
 def _is_on(fragment: Fragment, page_box: Box) -> bool:
-    """Return whether some of a text stands on the page, where a reader sees it."""
+    """Return whether some of a text stands on the page, where a reader sees it; text in other directions does."""
+    if not fragment.upright:  # its box is turned with it
+        return True
     left, bottom, right, top = page_box
     across = fragment.right > left and fragment.left < right
     return across and fragment.top > bottom and fragment.bottom < top
