@@ -53,7 +53,10 @@ def _texts(texts: Sequence[str]) -> Sequence[str]:
 
 @metric("contains", reads=attrgetter("answers"), source="ours")
 def contains(text: str, answers: Sequence[str]) -> float:
-    """Return 1 if an answer occurs in `text` as whole words, both normalised, else 0."""
+    """Return 1 if an answer occurs in `text` as whole words, both normalised, else 0.
+
+    The normalisation is that of SQuAD: punctuation goes, so `3.5` is `35`, and accents stay, so `Malaga` is not `Málaga`.
+    """
     return float(contains_any(text, _texts(answers)))
 
 
