@@ -55,7 +55,7 @@ def _texts(texts: Sequence[str]) -> Sequence[str]:
 def contains(text: str, answers: Sequence[str]) -> float:
     """Return 1 if an answer occurs in `text` as whole words, both normalised, else 0.
 
-    The normalisation is that of SQuAD: punctuation goes, so `3.5` is `35`, and accents stay, so `Malaga` is not `Málaga`.
+    As in SQuAD, punctuation goes, so `3.5` is `35`, and accents stay, so `Malaga` is not `Málaga`.
     """
     return float(contains_any(text, _texts(answers)))
 
