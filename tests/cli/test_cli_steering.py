@@ -104,13 +104,11 @@ def test_files_and_published_tasks_in_one_run(tiny_llama, files, tmp_path, comma
 
 
 def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
-    files, tmp_path, command, monkeypatch
+    tiny_llama, files, tmp_path, command, monkeypatch
 ):
     # As where it is not installed.
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    line = (
-        f"selfrag eval run asqa={files[2]} --model {tmp_path}/none -o {tmp_path}/runs"
-    )
+    line = f"selfrag eval run asqa={files[2]} --model {tiny_llama} -o {tmp_path}/runs"
     _, err = command(line, code=2)
     assert re.search(r"rouge_score.rouge_scorer is not installed; .*eval", err)
 
