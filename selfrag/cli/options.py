@@ -95,13 +95,14 @@ Policy = Annotated[
     SCORE(
         help="preset, of which the other options change single settings; search-r1 and its relatives for models that "
         "search by tags",
-        metavar="<paper|light|official|..>",
+        metavar="<paper|light|strict|official|..>",
     ),
 ]
 PRESETS: dict[str, Callable[..., Decoding]] = {
     "paper": Decoding,
     "full": Decoding,  # the paper's, by the name that chat models have for it
     "light": Decoding.light,
+    "strict": Decoding.strict,
     "official": Decoding.official,
 }
 FORMATS = "selfrag.formats"

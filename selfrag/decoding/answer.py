@@ -9,9 +9,8 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, require
 from selfrag.decoding.policy import AnswerReason, Decoding
-from selfrag.decoding.refusals import refuses
 from selfrag.decoding.terms import as_label
-from selfrag.decoding.trace import FinishReason, Node, Trace
+from selfrag.decoding.trace import FinishReason, Node, Trace, appended
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.requests import Usage as Usage
@@ -148,14 +147,18 @@ class Answer:
 
     @property
     def abstained(self) -> bool:
-        """Return whether a fixed text, `Decoding.abstention`, stands in place of an answer; `reason` says why."""
+        """Return whether there is no answer: `Decoding.abstention` stands in its place, or the model refused.
+
+        `reason` says why. Whether a text refuses is decided by `selfrag.decoding.refusals.refuses`.
+        """
         return self.trace.abstained
 
     @property
     def reason(self) -> AnswerReason | None:
-        """Return why this is the abstention, or rests on no evidence though it was looked for; None otherwise.
+        """Return why this abstains, or rests on no evidence though it was looked for; None otherwise.
 
-        One of `nothing found`, `every passage left out`, `guardrail`, `constraints not met` and `no text`.
+        One of `nothing found`, `every passage left out`, `guardrail`, `constraints not met`, `no text`, `the model
+        refused`, `no search left`.
         """
         return self.trace.reason
 
@@ -176,7 +179,7 @@ class Answer:
     @property
     def without_evidence(self) -> bool:
         """Return whether the model wrote by itself where evidence was looked for and there was none."""
-        return self.reason is not None and not self.abstained
+        return self.trace.best is not None and self.trace.evidence_missing is not None
 
     @property
     def finish(self) -> FinishReason:
@@ -249,6 +252,7 @@ class Answer:
         """Return a pandas frame with a row for each segment: text, citation, judgments and score.
 
         A critique has two columns, its likeliest label and that label's probability, such as `issup` and `issup_p`.
+        `abstained` and `reason` are those of the answer. An abstention without segments has one row with its text.
         """
         pandas = require("pandas", extra="eval")
         numbers = self.numbers
@@ -273,7 +277,10 @@ class Answer:
                     row[name] = judgment.label
                     row[f"{name}_p"] = max(judgment.distribution)
             rows.append(row | {"score": segment.score, "finish": segment.finish})
-        return pandas.DataFrame(rows)
+        if self.abstained and not rows:
+            rows = [{"text": self.text, "start": 0, "end": len(self.text)}]
+        told = {"abstained": self.abstained, "reason": self.reason}
+        return pandas.DataFrame([row | told for row in rows])
 
     def rescore(
         self, weights: Weights | None = None, threshold: float | None = None
@@ -336,18 +343,6 @@ class Answer:
         return marked + self.text[position:]
 
 
-def segment_separator(before: str, segment: str) -> str:
-    """Return the separator of two segments: empty next to white space or before closing punctuation, else one space."""
-    if (
-        not before
-        or before[-1].isspace()
-        or segment[0].isspace()
-        or segment[0] in ".,;:!?)]}%"
-    ):
-        return ""
-    return " "
-
-
 def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...]]:
     """Return text and segments of the hypothesis that ends at `node`, blank ones left out, or the abstention."""
     if node is None and trace.abstained:
@@ -359,14 +354,14 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
     for step in trace.path(node):
         if step.branch == "passage":
             cited = None if _irrelevant(step) else step.passage
-        body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
-        if not body.strip():
+        addition = appended(text, step.text)
+        if not addition:
             continue
-        text += segment_separator(text, body)
-        start = len(text)
-        text += body
-        says_nothing = refuses(body) or body == trace.decoding.abstention
-        citation = None if step.branch == "none" or says_nothing else cited
+        body = addition.lstrip(" ")
+        text += addition
+        start = len(text) - len(body)
+        uncited = step.branch == "none" or trace.refuses(body)
+        citation = None if uncited else cited
         judgments = {Role.RETRIEVE: decisions[step.parent].judgment, **step.judgments}
         finish: FinishReason = "length" if step.cut else "stop"
         span = body, start, len(text)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import segment_separator, segments_of
+from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.terms import Effect, Guardrail, ScoreTerm
-from selfrag.decoding.trace import QUESTION, Node, Status
+from selfrag.decoding.trace import QUESTION, Node, Status, segment_separator
 from selfrag.decoding.tree import EvidenceFilterResult, JudgedEvidence, Tree
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message

@@ -39,7 +39,7 @@ RewriteScope = Literal["retrieval", "conversation", "alone"]
 
 
 class AnswerReason(StrEnum):
-    """Why an answer is the abstention, or was written without the evidence that was looked for."""
+    """Why an answer abstains, or was written without the evidence that was looked for."""
 
     # the search, or the evidence of the caller, held no passage
     NOTHING_FOUND = "nothing found"
@@ -48,6 +48,10 @@ class AnswerReason(StrEnum):
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
     # the reply was empty, withheld or reasoning alone; `Answer.note` says which
     NO_TEXT = "no text"
+    # the model wrote that it has no answer, such as `I don't know.`
+    REFUSED = "the model refused"
+    # the model asked for a search, and its budget has none
+    NO_SEARCH = "no search left"
 
 
 def constraint(
@@ -297,6 +301,17 @@ class Decoding:
             "segment_tokens": 200,
             "weights": Weights(isuse=0.0),
         }
+        return cls(**settings | changes)
+
+    @classmethod
+    def strict(cls, **changes: Any) -> Decoding:
+        """Return settings for documents that do not answer every question: passages of little relevance are left out.
+
+        The judge `token_isrel` reads IsRel before anything is written, in one token a passage. Where no passage is
+        left, the answer abstains. docs/results/reflection.md has what this costs the demo model. Another model needs a
+        threshold of its own, and a model without reflection tokens the judge `prompt_isrel`.
+        """
+        settings: dict[str, Any] = {"guardrails": ("token_isrel<0.65:drop",)}
         return cls(**settings | changes)
 
     def check_effective(

@@ -1,8 +1,9 @@
-"""Whether a text as a whole says that it gives no answer: a rule about English, and short texts of other languages.
+"""Whether a text as a whole says that it gives no answer: `refuses`. Answers, traces and metrics know a refusal by it.
 
-A text refuses if each of its sentences does, apart from apologies, offers of help and what a passage holds instead, or
-if it refuses with reasons (`explained_refusals`). One sentence with an answer makes it no refusal: a biography may end
-with `The passage does not mention her birthplace.` The patterns are in `refusals.toml`.
+It is a rule about English, and a list of short texts in 28 other languages; docs/guides/metrics.md has its precision
+and recall. A text refuses if each of its sentences does, apart from apologies, offers of help and what a passage holds
+instead, or if it refuses with reasons (`explained_refusals`). One sentence with an answer makes it no refusal: a
+biography may end with `The passage does not mention her birthplace.` The patterns are in `refusals.toml`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
-_LONGEST = 1_500
+LONGEST_REFUSAL = 1_500
 """Characters of a text that may be a refusal; a longer one says something."""
 _LONGEST_FOREIGN = 40
 """Characters of a refusal in another language than English."""
@@ -127,12 +128,19 @@ def abstains(text: str) -> bool:
 def refuses(text: str) -> bool:
     """Return whether all that a text says is that the answer is not known or not there.
 
+    English is read sentence by sentence. Of Arabic, Chinese, Czech, Danish, Dutch, Finnish, French, German, Greek,
+    Hebrew, Hindi, Hungarian, Indonesian, Italian, Japanese, Korean, Norwegian, Persian, Polish, Portuguese, Romanian,
+    Russian, Serbian, Spanish, Swedish, Thai, Turkish and Vietnamese the usual short refusals are known as whole texts.
+
+    Args:
+        text: an answer. An empty one is no refusal.
+
     Example:
         >>> refuses("I'm sorry, but the passages do not mention it."), refuses("I cannot tell a lie.")
         (True, False)
     """
     hinted = _CUE.search(text) is not None
-    if len(text) > (_LONGEST if hinted else _LONGEST_FOREIGN):
+    if len(text) > (LONGEST_REFUSAL if hinted else _LONGEST_FOREIGN):
         return False
     cleaned = _SPACE.sub(
         " ",

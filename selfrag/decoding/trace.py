@@ -12,7 +12,7 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError, generation_error
 from selfrag.common.reading import parse_json
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
-from selfrag.decoding.refusals import refuses
+from selfrag.decoding.refusals import LONGEST_REFUSAL, refuses
 from selfrag.decoding.segments import Branch
 from selfrag.reflection.judgment import SELF_RAG_LABELS, Judgment
 from selfrag.reflection.labels import Role
@@ -215,14 +215,30 @@ class Trace:
         without = [child for child in children if child.branch == "none"]
         return without or children, bool(without)
 
+    def text(self, node: int | None) -> str:
+        """Return the text of the hypothesis that ends at `node`."""
+        text = ""
+        for step in self.path(node):
+            text += appended(text, step.text)
+        return text
+
+    def refuses(self, text: str) -> bool:
+        """Return whether a text says that there is no answer, in the model's words or in those of the abstention."""
+        return refuses(text) or text == self.decoding.abstention
+
+    @property
+    def refused(self) -> bool:
+        """Return whether the model refused; never for multiple choice, where a text is an option whatever it says."""
+        return not self.options and self.refuses(self.text(self.best))
+
     @property
     def abstained(self) -> bool:
-        """Return whether the fixed text stands in place of an answer."""
-        return self.best is None and self.reason is not None
+        """Return whether there is no answer: the fixed text stands in place of one, or the model refused."""
+        return self.refused or (self.best is None and self.reason is not None)
 
     @property
     def reason(self) -> AnswerReason | None:
-        """Return why the answer is the abstention, or was written without the evidence looked for; else None."""
+        """Return why the answer abstains, or was written without the evidence looked for; else None."""
         for decision in self.decisions:
             if decision.action == "abstain":
                 return decision.cause or AnswerReason.GUARDRAIL
@@ -232,6 +248,11 @@ class Trace:
                 return AnswerReason.CONSTRAINTS
             withheld = any(node.remark for node in first)
             return AnswerReason.NO_TEXT if withheld else None
+        return AnswerReason.REFUSED if self.refused else self.evidence_missing
+
+    @property
+    def evidence_missing(self) -> AnswerReason | None:
+        """Return why the model wrote the answer, or a part of it, without the evidence looked for; else None."""
         decisions = self.decisions_by_node()
         for step in self.path(self.best):
             decision = decisions[step.parent]
@@ -338,8 +359,18 @@ class Trace:
             evidence[decision.after] = _Evidence(decision.passages)
             values["decisions"].append(_decision_dict(decision))
         values["nodes"] = []
+        texts = {ROOT: ""}  # of each path, up to the length that no refusal has
         for node in self.nodes:
-            values["nodes"].append(_node_dict(node, evidence[node.parent]))
+            record = _node_dict(node, evidence[node.parent])
+            before = texts[node.parent]
+            text = (before + appended(before, node.text))[: LONGEST_REFUSAL + 1]
+            texts[node.id] = text
+            # for the page: a refusal shows no citation, and an answer that is one abstains
+            if self.refuses(node.text.strip()):
+                record["refuses"] = True
+            if not self.options and self.refuses(text):
+                record["abstains"] = True
+            values["nodes"].append(record)
         return values
 
     def to_json(self) -> str:
@@ -354,6 +385,26 @@ class Trace:
             UserError: the text is no such JSON.
         """
         return trace_of(parse_json(text, "this is no trace in JSON", nan=True))
+
+
+def segment_separator(before: str, segment: str) -> str:
+    """Return the separator of two segments: empty next to white space or before closing punctuation, else one space."""
+    if (
+        not before
+        or before[-1].isspace()
+        or segment[0].isspace()
+        or segment[0] in ".,;:!?)]}%"
+    ):
+        return ""
+    return " "
+
+
+def appended(before: str, segment: str) -> str:
+    """Return what a segment adds to the text before it, with the separator; "" for a blank one."""
+    body = segment.strip(" ") if before else segment.lstrip().rstrip(" ")
+    if not body.strip():
+        return ""
+    return segment_separator(before, body) + body
 
 
 def check_generated(candidates: Sequence[Node]) -> None:
@@ -499,8 +550,6 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
         position = evidence.position(node.passage)
         if position is not None:
             values["passage_at"] = position
-    if refuses(node.text):
-        values["refuses"] = True  # for the page, which shows no citation then
     if node.judges:
         values["judges"] = _optional_all(node.judges)
     if node.places:

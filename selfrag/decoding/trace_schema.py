@@ -118,10 +118,15 @@ class NodeRecord(TypedDict):
     reasoning: NotRequired[str]
     remark: NotRequired[str]
     refuses: NotRequired[bool]
+    abstains: NotRequired[bool]
 
 
 class TraceRecord(TypedDict):
-    """A whole trace. `partial`, `reason` and `note` are for readers and follow from the rest, as `refuses` of nodes."""
+    """A whole trace. `partial`, `reason` and `note`, and of nodes `refuses` and `abstains`, follow from the rest.
+
+    They are written for readers: `refuses` says that the text of a node is a refusal, `abstains` that the whole answer
+    is one where it ends there. A trace of an earlier version lacks them, and they are found again when it is read.
+    """
 
     question: str
     decoding: dict[str, Any]

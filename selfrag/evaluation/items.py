@@ -23,6 +23,7 @@ from selfrag.common.kinds import Filled
 from selfrag.common.reading import parse_json, read_lines, read_whole
 from selfrag.common.validation import validate
 from selfrag.decoding.answer import Answer
+from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.normalisation import marks
 from selfrag.prompting import SELFRAG
 
@@ -304,7 +305,16 @@ def is_answerable(label: str) -> bool:
     return label == "answerable"
 
 
-OUTPUT = ("text", "cited", "read", "retrieved", "segments", "usage")
+OUTPUT = (
+    "text",
+    "cited",
+    "read",
+    "retrieved",
+    "segments",
+    "usage",
+    "abstained",
+    "reason",
+)
 """Keys of an answer in a record."""
 USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 """Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
@@ -326,6 +336,14 @@ class Output:
     ] = ()  # of a long answer, text and cited passage id of each piece
     # requests, prompt and generated tokens, searches
     usage: Mapping[str, int] = field(default_factory=dict)
+    # as in `Answer`; None in records of earlier versions
+    abstained: bool | None = None
+    reason: str | None = None
+
+    @property
+    def declined(self) -> bool:
+        """Return whether it gives no answer: it abstained, or has no word. The text tells of earlier records."""
+        return bool(self.abstained) or abstains(self.text)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -380,6 +398,8 @@ def output_of(
         retrieved=any(decision.action == "retrieve" for decision in decisions),
         segments=tuple(segments),
         usage={name: getattr(answer.usage, name) for name in USAGE},
+        abstained=answer.abstained,
+        reason=answer.reason,
     )
 
 

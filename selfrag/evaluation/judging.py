@@ -235,7 +235,8 @@ def judge_facts(
     topics: list[str] = []
     for record in records:
         if record.output is not None:
-            texts[record.item.id] = record.output.text
+            declined = record.output.declined
+            texts[record.item.id] = "" if declined else record.output.text
             topics.append(topic_of(record.item))
     facts = dict(
         zip(

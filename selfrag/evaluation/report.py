@@ -60,6 +60,7 @@ KINDS = {
     "differ": "items on which systems differ",
     "wrong": "items with an answer that is not right",
     "right": "items that every system got right",
+    "abstained": "items on which a system abstained",
     "failed": "items that failed",
 }
 """What a reader can pick out: class of an item -> in words."""
@@ -131,6 +132,8 @@ class ItemCase:
         for outcome in self.outcomes:
             if outcome.error is not None:
                 kinds.add("failed")
+            elif outcome.output.declined:
+                kinds.add("abstained")
             if outcome.share is not None:
                 shares.add(outcome.share)
         if len(shares) > 1:

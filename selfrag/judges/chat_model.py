@@ -35,11 +35,13 @@ from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reasoning import Separated, separate
 from selfrag.judges.reflection_prompts import (
+    EVIDENCE_FORMS,
     PROMPT_JUDGE,
     ReflectionWording,
     judge_name,
     reflection_codecs,
     reflection_wording,
+    without_passage,
 )
 from selfrag.judges.text_pieces import TextPieces
 from selfrag.judges.wire import (
@@ -139,19 +141,25 @@ class ChatModel:
     def calibrated_by_context(self, engine: Any = None) -> ChatModel:
         """Return the model with what it says of nothing divided out of its judgments.
 
-        Question, passage and answer are `N/A`, so only the words of the labels decide (contextual calibration, Zhao et
-        al. 2021, arXiv 2102.09690). It costs one token a question. `engine` runs the model where its executor has none.
+        Question, title, passage and answer are `N/A`, so only the words of the labels decide (contextual calibration,
+        Zhao et al. 2021, arXiv 2102.09690). It costs one token for each form of a question, with and without a passage.
+        `engine` runs the model where its executor has none.
         """
         turns = (Message("user", _NOTHING), Message("assistant", _NOTHING))
-        state = JudgeInput(turns, (Passage(_NOTHING, _NOTHING),))
+        nothing = Passage(_NOTHING, _NOTHING, _NOTHING)
         scalings = {}
         for name, judge in self.uncalibrated().judges.items():
-            (reflection,) = finish(judge.judge([state]), judge.engine or engine)
-            for judgment in reflection.judgments:
-                shares = np.array(judgment.distribution)
-                biases = -np.log(np.where(shares > 0, shares, 1.0))
-                question = name.removeprefix(PROMPT_JUDGE)
-                scalings[question] = Scaling(biases=tuple(biases.tolist()))
+            question = name.removeprefix(PROMPT_JUDGE)
+            forms = EVIDENCE_FORMS[question]
+            states = [JudgeInput(turns, (nothing,) * form) for form in forms]
+            reflections = finish(judge.judge(states), judge.engine or engine)
+            for key, reflection in zip(
+                (question, without_passage(question)), reflections, strict=False
+            ):
+                for judgment in reflection.judgments:
+                    shares = np.array(judgment.distribution)
+                    biases = -np.log(np.where(shares > 0, shares, 1.0))
+                    scalings[key] = Scaling(biases=tuple(biases.tolist()))
         return replace(self, scalings=scalings)
 
     def as_dict(self) -> dict[str, Any]:

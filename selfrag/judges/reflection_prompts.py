@@ -47,7 +47,14 @@ GROUPS: Mapping[str, LabelSet] = {
 """Questions of the wording, and the group of labels that each answers."""
 BEFORE = frozenset({"retrieve", "isrel"})
 """Questions that are asked before anything is written."""
-
+EVIDENCE_FORMS: Mapping[str, tuple[bool, ...]] = {
+    "retrieve": (False,),
+    "retrieve_later": (True, False),
+    "isrel": (True,),
+    "issup": (True,),
+    "isuse": (True, False),
+}
+"""Whether a question is asked with a passage, or also without one."""
 
 PROMPT_JUDGE = "prompt_"
 """How the names of these judges begin."""
@@ -181,6 +188,7 @@ class ReflectionCodec(Codec):
     cut: Callable[[Passage], Passage] = lambda passage: passage
     extra: Mapping[str, Any] = field(default_factory=dict)  # see `ChatPrompt`
     scaling: Scaling | None = None  # calibrates the probabilities
+    bare_scaling: Scaling | None = None  # those of prompts without a passage
     dialect = DIALECT
     # the model's own critique: every candidate has it, as it would have its token
     cost = Cost.INLINE
@@ -224,8 +232,9 @@ class ReflectionCodec(Codec):
                 begin += len(label)
             by_label += [-math.inf] * (len(self.labels) - len(by_label))
         judgment, notes = slot_judgment(self.labels, by_label, slot.site, request, 0)
-        if judgment is not None and self.scaling is not None:
-            judgment = self.scaling(judgment)
+        scaling = self.scaling if request.state.passages else self.bare_scaling
+        if judgment is not None and scaling is not None:
+            judgment = scaling(judgment)
         return Reflection(
             request.state, (Finding(slot.site, judgment),), None, completion.text, notes
         )
@@ -252,8 +261,20 @@ def reflection_codecs(
     for name, question in wording.questions.items():
         reply, surfaces = choose_reply(question, codec)
         scaling = scalings.get(name)
+        bare = scalings.get(without_passage(name), scaling)
         task = f"{question.task} {reply.say}"
         codecs[name] = ReflectionCodec(
-            name, wording, task, surfaces, scaling=scaling, **settings
+            name,
+            wording,
+            task,
+            surfaces,
+            scaling=scaling,
+            bare_scaling=bare,
+            **settings,
         )
     return codecs
+
+
+def without_passage(question: str) -> str:
+    """Return the key of the scaling of a question where it is asked without a passage."""
+    return f"{question} without a passage"

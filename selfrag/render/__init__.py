@@ -124,7 +124,7 @@ def notes(answer: ShownAnswer) -> list[str]:
     lines = []
     if answer.abstained:
         lines.append(f"abstained: {answer.reason}")
-    if answer.without_evidence:
+    elif answer.without_evidence:
         lines.append(f"written without evidence: {answer.reason}")
     if answer.partial is not None:
         lines.append(f"partial: {answer.partial}")

@@ -2,6 +2,7 @@
 "use strict"
 const given = JSON.parse(document.getElementById("given").textContent)
 const ROOT = -1
+const REFUSED = "the model refused"
 const CRITIQUES = ["isrel", "issup", "isuse"]
 const NAMES = { isrel: "IsRel", issup: "IsSup", isuse: "IsUse", retrieve: "Retrieve" }
 
@@ -167,7 +168,7 @@ function segments(trace, id) {
   return found
 }
 
-// Why the answer is the abstention, or was written without the evidence that was looked for; null for other answers.
+// Why the answer abstains, or was written without the evidence that was looked for; null for other answers.
 function reasonOf(trace, result) {
   const abstained = trace.decisions.find(one => one.action === "abstain")
   if (abstained) return abstained.cause || "guardrail"
@@ -177,6 +178,7 @@ function reasonOf(trace, result) {
       || !["failed", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding))) return "constraints not met"
     return first.some(node => node.remark) ? "no text" : null
   }
+  if (trace.nodes[result.best].abstains) return REFUSED
   const before = new Map(trace.decisions.map(one => [one.after, one]))
   const bare = pathTo(trace, result.best).find(node => node.branch === "none" && node.text.trim() && before.get(node.parent)?.cause)
   return bare ? before.get(bare.parent).cause : null
@@ -258,8 +260,8 @@ function answerBox(which, tree, result, prefix) {
       onclick: () => { const target = at(`${prefix}${number}`); target.open = true; target.querySelector("summary").focus() },
     }, `[${number}]`))
   }
-  const reason = reasonOf(tree, result), abstained = result.best === null && reason !== null
-  if (abstained) parts.push(visible(tree.decoding.abstention || given.abstention))
+  const reason = reasonOf(tree, result), abstained = reason === REFUSED || result.best === null && reason !== null
+  if (abstained && result.best === null) parts.push(visible(tree.decoding.abstention || given.abstention))
   const box = make("div", { class: "answer" }, make("p", { class: "body" }, ...(parts.length ? parts : ["(no answer)"])))
   if (reason) box.append(make("p", { class: "dim note" }, `${abstained ? "abstained" : "written without evidence"}: ${visible(reason, 100)}`))
   for (const [passage, number] of numbers)

@@ -301,4 +301,13 @@ def test_issue_50_an_answer_as_a_frame_of_segments():
         max(support.distribution),
     )
     assert row["score"] == answer.segments[0].score
+    assert (row["abstained"], row["reason"]) == (False, None)
+    [row] = rag("Q").generate("Q", evidence=[]).frame().to_dict("records")
+    assert row == {
+        "text": Decoding.abstention,
+        "start": 0,
+        "end": len(Decoding.abstention),
+        "abstained": True,
+        "reason": "nothing found",
+    }
     assert len(Answer.failed("Q", Decoding(), UserError("x")).frame()) == 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from scripted_judges import Scripted, says
-from written import PROMPTING, Searches, passages, run, scripted
+from written import PROMPTING, REFUSING, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
@@ -229,11 +229,74 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage():
     alone = run(
         CITING | {"[Retrieval]<d1>": "[Relevant]I don't know.[Utility:5]</s>"}, "d1"
     ).answer
-    assert (alone.cited_text(), alone.citations, alone.abstained) == (
-        "I don't know.",
-        (),
-        False,
-    )
+    assert told(alone) == ("I don't know.", True, "the model refused", False, ())
+
+
+@pytest.mark.parametrize(
+    "tree, text, abstained",
+    [
+        ({"[Retrieval]<d1>": "[Relevant]I don't know.</s>"}, "I don't know.", True),
+        # neither sentence of these refuses alone, or only one does
+        (
+            GOES_ON
+            | {
+                "[Retrieval]<d1>": "[Relevant]I'm sorry.{retrieve .9 .1 0}",
+                "[Retrieval]<d1>[Relevant]I'm sorry.[Retrieval]<d1>": "[Relevant]The text does not say.</s>",
+            },
+            "I'm sorry. The text does not say.",
+            True,
+        ),
+        (
+            GOES_ON
+            | {
+                "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]I don't know more.</s>"
+            },
+            "Found. I don't know more.",
+            False,
+        ),
+        ({"[Retrieval]<d1>": "[Relevant]Ich wei\u00df es nicht.</s>"}, None, True),
+        ({"[Retrieval]<d1>": "[Relevant]No entry.</s>"}, "No entry.", True),
+    ],
+)
+def test_the_models_own_refusal_is_an_abstention(tree, text, abstained):
+    """In Python, its dictionary, the trace of now and of before, the page's record and what people read."""
+    answer = run(CITING | tree, "d1", abstention="No entry.").answer
+    assert answer.text == (text or answer.text)
+    reason = "the model refused" if abstained else None
+    assert told(answer)[1:4] == (abstained, reason, False)
+    kept = answer.as_dict()
+    assert (kept["abstained"], kept["reason"]) == (abstained, reason)
+    record = answer.trace.as_dict()
+    assert record.get("reason") == reason
+    assert record["nodes"][record["best"]].get("abstains", False) == abstained
+    record.pop("reason", None)
+    for node in record["nodes"]:
+        node.pop("abstains", None)
+    again = Trace.from_json(json.dumps(record))
+    assert (again, again.abstained, again.reason) == (answer.trace, abstained, reason)
+    assert ("abstained: the model refused" in str(answer)) == abstained
+    assert ("the model refused" in answer._repr_html_()) == abstained
+
+
+def test_rescoring_away_from_a_refusal_is_told():
+    answer = run(REFUSING, "d1", "d2", weights=Weights(9, 0, 0)).answer
+    assert told(answer)[:3] == ("I don't know.", True, "the model refused")
+    other = answer.rescore(Weights(0, 9, 0))
+    assert told(other)[:3] == ("Found.", False, None)
+    assert told(other.rescore(Weights(9, 0, 0)))[:3] == told(answer)[:3]
+
+
+def test_a_refusal_without_evidence_says_both():
+    tree = CITING | {"[No Retrieval]": "I don't know.</s>"}
+    answer = run(tree, evidence=(), without_evidence="write").answer
+    assert told(answer) == ("I don't know.", True, "the model refused", True, ())
+
+
+def test_an_option_is_no_refusal_whatever_it_says():
+    tree = {"": "{~retrieve .1 .9 0}x", "[No Retrieval]": "A"}
+    tree |= {"[No Retrieval]A": "x", "[No Retrieval]B": "x"}
+    answer = run(tree, choices=["A", "B"], abstention="A").answer
+    assert (answer.text, answer.abstained, answer.reason) == ("A", False, None)
 
 
 @pytest.mark.parametrize(

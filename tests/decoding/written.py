@@ -37,6 +37,12 @@ from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime import QuestionAnswered, QuestionFailed, SegmentFinal, drive
 
+REFUSING = {
+    "": "{~retrieve .9 .1 0}x",
+    "[Retrieval]<d1>": "{isrel .9 .1}I don't know.{issup 0 0 1}[Utility:1]</s>",
+    "[Retrieval]<d2>": "{isrel .6 .4}Found.{issup 1 0 0}[Utility:5]</s>",
+}
+"""The first passage is more relevant, the second supports what is written."""
 EOS, BOS, FIRST_CHARACTER = 0, 40, 100
 LIMITS = EngineLimits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)
 VOCABULARY = Vocabulary({token: i for i, token in enumerate(TOKENS, start=1)}, EOS)

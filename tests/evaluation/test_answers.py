@@ -225,6 +225,12 @@ def test_options_are_read(text, item, option):
     assert read_option(text, item) == option
 
 
+OLD = Output.from_record(
+    {"id": "q", "text": "I don't know.", "cited": [], "read": [], "retrieved": True}
+    | {"segments": [], "usage": {}}
+)
+
+
 @pytest.mark.parametrize(
     "name, item, said, expected",
     [
@@ -249,6 +255,14 @@ def test_options_are_read(text, item, option):
         ("answerability", LONG, "I don't know.", 0.0),
         ("declines_unanswerable", NO_ANSWER, "I don't know.", 1.0),
         ("answers_answerable", LONG, "I don't know.", 0.0),
+        # an abstention in words of its own, and a record of before
+        (
+            "declines_unanswerable",
+            NO_ANSWER,
+            Output("No entry.", abstained=True, reason="guardrail"),
+            1.0,
+        ),
+        ("declines_unanswerable", NO_ANSWER, OLD, 1.0),
         ("words", BARE, "Ann wrote [1][2] it.", 3.0),
     ],
 )

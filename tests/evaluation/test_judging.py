@@ -466,7 +466,7 @@ def test_facts_are_looked_up_under_their_topic():
         ]
 
     judge = Ruled(lambda known, said: set(said.split()) <= set(known.split()))
-    said = ["Ann wrote\n\nAnn died", "Ann wrote", "I do not know."]
+    said = ["Ann wrote\n\nAnn died", "Ann wrote", ""]
     found = check(said, ["Ann", "Bob", "Eve"], SentenceSplitter(), search, judge)
     assert found == [
         Facts((Fact("Ann wrote", True), Fact("Ann died", False))),

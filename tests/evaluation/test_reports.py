@@ -146,6 +146,8 @@ def outcome(system="ours", share=1.0, **changes):
         "segments": (("Paris.", "d1"),),
         "read": ("d1",),
         "usage": {"searches": 2},
+        "abstained": False,
+        "reason": None,
     }
     output = Output(**{key: changes.pop(key, value) for key, value in answer.items()})
     return replace(
@@ -266,11 +268,14 @@ def test_what_is_not_at_hand_is_said():
     assert "not at hand" in text
     assert "was shown: d1, d2" in text
     right, wrong = outcome("a"), outcome("b", 0.0, error="gone")
+    declined = outcome("c", 0.0, text="No.", abstained=True, reason="guardrail")
     for outcomes, kinds in (
         ((right,), {"right"}),
         ((right, wrong), {"wrong", "differ", "failed"}),
+        ((right, declined), {"wrong", "differ", "abstained"}),
     ):
         assert ItemCase("q", None, outcomes).kinds == {"all", *kinds}
+    assert "abstained: guardrail" in Structure(parts().answer(declined, "a", "")).text()
 
 
 def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs, tmp_path):

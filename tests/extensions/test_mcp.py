@@ -10,6 +10,7 @@ import anyio
 import httpx
 import pytest
 from served import random_rag
+from written import PROMPTING, scripted
 
 pytest.importorskip("mcp", reason="mcp is not installed")
 
@@ -17,6 +18,7 @@ from mcp import Client, StdioServerParameters
 
 from retrieval import index_passages
 from retrieval.passage import Passage
+from selfrag.api import SelfRAG
 from selfrag.extensions.mcp.messages import RefusedMessageError, read_message
 from selfrag.extensions.mcp.serving import http_app
 from selfrag.extensions.mcp.tools import make_server
@@ -79,6 +81,17 @@ def test_an_answer_has_its_citations_with_file_and_page():
         "/docs/bears.pdf",
         3,
         None,
+    )
+
+
+def test_an_agent_learns_that_the_documents_hold_no_answer():
+    tree = {"": "{~retrieve .1 .9 0}x", "[No Retrieval]": "I don't know.</s>"}
+    service = Service(SelfRAG(PROMPTING, scripted({"Q": tree})))
+    answer = call("ask", service, question="Q")
+    assert (answer["answer"], answer["abstained"], answer["reason"]) == (
+        "I don't know.",
+        True,
+        "the model refused",
     )
 
 

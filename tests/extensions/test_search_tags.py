@@ -283,5 +283,11 @@ def test_without_evidence_it_abstains_or_writes(setting):
         False,
         None,
     )
+    refused = rag.generate("Q", searches=0)
+    assert told(refused) == ("Paris", False, "no search left", True, ())
+    assert (refused.usage.searches, refused.trace.decisions[-1].reason) == (
+        0,
+        "no search is left",
+    )
     by_itself, _, _ = model(lambda text: "<answer> Paris </answer>", retriever=None)
     assert told(by_itself.generate("Q"))[:3] == ("Paris", False, None)

@@ -22,8 +22,10 @@ from selfrag.evaluation.systems import named_system
 from selfrag.judges.chat_model import ChatModel, model_of
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.reflection_prompts import (
+    EVIDENCE_FORMS,
     PROMPT_JUDGES,
     choose_reply,
+    judge_name,
     reflection_wording,
 )
 from selfrag.judges.rendering import Renderer
@@ -409,17 +411,21 @@ def test_what_a_model_says_of_nothing_is_divided_out(rag):
     model = rag.prompting
     assert isinstance(model, ChatModel)
     calibrated = model.calibrated_by_context()
-    assert set(calibrated.scalings) == set(reflection_wording().questions)
+    questions = set(reflection_wording().questions)
+    both = {f"{name} without a passage" for name in ("retrieve_later", "isuse")}
+    assert set(calibrated.scalings) == questions | both
     turns = [
         {"role": "user", "content": "N/A"},
         {"role": "assistant", "content": "N/A"},
     ]
-    for name, labels in PROMPT_JUDGES.items():
-        (judgment,) = rag.judge(
-            calibrated.judges[name], turns, [Passage("N/A", "N/A")]
-        ).judgments
-        meant = [p for p in judgment.distribution if p > 0]
-        assert meant == pytest.approx([1 / len(meant)] * len(meant), abs=1e-4), labels
+    nothing = [Passage("N/A", "N/A", "N/A")]
+    for question, forms in EVIDENCE_FORMS.items():
+        for form in forms:
+            judge = calibrated.judges[judge_name(question)]
+            (judgment,) = rag.judge(judge, turns, nothing * form).judgments
+            meant = [p for p in judgment.distribution if p > 0]
+            even = [1 / len(meant)] * len(meant)
+            assert meant == pytest.approx(even, abs=1e-4), (question, form)
     assert calibrated.uncalibrated() == model
 
 

@@ -357,21 +357,38 @@ def test_defect_8_a_cut_answer_has_the_finish_reason_length(serve, most, text, r
     assert (about["finish"], ends) == (reason, [reason] * bool(text))
 
 
+NOTHING = "nothing found"
+
+
 @pytest.mark.parametrize(
-    "setting, text, abstained",
-    [("abstain", "I don't know the answer", True), ("write", "Own words.", False)],
+    "own, setting, text, abstained, reason",
+    [
+        ("Own words.", "abstain", "I don't know the answer", True, NOTHING),
+        ("Own words.", "write", "Own words.", False, NOTHING),
+        ("I don't know.", "write", "I don't know.", True, "the model refused"),
+    ],
 )
-def test_defect_7_nothing_found_is_told_to_clients(serve, setting, text, abstained):
-    """Field audit A1, over HTTP."""
-    tree = CUT | {"[No Retrieval]": "Own words.</s>"}
+def test_what_is_no_answer_is_told_to_clients(
+    serve, own, setting, text, abstained, reason
+):
+    """Nothing found, and the model's own refusal: whole, streamed, as a response and ranked again."""
+    tree = CUT | {"[No Retrieval]": f"{own}</s>"}
     running = serve(scripted_rag(tree))
-    reply = running.chat(selfrag={"evidence": [], "without_evidence": setting}).json()
+    fields = {"selfrag": {"evidence": [], "without_evidence": setting}}
+    reply = running.chat(**fields).json()
     about = reply["selfrag"]
-    assert reply["choices"][0]["message"]["content"] == text
-    told = {"abstained": abstained, "reason": "nothing found"}
-    expected = told | {"without_evidence": not abstained, "citations": []}
+    (choice,) = reply["choices"]
+    assert (choice["message"]["content"], choice["message"]["refusal"]) == (text, None)
+    assert choice["finish_reason"] == "stop"
+    told = {"abstained": abstained, "reason": reason}
+    expected = told | {"without_evidence": setting == "write", "citations": []}
     assert about.items() >= expected.items()
     assert about["usage"]["searches"] == 0
+    *_, last = events(running.chat(stream=True, **fields))
+    assert last["selfrag"].items() >= expected.items()
+    body = {"model": "selfrag", "input": "Q", **fields}
+    response = running.client.post("/v1/responses", json=body).json()
+    assert response["selfrag"].items() >= expected.items()
     body = {"answer_id": about["id"], "weights": {"isrel": 2.0}}
     again = running.client.post("/v1/rescore", json=body).json()
     assert again.items() >= {"content": text, "exact": True, **told}.items()

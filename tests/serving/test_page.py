@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import policies, random_model, random_search, seeds, weights
 from served import random_rag, running
-from written import run
+from written import REFUSING, run
 
 sys.path.append(str(Path(__file__).parents[1] / "render"))
 
@@ -24,6 +24,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, decoding_dict
+from selfrag.reflection.weights import Weights
 from selfrag.serving.service import Service
 from selfrag.viewer.traces import traces_page
 
@@ -98,6 +99,28 @@ def test_the_page_ranks_as_python_does_and_what_it_calls_exact_is_what_a_fresh_d
     if found["exact"]:
         fresh = decoded(seed, wanted)
         assert found["text"] == fresh.text or close_call(fresh.trace)
+
+
+def test_the_page_tells_of_a_refusal_as_python_does(viewer):
+    """As decoded, and where other weights choose the refusal, or leave it."""
+    answer = run(REFUSING, "d1", "d2").answer
+    for isrel in (9, 0):
+        other = answer.rescore(Weights(isrel, 9 - isrel, 0))
+        record = [
+            json.dumps(answer.trace.as_dict()),
+            json.dumps(decoding_dict(other.trace.decoding)),
+        ]
+        told = viewer.evaluate(TOLD, record)
+        assert other.text in told
+        assert ("abstained: the model refused" in told) == other.abstained
+        assert told.count(answer.trace.decoding.abstention) == 0
+
+
+TOLD = """([trace, settings]) => {
+    const t = JSON.parse(trace), box = document.createElement("div")
+    answerBox(box, t, replay(t, settingsOf(JSON.parse(settings))), "x")
+    return box.textContent
+}"""
 
 
 def errors_of(page):

@@ -13,7 +13,6 @@ from typing import TypeAlias
 from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
-from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Output
 from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import evaluated, first_line, lifted
@@ -85,7 +84,7 @@ def cited_sentences(
     if marked and not by_segment:
         return marked_sentences(first_line(output.text), _known(output.read, passages))
     pieces: list[tuple[str, Sequence[str]]]  # texts with the ids that they cite
-    if abstains(output.text):
+    if output.declined:
         pieces = [(output.text, ())]
     elif by_segment:
         pieces = [(text, [cited] if cited else ()) for text, cited in output.segments]

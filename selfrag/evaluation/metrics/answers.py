@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError, require
-from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
 from selfrag.evaluation.normalisation import (
@@ -345,7 +344,7 @@ def _lines(text: str) -> str:
 def long_form(item: Item, output: Output) -> float | None:
     """Return ROUGE-L; where the passages give no answer, 1 for declining and 0 for answering."""
     if item.answerable is False:
-        return float(abstains(output.text))
+        return float(output.declined)
     if not item.references:
         return None
     return rouge_l(output.text, item.references)
@@ -358,7 +357,7 @@ def long_form(item: Item, output: Output) -> float | None:
 )
 def answered_rightly(item: Item, output: Output) -> float:
     """Return 1 if a question is answered exactly when its passages allow it."""
-    return float(abstains(output.text) != item.answerable)
+    return float(output.declined != item.answerable)
 
 
 @metric(
@@ -368,13 +367,13 @@ def answered_rightly(item: Item, output: Output) -> float:
 )
 def declines_unanswerable(item: Item, output: Output) -> float:
     """Return 1 if a question without an answer in its passages is declined."""
-    return float(abstains(output.text))
+    return float(output.declined)
 
 
 @metric("answers_answerable", about_items=attrgetter("answerable"), source=SQUAD_2)
 def answers_answerable(item: Item, output: Output) -> float:
     """Return 1 if a question with an answer in its passages is answered."""
-    return float(not abstains(output.text))
+    return float(not output.declined)
 
 
 # Effort and length

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import (
     Estimate,
     FloatArray,
@@ -79,7 +78,7 @@ def citation_bears_answer(item: Item, output: Output) -> Part | None:
 
 def _cited(output: Output, item: Item) -> frozenset[str]:
     # For multiple choice the text is an option, whatever it says.
-    if not item.options and abstains(output.text):
+    if not item.options and output.declined:
         return frozenset()
     return frozenset(output.cited)
 

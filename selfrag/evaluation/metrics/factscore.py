@@ -21,7 +21,6 @@ from retrieval.sentences import sentences
 from selfrag.common.errors import UserError, count_of
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.reading import read_json
-from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.entailment import Remembered
 from selfrag.evaluation.metrics.registry import Part
@@ -204,10 +203,10 @@ def check(
     """Find the facts of each text and decide on each of them.
 
     A fact is supported if the passages that are found for topic and fact entail it. The official tool searches the
-    page of the topic only; here the index decides what there is to find. An abstention states no facts. Every distinct
+    page of the topic only; here the index decides what there is to find. An empty text states no facts. Every distinct
     pair is asked once, all in one call.
     """
-    split = splitter.split(["" if abstains(text) else text for text in texts])
+    split = splitter.split(texts)
     # 1. what each distinct fact is looked up in
     known = {}
     for topic, facts in zip(topics, split, strict=True):
@@ -265,7 +264,7 @@ def write_input(
             raise UserError(f"no output for item {item.id!r}; finish the run first")
         output = outputs[item.id]
         biography = ""
-        if output is not None and not abstains(output.text):
+        if output is not None and not output.declined:
             biography = output.text
         rows.append({"id": item.id, "topic": topic_of(item), "output": biography})
     return write_jsonl(path, rows)

@@ -13,9 +13,10 @@ from typing import Any
 
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import model_files
-from selfrag.decoding.answer import Answer, segment_separator
+from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import segment_separator
 from selfrag.engines.base import Engine
 from selfrag.evaluation.items import USAGE
 from selfrag.evaluation.runner import Model, engine_kind

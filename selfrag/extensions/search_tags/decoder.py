@@ -288,6 +288,7 @@ class _State:
     ids: list[int]
     without_evidence: WithoutEvidence
     tokens: int = 0
+    searches: int = 0  # made so far
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     shown: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
@@ -326,9 +327,11 @@ class _State:
     def decide(self, action: Action, reason: str, query: str | None = None) -> None:
         """Record what follows a turn. An answer rests on all that was found so far, not on the last search alone."""
         passages = tuple(self.shown.values())
-        cause = (
-            AnswerReason.NOTHING_FOUND if action != "write" and not passages else None
-        )
+        cause = None
+        if action != "write" and not passages:
+            cause = (
+                AnswerReason.NOTHING_FOUND if self.searches else AnswerReason.NO_SEARCH
+            )
         self.decisions.append(
             Decision(self.last, action, reason, None, query, passages, cause=cause)
         )
@@ -361,7 +364,9 @@ def decode_tags(
     state = _State(question, list(searcher.prompt(question)), budget.without_evidence)
     until = None if budget.seconds is None else searcher.clock() + budget.seconds
     state.decide("write", "the model decides when to search")
-    searches = 0
+    refused = (
+        False  # whether the model asked for a search that the budget does not have
+    )
     while True:
         turn = yield from _turn(searcher, state)
         said, queries = profile.answered(turn.text), profile.queries(turn.text)
@@ -369,7 +374,7 @@ def decode_tags(
             said = turn.text.strip()
         if (
             said is not None
-            and searches
+            and state.searches
             and not state.shown
             and budget.without_evidence == "abstain"
         ):
@@ -387,15 +392,16 @@ def decode_tags(
         over = (
             turn.finish in (Finish.EOS, Finish.CONTEXT) or state.tokens >= budget.tokens
         )
-        if over or not queries or searches > budget.searches:
+        if over or not queries or refused:
             return state.answer("the model gave no answer within its budget")
         if until is not None and searcher.clock() >= until:
             return state.answer("the time is over")
-        searches += 1
-        if searches > budget.searches:
+        refused = state.searches == budget.searches
+        if refused:
             state.decide("continue", "no search is left")
             state.ids += searcher.documents(None)
             continue
+        state.searches += 1
         if passages is None:
             hits = yield from _searched(state, queries, budget.passages)
         else:

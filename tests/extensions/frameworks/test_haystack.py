@@ -2,7 +2,7 @@
 
 import pytest
 from served import random_rag
-from written import passages
+from written import PROMPTING, passages, scripted
 
 pytest.importorskip("haystack", reason="haystack-ai is not installed")
 
@@ -90,3 +90,30 @@ def test_no_documents_are_said_and_nothing_is_invented(loaded, setting):
     )
     assert (about["reason"], reply.documents) == ("nothing found", [])
     assert (reply.data == "I don't know the answer") == (setting == "abstain")
+
+
+PACKAGES = {
+    "haystack": "haystack",
+    "langchain": "langchain_core",
+    "llama_index": "llama_index.core",
+}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_models_own_refusal_is_in_the_metadata(package, loaded, monkeypatch):
+    pytest.importorskip(PACKAGES[package])
+    tree = {"": "{~retrieve .1 .9 0}x", "[No Retrieval]": "I don't know.</s>"}
+    rag = SelfRAG(PROMPTING, scripted({"Q": tree}))
+    monkeypatch.setattr(SelfRAG, "from_pretrained", lambda *_, **__: rag)
+    if package == "haystack":
+        [reply] = SelfRAGAnswerer().run("Q")["answers"]
+        about = reply.meta["selfrag"]
+    elif package == "langchain":
+        from selfrag.extensions.frameworks.langchain import ChatSelfRAG
+
+        about = ChatSelfRAG(rag=rag).invoke("Q").response_metadata["selfrag"]
+    else:
+        from selfrag.extensions.frameworks.llama_index import SelfRAGQueryEngine
+
+        about = SelfRAGQueryEngine(rag).query("Q").metadata["selfrag"]
+    assert (about["abstained"], about["reason"]) == (True, "the model refused")
