@@ -132,7 +132,7 @@ class ItemCase:
         for outcome in self.outcomes:
             if outcome.error is not None:
                 kinds.add("failed")
-            elif outcome.output.declined:
+            elif outcome.output.abstained:
                 kinds.add("abstained")
             if outcome.share is not None:
                 shares.add(outcome.share)

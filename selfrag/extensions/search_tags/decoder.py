@@ -329,9 +329,9 @@ class _State:
         passages = tuple(self.shown.values())
         cause = None
         if action != "write" and not passages:
-            cause = (
-                AnswerReason.NOTHING_FOUND if self.searches else AnswerReason.NO_SEARCH
-            )
+            cause = AnswerReason.NO_SEARCH
+            if self.searches:
+                cause = AnswerReason.NOTHING_FOUND
         self.decisions.append(
             Decision(self.last, action, reason, None, query, passages, cause=cause)
         )
@@ -364,9 +364,7 @@ def decode_tags(
     state = _State(question, list(searcher.prompt(question)), budget.without_evidence)
     until = None if budget.seconds is None else searcher.clock() + budget.seconds
     state.decide("write", "the model decides when to search")
-    refused = (
-        False  # whether the model asked for a search that the budget does not have
-    )
+    refused = False  # whether it asked for a search that the budget lacks
     while True:
         turn = yield from _turn(searcher, state)
         said, queries = profile.answered(turn.text), profile.queries(turn.text)

@@ -287,12 +287,10 @@ class Write(Stage):
                 "the conversation must end with the user's turn; the last one is of another role"
             )
         answers = yield from self.writer.write(progress, run, self.samples)
-        if answers[
-            0
-        ].abstained:  # there is nothing for later stages to judge or to cite
-            return progress.noted(
-                "write", f"abstained: {answers[0].reason}", over=answers[0]
-            )
+        first = answers[0]
+        # there is nothing for later stages to judge or to cite
+        if first.abstained and not first.segments:
+            return progress.noted("write", f"abstained: {first.reason}", over=first)
         return progress.noted(
             "write", f"{len(answers)} written", answers=tuple(answers)
         )
