@@ -10,7 +10,9 @@ from written import PROMPTING, REFUSING, Searches, passages, run, scripted
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import AnswerReason, Trace
+from selfrag.judges.tokens import TokenJudge
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
+from selfrag.reflection.labels import ISREL
 from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention
@@ -276,6 +278,16 @@ def test_the_models_own_refusal_is_an_abstention(tree, text, abstained):
     assert (again, again.abstained, again.reason) == (answer.trace, abstained, reason)
     assert ("abstained: the model refused" in str(answer)) == abstained
     assert ("the model refused" in answer._repr_html_()) == abstained
+
+
+@pytest.mark.parametrize("relevance, left", [(0.6, False), (0.7, True)])
+def test_strict_leaves_out_passages_of_little_relevance(relevance, left):
+    judgment = f"{{isrel {relevance} {1 - relevance}}}"
+    tree = CITING | {"[Retrieval]<d1>": f"{judgment}Found.[Fully supported]</s>"}
+    judges = {"judges": [TokenJudge(PROMPTING, ISREL)]}
+    answer = run(tree, "d1", policy=Decoding.strict(), given=judges).answer
+    dropped = (ABSTENTION, True, "every passage left out")
+    assert told(answer)[:3] == (("Found.", False, None) if left else dropped)
 
 
 def test_rescoring_away_from_a_refusal_is_told():
