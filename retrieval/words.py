@@ -12,7 +12,7 @@ from errno import EDQUOT, EFBIG, ENOSPC
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,116 +26,30 @@ from retrieval.vectors import Mask, VectorHits
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 
-LANGUAGES = {
-    **{
-        "arabic": "ar",
-        "bengali": "bn",
-        "bulgarian": "bg",
-        "burmese": "my",
-        "catalan": "ca",
-        "chinese": "zh",
-    },
-    **{
-        "croatian": "hr",
-        "czech": "cs",
-        "danish": "da",
-        "dutch": "nl",
-        "english": "en",
-        "estonian": "et",
-    },
-    **{
-        "finnish": "fi",
-        "french": "fr",
-        "german": "de",
-        "greek": "el",
-        "hebrew": "he",
-        "hindi": "hi",
-    },
-    **{
-        "hungarian": "hu",
-        "indonesian": "id",
-        "italian": "it",
-        "japanese": "ja",
-        "khmer": "km",
-        "korean": "ko",
-    },
-    **{
-        "lao": "lo",
-        "latvian": "lv",
-        "lithuanian": "lt",
-        "malay": "ms",
-        "marathi": "mr",
-        "nepali": "ne",
-    },
-    **{
-        "norwegian": "no",
-        "persian": "fa",
-        "polish": "pl",
-        "portuguese": "pt",
-        "romanian": "ro",
-        "russian": "ru",
-    },
-    **{
-        "serbian": "sr",
-        "slovak": "sk",
-        "slovenian": "sl",
-        "spanish": "es",
-        "swahili": "sw",
-        "swedish": "sv",
-    },
-    **{
-        "tamil": "ta",
-        "telugu": "te",
-        "thai": "th",
-        "turkish": "tr",
-        "ukrainian": "uk",
-        "urdu": "ur",
-    },
-    **{"vietnamese": "vi", "other": "und"},
-}
+if TYPE_CHECKING:
+    from retrieval.compounds import Compounds
+
+_CODES = (
+    "arabic=ar bengali=bn bulgarian=bg burmese=my catalan=ca chinese=zh croatian=hr czech=cs danish=da "
+    "dutch=nl english=en estonian=et finnish=fi french=fr german=de greek=el hebrew=he hindi=hi "
+    "hungarian=hu indonesian=id italian=it japanese=ja khmer=km korean=ko lao=lo latvian=lv lithuanian=lt "
+    "malay=ms marathi=mr nepali=ne norwegian=no persian=fa polish=pl portuguese=pt romanian=ro russian=ru "
+    "serbian=sr slovak=sk slovenian=sl spanish=es swahili=sw swedish=sv tamil=ta telugu=te thai=th "
+    "turkish=tr ukrainian=uk urdu=ur vietnamese=vi other=und "
+)
+LANGUAGES = dict(pair.split("=") for pair in _CODES.split())
 """Names and ISO 639-1 codes. `other` stands for any other language: its words are compared without stems."""
-STEMMED = frozenset(
-    [
-        "arabic",
-        "danish",
-        "dutch",
-        "english",
-        "finnish",
-        "french",
-        "german",
-        "greek",
-        "hungarian",
-        "italian",
-        "norwegian",
-        "portuguese",
-        "romanian",
-        "russian",
-        "spanish",
-        "swedish",
-        "tamil",
-        "turkish",
-    ]
+_STEMMED_NAMES = (
+    "arabic danish dutch english finnish french german greek hungarian italian norwegian portuguese "
+    "romanian russian spanish swedish tamil turkish "
 )
+STEMMED = frozenset(_STEMMED_NAMES.split())
 """Languages whose words are compared by their stems."""
-_WITHOUT_LATIN = frozenset(
-    [
-        "bengali",
-        "burmese",
-        "chinese",
-        "hebrew",
-        "hindi",
-        "japanese",
-        "khmer",
-        "korean",
-        "lao",
-        "marathi",
-        "nepali",
-        "persian",
-        "telugu",
-        "thai",
-        "urdu",
-    ]
+_NAMES_WITHOUT_LATIN = (
+    "bengali burmese chinese hebrew hindi japanese khmer korean lao marathi nepali persian telugu thai "
+    "urdu "
 )
+_WITHOUT_LATIN = frozenset(_NAMES_WITHOUT_LATIN.split())
 _NAMES = {code: name for name, code in LANGUAGES.items()} | {
     "nb": "norwegian",
     "nn": "norwegian",
@@ -169,18 +83,8 @@ def stemmer_name(language: str) -> str | None:
     return "english" if language in _WITHOUT_LATIN else None
 
 
-COMPOUNDING = frozenset(
-    [
-        "danish",
-        "dutch",
-        "estonian",
-        "finnish",
-        "german",
-        "hungarian",
-        "norwegian",
-        "swedish",
-    ]
-)
+_COMPOUNDING_NAMES = "danish dutch estonian finnish german hungarian norwegian swedish"
+COMPOUNDING = frozenset(_COMPOUNDING_NAMES.split())
 """Languages that write compounds as one word."""
 ANALYZER = 3
 """The present rules that make terms of a text. Indexes of version 1 know the letters of their language only. Those of
@@ -196,12 +100,6 @@ _PIECES = frozenset([".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"])
 _CHECKED = 1 << 26  # bytes of an index up to which every opening reads all of it
 _SECOND_FORM = 0.1  # share of the score that the weaker form of a word adds, so that the exact form comes first
 _MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers
-_LEAST_COMPOUND = 8  # letters of the stem of a compound
-_LEAST_PART = 4  # letters of a part of it
-_ANY_HEAD = "feder"  # stands for the first part of any compound
-_MOST_COMPOUNDS = (
-    50  # that begin, and that end, with a word of a query; the most frequent
-)
 _COMPOUND = 0.5  # share of the score of a word that a compound with it has
 
 # German is also written without umlauts: `Muenchen`. In `neue` and `Quelle` the letters stand for themselves.
@@ -249,10 +147,13 @@ class WordAnalyzer:
         """Makes terms of what `prepare` returns."""
         if version >= 3:
             self.tokenizer = _analyzer_of(tokenizer, [*filters, *stems])
-        self.has_compounds = version >= 3 and self.language in COMPOUNDING
-        """Whether an index holds the ends of compounds, see `compound_beginnings`."""
+        self.compounds: Compounds | None = None
+        """What finds compounds, in an index of a language that has them."""
+        if version >= 3 and self.language in COMPOUNDING:
+            from retrieval.compounds import Compounds
+
+            self.compounds = Compounds(self.tokenizer, _LONGEST_WORD)
         self._forms: dict[str, tuple[str, ...]] = {}
-        self._endings: dict[str, str] = {}
 
     def prepare(self, text: str) -> str:
         """Return the words of a text with spaces between them, in all their forms, ready for `tokenizer`."""
@@ -268,14 +169,9 @@ class WordAnalyzer:
                 for term in word_terms(word, singles=True):
                     words += self._written_forms(term)
             spaced = " ".join(words)
-        if not self.has_compounds:
+        if self.compounds is None:
             return spaced
-        endings = [
-            self._ending_of(word)
-            for word in spaced.split()
-            if len(word) >= _LEAST_COMPOUND
-        ]
-        return f"{spaced} {' '.join(endings)}"
+        return f"{spaced} {self.compounds.endings(spaced)}"
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text, in order."""
@@ -332,37 +228,11 @@ class WordAnalyzer:
             return f"the query has no word to search for: {ignored} not count"
         return ""
 
-    def compound_words(self, query: str) -> list[str]:
-        """Return the folded words of a query that may be compounds, or parts of compounds, in its language."""
-        if not self.has_compounds:
-            return []
+    def content_words(self, query: str) -> list[str]:
+        """Return the different folded words of a query that are no stop words, at most 200."""
         words = dict.fromkeys(self._spaced(replace_surrogates(query)).split())
-        longest = _LONGEST_WORD - len(_ANY_HEAD)
-        return [
-            word
-            for word in list(words)[:_MOST_WORDS]
-            if len(word) >= _LEAST_PART
-            and len(word.encode()) <= longest
-            and self._query_tokenizer.analyze(word)
-        ]
-
-    def compound_beginnings(self, word: str) -> list[str]:
-        """Return how the terms begin that stand for compounds which begin, or end, with a word."""
-        (stem,) = self.tokenizer.analyze(word)
-        # in a longer word a stemmer takes more away
-        (as_end,) = self.tokenizer.analyze(_ANY_HEAD + word)
-        return [stem, f"<{as_end.removeprefix(_ANY_HEAD)[::-1]}"]
-
-    def _ending_of(self, word: str) -> str:
-        """Return the term that stands for a compound by its end, or an empty text where the word is too short."""
-        ending = self._endings.get(word)
-        if ending is None:
-            stem = "".join(self.tokenizer.analyze(word))
-            # no stemmer changes a word that ends with a sign
-            ending = f"<{stem[::-1]}>" if len(stem) >= _LEAST_COMPOUND else ""
-            if len(self._endings) < _MOST_REMEMBERED:
-                self._endings[word] = ending
-        return ending
+        content = [word for word in words if self._query_tokenizer.analyze(word)]
+        return content[:_MOST_WORDS]
 
     def _query_forms(self, word: str, tokenizer: Any) -> tuple[str, ...]:
         stems = tokenizer.analyze(" ".join(self._written_forms(word)))
@@ -519,32 +389,12 @@ class WordIndex:
         """Yield the queries of the compounds with a word of a query, and of the parts of a word that is a compound."""
         import tantivy
 
-        for word in self.analyzer.compound_words(query):
-            forms: list[str] = []
-            for beginning in self.analyzer.compound_beginnings(word):
-                terms = self._searcher.terms_with_prefix(
-                    "body", beginning, limit=_MOST_COMPOUNDS
-                )
-                least = max(_LEAST_COMPOUND, len(beginning) + 3)
-                forms += [term for term, _ in terms if len(term) >= least]
-            if len(word) >= _LEAST_COMPOUND:
-                forms += self._parts(word)
-            if forms:
-                yield tantivy.Query.boost_query(self._word_query(forms), _COMPOUND)
-
-    def _parts(self, word: str) -> list[str]:
-        """Return the two words of the index that make a compound, as one form; or none.
-
-        Of several pairs it is the one whose rarer word is the most frequent. A stem of the first word lacks what joins
-        the two, such as the `s` of `Kündigungsfrist`.
-        """
-        best, most = list[str](), 0
-        for cut in range(_LEAST_PART, len(word) - _LEAST_PART + 1):
-            stems = self.analyzer.tokenizer.analyze(f"{word[:cut]} {word[cut:]}")
-            rarer = min(self._searcher.doc_freq("body", stem) for stem in stems)
-            if len(stems) == 2 and rarer > most:
-                best, most = [" ".join(stems)], rarer
-        return best
+        if self.analyzer.compounds is not None:
+            for word in self.analyzer.content_words(query):
+                forms = self.analyzer.compounds.forms(self._searcher, word)
+                if forms:
+                    compound = self._word_query(forms)
+                    yield tantivy.Query.boost_query(compound, _COMPOUND)
 
 
 def _check_sums(folder: Path) -> None:
