@@ -143,7 +143,9 @@ def _read_each(
             yield row
         for column, count in dropped.items():
             report.skipped.append(
-                SkippedContent(str(path), f"column {column} of {count} rows", _DROPPED)
+                SkippedContent(
+                    str(path), f"column {column} of {count_of(count, 'rows')}", _DROPPED
+                )
             )
 
 

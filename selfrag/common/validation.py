@@ -125,7 +125,9 @@ def _fault(details: ErrorDetails, name: str, known: Iterable[str]) -> str:
         case "json_invalid":
             return f"{name} holds half of a character (a lone surrogate), which no file can hold"
         case "value_error":
-            return f"{name}: {details['msg'].removeprefix('Value error, ')}"
+            text = details["msg"].removeprefix("Value error, ")
+            separator = " " if text.startswith("must ") else ": "
+            return f"{name}{separator}{text}"
     message, value = _SUBJECT.sub("must ", details["msg"]), details["input"]
     message = _CLASS.sub("", message)
     for word, ours in _WORDS.items():

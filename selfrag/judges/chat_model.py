@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError, generation_error
+from selfrag.common.errors import UserError, count_of, generation_error
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE, SegmentReading, token_likelihood
 from selfrag.decoding.sentence_ends import sentence_end
@@ -508,7 +508,7 @@ class _Draft:
         if self.result is Finish.EOS:
             return "the model wrote reasoning and no answer"
         return (
-            f"reasoning used up the {self.spent} tokens of the answer; allow more"
+            f"reasoning used up the {count_of(self.spent, 'tokens')} of the answer; allow more"
             " (segment_tokens, answer_tokens)"
         )
 

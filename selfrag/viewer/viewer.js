@@ -76,11 +76,12 @@ function replay(trace, settings) {
   const children = new Map(nodes.map(node => [node.id, []])).set(ROOT, [])
   for (const node of nodes) children.get(node.parent).push(node)
   const score = nodes.map(node => segmentScore(node, settings.weights, settings.undefined))
+  const deepest = trace.decoding.pool === "deepest" // blank and repeated segments count, and the deepest level has the answer
   const steps = [], keys = [], known = new Map(), evidence = new Map([[ROOT, false]])
   const path = nodes.map(node => {
     const before = node.parent === ROOT ? [] : steps[node.parent]
-    steps.push(before.length && !node.text.trim() ? before : [...before, score[node.id]])
-    const key = `${node.parent === ROOT ? ROOT : keys[node.parent]}:${node.text_ids}`
+    steps.push(before.length && !node.text.trim() && !deepest ? before : [...before, score[node.id]])
+    const key = deepest ? node.id : `${node.parent === ROOT ? ROOT : keys[node.parent]}:${node.text_ids}`
     if (!known.has(key)) known.set(key, known.size)
     keys.push(known.get(key))
     evidence.set(node.id, evidence.get(node.parent) || node.passage_id !== null)
@@ -134,7 +135,9 @@ function replay(trace, settings) {
     for (const id of left) if (top.includes(id) || over(id)) { kept.add(id); fate[id] = "kept" }
     level = candidates
   }
-  const winner = finished.reduce((a, b) => (a === null || path[b] > path[a] ? b : a), null)
+  const bottom = deepest ? Math.max(...finished.map(id => nodes[id].depth)) : null
+  const ending = deepest ? finished.filter(id => nodes[id].depth === bottom) : finished
+  const winner = ending.reduce((a, b) => (a === null || path[b] > path[a] ? b : a), null)
   return { best: winner, exact, score, path, fate, settings, first: decisions.has(ROOT) ? following(ROOT) : [] }
 }
 

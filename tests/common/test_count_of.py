@@ -15,6 +15,9 @@ LEFT = {
     # a number in words, above 1
     ("selfrag/evaluation/public_data.py", "candidates"),
     ("critic/formats.py", "candidates"),
+    ("retrieval/parquet_worker.py", "others"),
+    ("selfrag/evaluation/published.py", "items"),
+    ("scripts/reproduction/reproduce.py", "files"),  # a verb between
 }
 """Where a plural stands behind something that is no number, or in a table."""
 VERBS = "has|holds|lacks|returned|after|takes|had"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from retrieval.passage import Passage
-from selfrag.common.errors import AllFailedError, UserError
+from selfrag.common.errors import AllFailedError, UserError, count_of
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.evaluation.metrics.alce import EntailmentPair
@@ -62,7 +62,7 @@ def _judged(judge: Judge, pairs: Sequence[EntailmentPair]) -> list[Reflection]:
     failures = [note.message for note in notes if note.code is Code.FAILED]
     if failures and not any(reflection.judgments for reflection in reflections):
         raise AllFailedError(
-            f"{judge.name}: {len(failures)} of {len(pairs)} requests failed: {failures[0]}"
+            f"{judge.name}: {len(failures)} of {count_of(len(pairs), 'requests')} failed: {failures[0]}"
         )
     return list(reflections)
 
