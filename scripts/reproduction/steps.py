@@ -229,14 +229,14 @@ def factscore_cost(facts_file: Path, price: float) -> str:
     facts = FACTS_OF_SENTENCE * sentences
     tokens = TOKENS_OF_PROMPT * (sentences + facts)
     prompts = sentences + facts
-    asked = [
+    counted = [
         count_of(sentences, "sentences", form=","),
         count_of(facts, "facts", form=","),
         count_of(prompts, "prompts", form=","),
         count_of(tokens, "tokens", form=","),
     ]
     return (
-        f"FactScore asks OpenAI about {asked[0]} and about {asked[1]}: {asked[2]}, {asked[3]},"
+        f"FactScore asks OpenAI about {counted[0]} and about {counted[1]}: {counted[2]}, {counted[3]},"
         f" {price * tokens / 1e6:,.2f} USD at {price:g} USD a million"
     )
 

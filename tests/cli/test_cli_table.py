@@ -396,7 +396,7 @@ REFUSED = {
     f"{_GRID} --model m --endpoint http://x --layout selfrag": "needs the model's own tokens",
     f"{_GRID} --model m --endpoint http://x --engine vllm": "give --engine and its options, or --endpoint, not both",
     f"{_GRID} --tag '<a b>'": "--tag '<a b>': give one word",
-    "interpret run {w}/torn.jsonl -o {w}/out/x --model m": "torn.jsonl:4: 'answers' must be a list",
+    "interpret run {w}/torn.jsonl -o {w}/out/x --model demo": "torn.jsonl:4: 'answers' must be a list",
     "interpret table {w}/half-index": "holds no run",
     f"{_ROWS} --processes 2": "generator/cpu is for one process; take cpus",
     f"{_ROWS} --set training.epoch=3": "--set training.epoch: training.epoch is unknown; known: seed",

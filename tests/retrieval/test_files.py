@@ -220,7 +220,12 @@ BAD_FILES = [
     ),
     *(
         (name, b"id,text\nca\0fe", ":2: a NUL character (byte 0x00 at offset 10)")
-        for name in ("a.csv", "a.txt", "a.md", "a.jsonl")
+        for name in ("a.csv", "a.txt", "a.md")
+    ),
+    (
+        "a.jsonl",
+        b'{"id": "1", "text": "a"}\n{"text": "\0"}',
+        ":2: a NUL character (byte 0x00 at offset 35)",
     ),
     # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
     *(
