@@ -84,6 +84,10 @@ class ServerEncoder:
         self._client = ClientThread(partial(Client, self._config, _HINT))
         self._model = model or self._only_model()
         vector = self._vectors(["A text to learn the length of a vector."])[0]
+        if not len(vector):
+            raise UserError(
+                f"{self._model!r:.80} gives vectors without a number; name a model of embeddings"
+            )
         self.card = EncoderCard(
             name=self._model,
             fingerprint=hashlib.blake2b(

@@ -285,9 +285,13 @@ def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabi
         if reply.outcome is LabelOutcome.LABELLED:
             assert reply.coverage
             assert reply.label in GROUPS[case.group].names
-        else:  # a random model may have no letter among its twenty most probable tokens
+        elif (
+            reply.raw
+        ):  # a random model may have no letter among its twenty most probable tokens
             assert reply.reason.startswith("no label among the ")
             assert reply.coverage == 0.0
+        else:  # or write a special token, which is no text
+            assert reply.reason == "an answer without text"
 
 
 def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_does_not_fit_fails_alone(

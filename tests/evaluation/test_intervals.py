@@ -382,5 +382,5 @@ def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(
     tmp_path, refusal
 ):
     command = f"selfrag eval calibration {tmp_path}/rows --out {tmp_path}/out"
-    error = refusal(f"{command} --model none --store {tmp_path}")
+    error = refusal(f"{command} --model demo --store {tmp_path}")
     assert "tokenizer_config.json" in error
