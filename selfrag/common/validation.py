@@ -147,7 +147,9 @@ def _known(kind: Any, path: Iterable[str | int]) -> Iterable[str]:
     for part in path:
         if isinstance(part, int):
             continue
-        hint = get_type_hints(kind).get(part)
+        if not hasattr(kind, "__annotations__"):  # a list of objects
+            kind = next(iter(get_args(kind)), None)
+        hint = get_type_hints(kind).get(part) if isinstance(kind, type) else None
         kind = next(
             (
                 inner

@@ -1,5 +1,6 @@
 """The systems: prompts and decoders against a scripted engine and real tokenizers; search by tags; endpoints."""
 
+import socket
 from dataclasses import replace
 
 import pytest
@@ -428,6 +429,7 @@ def test_a_run_over_an_endpoint(tmp_path):
     ],
 )
 def test_what_an_endpoint_cannot_do_is_one_line(tmp_path, refusal, more, message):
+    """A server listens, but for the last case: whether it is there is asked first."""
     row = {
         "task": "short_qa",
         "id": "q",
@@ -436,5 +438,7 @@ def test_what_an_endpoint_cannot_do_is_one_line(tmp_path, refusal, more, message
         "passages": [],
     }
     command = f"selfrag eval run {data_file(tmp_path, row)} -o {tmp_path}/runs"
-    model = "--model gpt@http://127.0.0.1:9/v1"
-    assert message in refusal(f"{command} {model} --system {more}")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = 9 if more == "base" else listener.getsockname()[1]
+        model = f"--model gpt@http://127.0.0.1:{port}/v1"
+        assert message in refusal(f"{command} {model} --system {more}")

@@ -608,7 +608,7 @@ def test_a_file_is_made_from_a_folder(small, tmp_path, command, refusal, monkeyp
     file = read_task(Path(shown.strip()))
     assert (file.task.kind, file.items[0].answers) == ("short", ("Ann",))
     monkeypatch.setitem(ROWS, "nq_gold", lambda raws, selection: [{"id": "other"}])
-    assert "came out other" in refusal(line)
+    assert "came out other" in refusal(f"{line} --replace")
 
 
 def test_originals_are_downloaded_once_and_checked(small, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from selfrag.cli.doctor import check_extensions
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 GUESTS = {
-    "annotation": "extensions/test_annotation.py::test_hostile_texts_stay_texts_in_a_form",
+    "annotation": "extensions/test_annotation.py::test_figures_and_agreement_by_hand",
     "export": "extensions/test_export.py::test_inspect_reads_the_log",
     "frameworks": "extensions/frameworks/test_langchain.py::test_chains_settings_and_conversations",
     "granite": "extensions/granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result",
