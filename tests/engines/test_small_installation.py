@@ -109,7 +109,7 @@ def test_it_asks_a_server_with_an_index_searched_by_words(
     line += f" --engine {vllm_server.url} --mode always --segments 1 --json"
     done = process(small / "selfrag", *line.split(), env=from_index())
     assert done.returncode == 0, done.stderr
-    assert done.stderr == f"loading {tiny_llama} with words:{index} ..\n"
+    assert done.stderr == f"loading {tiny_llama} with {index} ..\n"
     assert json.loads(done.stdout)["usage"]["searches"] == 1
 
 
