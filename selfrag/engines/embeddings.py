@@ -86,7 +86,7 @@ class ServerEncoder:
         vector = self._vectors(["A text to learn the length of a vector."])[0]
         if not len(vector):
             raise UserError(
-                f"{self._model!r:.80} answers with an empty vector; name a model of embeddings"
+                f"{self._model!r:.80} gave an empty vector; name a model of embeddings"
             )
         self.card = EncoderCard(
             name=self._model,
