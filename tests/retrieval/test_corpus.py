@@ -173,7 +173,7 @@ def test_columns_that_hold_no_value_are_counted(tmp_path):
     report = ReadReport()
     list(read_files([jsonl(tmp_path / "a.jsonl", rows)], report=report))
     skipped = [part.what for part in report.skipped]
-    assert skipped == ["column parts of 2 rows", "column size of 1 rows"]
+    assert skipped == ["column parts of 2 rows", "column size of 1 row"]
 
 
 @pytest.mark.parametrize(
