@@ -48,7 +48,7 @@ from selfrag.runtime import finish
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128
-"""Items of a shard: enough to fill batches, few enough that a kill costs little."""
+"""Pairs of a shard: enough to fill batches, few enough that a kill costs little."""
 
 _FILES = ("rows.jsonl", "provenance.jsonl", "dropped.jsonl")
 
@@ -58,20 +58,17 @@ Outcome: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PairShard:
-    """Some items in the order of the source: pairs, and rows that are none."""
+    """Some pairs in the order of the source."""
 
     number: int
-    items: tuple[Pair | Dropped, ...]
+    pairs: tuple[Pair, ...]
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest that changes with any of its items."""
+        """Return a digest that changes with any of its pairs."""
         digest = hashlib.sha256()
-        for item in self.items:
-            content = (
-                item.as_dict() if isinstance(item, Pair) else [item.id, item.detail]
-            )
-            line = json.dumps(content, ensure_ascii=False) + "\n"
+        for pair in self.pairs:
+            line = json.dumps(pair.as_dict(), ensure_ascii=False) + "\n"
             digest.update(line.encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
@@ -79,12 +76,12 @@ class PairShard:
 ExecuteShards: TypeAlias = Callable[
     [Iterator[PairShard]], Iterable[tuple[PairShard, list[Outcome]]]
 ]
-"""Works on shards as they come and gives each back with the outcomes of its items, in any order."""
+"""Works on shards as they come and gives each back with the outcomes of its pairs, in any order."""
 
 
-def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[PairShard]:
-    """Yield shards of `size` items; the last one may be smaller."""
-    remaining = iter(items)
+def sharded(pairs: Iterable[Pair], size: int) -> Iterator[PairShard]:
+    """Yield shards of `size` pairs; the last one may be smaller."""
+    remaining = iter(pairs)
     for number in count():
         chunk = tuple(islice(remaining, size))
         if not chunk:
@@ -114,13 +111,9 @@ def augment_shard(
     options: AugmentOptions,
     find: SentenceFinder,
 ) -> list[Outcome]:
-    """Return the outcome of each item of a shard: its rows, or why there is none."""
-    pairs = [item for item in shard.items if isinstance(item, Pair)]
-    results = iter(augment_together(pairs, critic, retriever, options, find))
-    return [
-        outcome(next(results) if isinstance(item, Pair) else item, options)
-        for item in shard.items
-    ]
+    """Return the outcome of each pair of a shard: its rows, or why there is none."""
+    results = augment_together(shard.pairs, critic, retriever, options, find)
+    return [outcome(result, options) for result in results]
 
 
 def augment_together(
@@ -179,7 +172,7 @@ def augment_pairs(
         execute: `augment_locally(..)` or `augment_on_ray(..)`.
         options: how; part of the run's identity.
         inputs: names and fingerprints of the critic and the index, part of the identity too.
-        shard: items a shard, part of the identity.
+        shard: pairs a shard, part of the identity.
 
     Raises:
         UserError: a pair cannot be read, the directory holds another run, or the critic or the index failed.
@@ -188,7 +181,7 @@ def augment_pairs(
     path = Path(out)
     identity = {
         "format": FORMAT,
-        "source": source.name,
+        "source": source.path.name,
         "options": asdict(options),
         "inputs": dict(inputs or {}),
     }
@@ -217,12 +210,11 @@ def _finished(
             f"{file} is damaged ({error}); remove it, or choose another directory"
         ) from error
     check_same_run(file.parent, {key: manifest.get(key) for key in identity}, identity)
-    if source.total() is not None:
-        pairs = _combined(shard.fingerprint for shard in sharded(source, size))
-        if manifest.get("pairs") != pairs:
-            raise UserError(
-                f"{file.parent} holds the finished rows of other pairs; choose another directory"
-            )
+    pairs = _combined(shard.fingerprint for shard in sharded(source, size))
+    if manifest.get("pairs") != pairs:
+        raise UserError(
+            f"{file.parent} holds the finished rows of other pairs; choose another directory"
+        )
     return manifest
 
 
@@ -234,9 +226,9 @@ def _work(
     size: int,
 ) -> dict[str, Any]:
     """Make every shard that is missing in the log, write the files, and return the manifest."""
-    total = source.total()
-    if total == 0:
-        raise UserError(f"{source.name} holds no pairs")
+    total = sum(1 for _ in source)  # every row is checked before anything is spent
+    if not total:
+        raise UserError(f"{source.path.name} holds no pairs")
     # of the finished shards by number, in the order of the log
     fingerprints: dict[int, str] = {}
 
@@ -245,9 +237,8 @@ def _work(
 
     with RunLog(path, identity, take) as log:
         number = 0
-        done = size * len(fingerprints)  # not part of the speed that the ETA goes by
-        if total is not None:
-            done = min(done, total)
+        # not part of the speed that the ETA goes by
+        done = min(total, size * len(fingerprints))
 
         def missing() -> Iterator[PairShard]:
             nonlocal number
@@ -271,7 +262,7 @@ def _work(
                 }
                 log.append(record)
                 take(record)
-                bar.advance(len(shard.items))
+                bar.advance(len(shard.pairs))
         places = {shard: place for place, shard in enumerate(fingerprints)}
         order = [places[shard] for shard in range(number)]
         counts = _write_files(log, order, path.parent)
@@ -378,7 +369,7 @@ def augment_on_ray(
         def packed() -> Iterator[dict[str, Any]]:
             for shard in shards:
                 sent[shard.number] = shard
-                yield {"shard": shard.number, "items": pickle.dumps(shard.items)}
+                yield {"shard": shard.number, "pairs": pickle.dumps(shard.pairs)}
 
         for done in on_actors(
             packed(), ShardWorker, (open_critic, open_retriever, options), actors
@@ -410,7 +401,7 @@ class ShardWorker:
         """Return the outcomes of a packed shard as JSON, or an error."""
         outcomes: list[Outcome] = []
         error = self._error
-        shard = PairShard(packed["shard"], pickle.loads(packed["items"]))  # noqa: S301 - from the process that asks
+        shard = PairShard(packed["shard"], pickle.loads(packed["pairs"]))  # noqa: S301 - from the process that asks
         try:
             if not error:
                 outcomes = augment_shard(
@@ -449,10 +440,7 @@ def count_source(
     items = pairs = sentences = judgments = searches = 0
     for item in source:
         items += 1
-        if (
-            not isinstance(item, Pair)
-            or len(item.instruction) + len(item.output) > options.longest
-        ):
+        if len(item.instruction) + len(item.output) > options.longest:
             continue
         count = len(segments(item.output, find(item.output), options.shortest))
         gold = 0 if options.gold == "off" else len(item.passages)

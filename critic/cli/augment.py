@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +14,7 @@ import typer
 from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
 from critic.formats import FORMATS, format_of
 from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixture
-from critic.pairs import open_dataset
+from critic.pairs import PairSource, open_dataset
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
 from selfrag.cli.ray_options import RayOptions, ray_actors
@@ -106,7 +105,6 @@ def _line(part: MixturePart, tally: MixtureTally) -> str:
     return line
 
 
-_READ = functools.partial(typer.Option, rich_help_panel="What is read")
 _JUDGE = functools.partial(typer.Option, rich_help_panel="How it is judged")
 _CHOOSE = functools.partial(typer.Option, rich_help_panel="What is written")
 _WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
@@ -115,12 +113,7 @@ _WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
 def augment(
     *,
     ctx: typer.Context,
-    pairs: Annotated[
-        str,
-        typer.Argument(
-            help="JSONL file, folder of a saved data set, or name of one on the hub."
-        ),
-    ],
+    pairs: Annotated[Path, typer.Argument(help="Pairs, JSONL (.gz allowed).")],
     critic: Annotated[
         str,
         typer.Option(
@@ -139,20 +132,9 @@ def augment(
     encoder: Annotated[
         str | None, typer.Option(help="Text encoder of the index, if it has moved.")
     ] = None,
-    configuration: Annotated[
-        str | None, _READ(help="Configuration of a data set that has several.")
+    limit: Annotated[
+        int | None, typer.Option(help="Read only this many pairs.", min=1)
     ] = None,
-    split: Annotated[str, _READ(help="Split of a data set.")] = "train",
-    streaming: Annotated[bool, _READ("--streaming", help="Stream a data set.")] = False,
-    column: Annotated[
-        list[str] | None,
-        _READ(help="Column of a key, KEY=COLUMN, such as output=answer; repeatable."),
-    ] = None,
-    bad_rows: Annotated[
-        Literal["stop", "drop"],
-        _READ(help="Stop at the first bad row, or drop and count bad rows."),
-    ] = "stop",
-    limit: Annotated[int | None, _READ(help="Read only this many rows.", min=1)] = None,
     engine: Annotated[
         str | None,
         _JUDGE(help="vllm or transformers; by default the best one installed."),
@@ -228,17 +210,8 @@ def augment(
         raise UserError("--encoder is of an index; give --index DIR with it")
     actors = ray_actors(ctx, ray)
     from critic.augment.run import augment_locally, augment_on_ray, augment_pairs
-    from critic.pairs import open_source
 
-    reading: dict[str, Any] = {
-        "split": split,
-        "columns": _columns(column),
-        "bad_rows": bad_rows,
-        "limit": limit,
-    }
-    source = open_source(
-        pairs, configuration=configuration, streaming=streaming, **reading
-    )
+    source = PairSource(pairs, limit)
     if dry_run:
         from critic.augment.run import count_source
         from critic.baselines import critic_folder
@@ -270,8 +243,6 @@ def augment(
             inputs["judges"] = list(judge)
         if index is not None and (index / "manifest.json").exists():
             inputs["index"] = sha256(index / "manifest.json")
-        if streaming:  # pairs are not read again to compare them with a finished run's
-            inputs["stream"] = reading
         manifest = augment_pairs(
             source, out, execute, options, inputs=inputs, shard=shard
         )
@@ -281,18 +252,6 @@ def augment(
 
 def _nothing() -> Any:
     """Return no retriever: there is no index."""
-
-
-def _columns(texts: Sequence[str] | None) -> dict[str, str]:
-    columns = {}
-    for text in texts or ():
-        key, equals, column = text.partition("=")
-        if not (key and equals and column):
-            raise UserError(
-                f"--column {text!r}: write it as KEY=COLUMN, such as output=answer"
-            )
-        columns[key] = column
-    return columns
 
 
 def _summary(manifest: dict[str, Any], out: Path) -> str:

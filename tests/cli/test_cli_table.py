@@ -253,7 +253,6 @@ WRONG = {
         "negative": "IsSup=-1",
         "label": "IsSup/x=1",
     },
-    "--column": {"word": "x", "nothing": "="},
     "--judge": {
         **{"unknown": "x", "path": "../x", "role": "answerability=x"},
         **{"missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},

@@ -12,7 +12,7 @@ from critic.augment.run import augment_locally, augment_pairs
 from critic.baselines import lexical_critic, overlap
 from critic.cases import Case
 from critic.judging import Critic
-from critic.pairs import open_source
+from critic.pairs import PairSource
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Steps
@@ -115,7 +115,7 @@ def write_pairs(path: Path, count: int = 40) -> Path:
 def run(pairs: Path, out: Path, pause: float = 0.0) -> dict:
     """The run itself."""
     execute = augment_locally(SlowCritic(pause), WordRetriever(), OPTIONS)
-    return augment_pairs(open_source(str(pairs)), out, execute, OPTIONS, shard=SHARD)
+    return augment_pairs(PairSource(pairs), out, execute, OPTIONS, shard=SHARD)
 
 
 def contents(out: Path) -> dict[str, bytes]:
