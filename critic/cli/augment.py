@@ -142,7 +142,8 @@ def augment(
     judge: Annotated[
         list[str] | None,
         _JUDGE(
-            help="Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable."
+            "--load-judge",
+            help="Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable.",
         ),
     ] = None,
     rules: Annotated[
@@ -166,7 +167,7 @@ def augment(
         Fields(
             AugmentOptions,
             "What is written",
-            "gold",
+            "gold=--gold-passages",
             "choice",
             "unsupported",
             "sentences",
@@ -204,7 +205,7 @@ def augment(
     )
     if index is None and options.gold != "only":
         raise UserError(
-            "no index: give --index DIR, or --gold only if every pair brings its passages"
+            "no index: give --index DIR, or --gold-passages only if every pair brings its passages"
         )
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")

@@ -240,7 +240,8 @@ def label(
     judge: Annotated[
         list[str] | None,
         _WHO(
-            help="Judge to use as the teacher for its group, such as nli:MODEL or critic:DIR; repeatable."
+            "--load-judge",
+            help="Judge to use as the teacher for its group, such as nli:MODEL or critic:DIR; repeatable.",
         ),
     ] = None,
     name: Annotated[
@@ -324,7 +325,7 @@ def _check_teacher(ctx: typer.Context, teachers: Sequence[object]) -> None:
     """Raise UserError unless one teacher is named, with no option of another kind; the endpoint is the last."""
     if list(map(bool, teachers)).count(True) != 1:
         raise UserError(
-            "no teacher, or two: give either --url with --model, --gold FILE or --judge NAME"
+            "no teacher, or two: give either --url with --model, --gold FILE or --load-judge NAME"
         )
     if not teachers[-1]:
         options = [option for fields in _TEACHER for option in fields.names()]

@@ -16,7 +16,7 @@ from scripts.command import command
 # the first judgment sees it too (Algorithm 3). A fully supporting passage goes before a partly supporting one
 # of a better rank, as in the published code.
 SETTINGS = [
-    "--gold",
+    "--gold-passages",
     "join",
     "--initial",
     "output",

@@ -160,7 +160,7 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
 
     if "asqa" in place.files:
         if judges.entailment and row.figures[-1] is not None:
-            judge("asqa", "citations", f"--judge={judges.entailment}")
+            judge("asqa", "citations", f"--load-judge={judges.entailment}")
         if judges.features:
             judge("asqa", "mauve", f"--features={judges.features}")
     if "biographies" in place.files:
@@ -193,7 +193,7 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
             judge(
                 "biographies",
                 "facts",
-                f"--judge={judges.facts}",
+                f"--load-judge={judges.facts}",
                 f"--knowledge={judges.knowledge}",
             )
     return steps

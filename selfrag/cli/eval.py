@@ -314,7 +314,7 @@ def judge(
     by: Annotated[
         str | None,
         typer.Option(
-            "--judge",
+            "--load-judge",
             help="judge: true, nli:MODEL, judge:MODEL[@URL], INTRINSIC:MODEL, critic:DIR, MODULE:NAME",
         ),
     ] = None,
@@ -444,7 +444,7 @@ def _judges(
 
     if by is None and set(metrics) - {"mauve"}:
         raise UserError(
-            "who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR"
+            "who judges? Name it with --load-judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR"
         )
     if "facts" in metrics and knowledge is None:
         raise UserError(

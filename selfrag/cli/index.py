@@ -333,7 +333,7 @@ def sync(
     skip_unreadable: SkipOption = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Stay, and do it again whenever a file changes."),
+        typer.Option("--follow", help="Stay, and do it again whenever a file changes."),
     ] = False,
 ) -> CommandResult | None:
     """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
@@ -545,6 +545,7 @@ def search(
     mode: Annotated[
         str | None,
         typer.Option(
+            "--search-mode",
             help="dense, words, or hybrid for both.",
             show_default="hybrid where the index has both",
         ),

@@ -53,7 +53,10 @@ def judge(
     ] = None,
     passages: Annotated[
         list[Path] | None,
-        WHAT(help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable"),
+        WHAT(
+            "--passage-file",
+            help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable",
+        ),
     ] = None,
     argument: Annotated[
         list[str] | None,
@@ -139,7 +142,7 @@ _JUDGED = (
     "--conversation",
     "--response",
     "--passage",
-    "--passages",
+    "--passage-file",
     "--argument",
 )
 _JUDGES = (

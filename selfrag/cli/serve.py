@@ -190,7 +190,7 @@ def _watch(
         )
     if ray is not None:
         raise UserError(
-            "--watch does not work with --ray; run `selfrag index sync --watch` beside it, and restart it"
+            "--watch does not work with --ray; run `selfrag index sync --follow` beside it, and restart it"
         )
     target = Path(index).absolute()
     try:

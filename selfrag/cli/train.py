@@ -82,8 +82,8 @@ MergedOut = Annotated[
     Path, typer.Option("--out", "-o", help="new or empty folder of the checkpoint")
 ]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"],
-    typer.Option(help="number format of the checkpoint; auto is that of the base"),
+    Literal["float32", "bfloat16", "float16"] | None,
+    typer.Option(help="number format of the checkpoint; by default that of the base"),
 ]
 Training = Fields(
     TrainingConfig,
@@ -267,14 +267,14 @@ def generator(
 
 @app.command()
 def merge(
-    adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = "auto"
+    adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = None
 ) -> CommandResult:
     """Put a trained adapter into its base: a checkpoint that every engine loads."""
     quiet()
     from selfrag.loading import resolve_base
     from selfrag.training import export
 
-    made = export.merge(resolve_base(base), adapter, out, dtype=dtype)
+    made = export.merge(resolve_base(base), adapter, out, dtype=dtype or "auto")
     return CommandResult(
         {"model": made}, f"{made}: a checkpoint; try selfrag ask --model {out}"
     )

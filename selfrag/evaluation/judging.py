@@ -384,7 +384,7 @@ def _judge_family(
         return judge_judgments(records, judges.judge)
     if judges.judge is None:
         raise UserError(
-            f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL"
+            f"{family} need a judge of entailment; name one with --load-judge, such as true or nli:MODEL"
         )
     judge = remembered(judges.judge, folder)
     if family == "citations":

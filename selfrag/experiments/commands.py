@@ -72,7 +72,8 @@ def sweep(
     judge: Annotated[
         str | None,
         typer.Option(
-            help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER"
+            "--load-judge",
+            help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER",
         ),
     ] = None,
     retry_failed: RetryFailed = False,

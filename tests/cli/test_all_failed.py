@@ -104,7 +104,7 @@ def test_a_judge_that_cannot_be_asked_ends_with_4(
         line = f"selfrag eval run {questions} --model gpt@{server.url} --system rag-1"
         command(f"{line} -o {tmp_path}/runs")
     with ChatServer(lambda _: failing) as server:
-        judge = f"--judge judge:gpt@{server.url} --data {questions.parent}"
+        judge = f"--load-judge judge:gpt@{server.url} --data {questions.parent}"
         _, error = command(f"selfrag eval judge {tmp_path}/runs/rag-1 {judge}", code=4)
         assert error.count("requests failed") == 1
         assert "out of memory" in error

@@ -287,7 +287,7 @@ def test_a_model_in_process_is_run_tested_and_judged(
     assert {path: (run / path).read_bytes() for path in before} == before
 
     page = tmp_path / "page.md"
-    out, _ = command(f"selfrag interpret table {run} --answers -o {page}")
+    out, _ = command(f"selfrag interpret table {run} --answers-alone -o {page}")
     assert page.read_text() == out
     assert "(the answer alone)" in out
     _, err = command(f"{begin} --max-tokens 9", code=2)

@@ -5,6 +5,7 @@ command has a line that is right but for its model, whose weights are damaged: w
 line must be said before those weights are read.
 """
 
+import collections
 import contextlib
 import io
 import json
@@ -78,7 +79,7 @@ RIGHT = {
     "selfrag eval systems": "",
     "selfrag data list": "",
     "selfrag eval report": "{w}/run",
-    "selfrag eval judge": "{w}/run --judge nli:{w}/no-judge",
+    "selfrag eval judge": "{w}/run --load-judge nli:{w}/no-judge",
     "selfrag eval facts": "{w}/run rows --write {w}/out/facts.jsonl",
     "selfrag eval rows": "squad2={w}/rows.jsonl --out {w}/out/rows",
     "selfrag eval calibration": "{w}/train.jsonl --out {w}/out/calibration" + MODEL,
@@ -101,7 +102,7 @@ RIGHT = {
     "critic train": "{w}/cases.jsonl --base {w}/model --out {w}/out/critic",
     "critic eval": "{w}/cases.jsonl --base {w}/model --engine transformers",
     "critic augment": (
-        "{w}/pairs.jsonl --critic=lexical --out {w}/out/data --gold=only --balance=none"
+        "{w}/pairs.jsonl --critic=lexical --out {w}/out/data --gold-passages=only --balance=none"
     ),
     "critic pairs": "gpt4_alpaca={w}/alpaca.json --out {w}/out/pairs.jsonl",
     "critic inspect": "{w}/train.jsonl --out {w}/out/page.html",
@@ -317,7 +318,7 @@ FREE = [
     *(f"{_COMPACT} --kind {kind}" for kind in ("''", "x", "hnsw", "Nonsense,Flat")),
     _COMPACT + " --storage x",
     _COMPACT + " --language x",
-    "selfrag index search {w}/index Who? --mode x",
+    "selfrag index search {w}/index Who? --search-mode x",
     _LABEL,
     _LABEL + " --gold {w}/cases.jsonl --url http://127.0.0.1:9",
     _LABEL + " --gold {w}/cases.jsonl --price-in 1",
@@ -419,7 +420,7 @@ REFUSED = {
     f"{_MEASURE} --adapters .": "holds no adapter",
     f"{_MEASURE} --corpus .": "has no corpus.jsonl",
     f"{_MEASURE} --answers 2 --only query_rewrite": "answers search: give --corpus FOLDER",
-    f"{_MEASURE} --judge oracle:x --only citation_generation": "oracle:x: the module cannot be imported",
+    f"{_MEASURE} --load-judge oracle:x --only citation_generation": "oracle:x: the module cannot be imported",
     "ablate {w}/rows.jsonl --out={w}/out/x --model={w}/model --baseline={w}/out": "out holds no run",
 }
 """Command lines, and what the error says of them."""
@@ -734,6 +735,38 @@ def ran(line, world):
     finally:
         signal.alarm(0)
     return code, out.getvalue(), err.getvalue()
+
+
+WORDED = set(
+    shlex.split(
+        "--against --base --conversation --critic --data --device --dialect --dry-run"
+        " --dtype --encoder --endpoint --engine --follow --gpus --index -k --language"
+        " --limit --load-judge --max-tokens --model --name --only --out -o --passages"
+        " --processes --ray --read --recipe --replace --retriever --retry-failed --seed"
+        " --sentences --set --skip-unreadable --split --target --threshold --words"
+    )
+)
+"""Options that mean the same in all commands, which word it for their own work. Do not add a second meaning."""
+
+
+def test_a_name_of_an_option_has_one_meaning_in_all_commands():
+    """The same type of value everywhere, and the same help but for those that a reader has compared."""
+    kinds, helps = collections.defaultdict(set), collections.defaultdict(set)
+    for _, function in commands():
+        for name, hint in get_type_hints(function, include_extras=True).items():
+            for info in getattr(hint, "__metadata__", ()):
+                if not isinstance(info, typer.models.OptionInfo):
+                    continue
+                kind = get_args(hint)[0]
+                while get_origin(kind) is list or type(None) in get_args(kind):
+                    kind = get_args(kind)[0]
+                long = (info.default, *(info.param_decls or ()))
+                long = [flag for flag in long if isinstance(flag, str)]
+                for flag in long or ["--" + name.replace("_", "-")]:
+                    kinds[flag].add(str if kind is Path else kind)
+                    helps[flag].add(info.help)
+    assert {flag: kind for flag, kind in kinds.items() if len(kind) > 1} == {}
+    assert {flag for flag, texts in helps.items() if len(texts) > 1} == WORDED
 
 
 def test_every_command_is_in_the_table():

@@ -1,4 +1,4 @@
-"""`index sync --watch` and `serve --watch` as processes of their own: a file changes, and the index follows."""
+"""`index sync --follow` and `serve --watch` as processes of their own: a file changes, and the index follows."""
 
 import os
 import queue
@@ -76,7 +76,7 @@ def folder(tmp_path):
 def test_a_watching_sync_follows_new_changed_and_removed_files(folder):
     index, docs = folder / "index", folder / "docs"
     with running(
-        folder, "index", "sync", "index", "docs", "--encoder", "bert", "--watch"
+        folder, "index", "sync", "index", "docs", "--encoder", "bert", "--follow"
     ):
         wait_for(lambda: texts(index) == {"Bees make honey."})
         (docs / "owl.txt").write_text("Owls hunt mice.")

@@ -279,8 +279,8 @@ def test_damage_is_named_and_what_is_missing_is_asked_for(runs, ask):
     with refused("third; .*places"):
         judge_run(runs[0], lambda *_: {}, judges, only=["third"])
     for wanted, given, message in (
-        ("citations", Judges(), "--judge"),
-        ("claims", Judges(), "--judge"),
+        ("citations", Judges(), "--load-judge"),
+        ("claims", Judges(), "--load-judge"),
         ("mauve", Judges(), "--features"),
         ("facts", judges, "--knowledge"),
     ):
@@ -295,7 +295,7 @@ def test_the_command_asks_a_real_model(
     runs, data, tiny_nli, tmp_path, command, refusal, monkeypatch
 ):
     right, wrong = runs
-    line = f"selfrag eval judge {right} {wrong} --judge nli:{tiny_nli}"
+    line = f"selfrag eval judge {right} {wrong} --load-judge nli:{tiny_nli}"
     assert "nli" in command(line)[0]  # who judged
     (judged,) = read_judged(runs[0], "places")
     assert judged.judge == tiny_nli.name
@@ -313,7 +313,7 @@ def test_the_command_asks_a_real_model(
     assert "--data" in refusal(line)
     command(f"{line} --data {moved}")
     nobody = refusal(f"selfrag eval judge {right} --data {moved}")
-    assert "--judge: true, nli:MODEL" in nobody
+    assert "--load-judge: true, nli:MODEL" in nobody
 
 
 # FactScore

@@ -364,7 +364,7 @@ def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from
         judges = [
             f"prompt_{group}:any-model@{server.url}" for group in ("isrel", "issup")
         ]
-        options = [option for judge in judges for option in ("--judge", judge)]
+        options = [option for judge in judges for option in ("--load-judge", judge)]
         done = CliRunner().invoke(
             critic, ["label", str(cases), *options, "-o", str(tmp_path / "out")]
         )

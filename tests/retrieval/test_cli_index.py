@@ -69,10 +69,10 @@ def test_an_index_of_words_only_needs_no_encoder(files):
 @pytest.mark.parametrize(
     "line, reason",
     [
-        ("search index bee --mode dense", "index index has words only"),
-        ("search index bee --mode hybrid", "index index has words only"),
+        ("search index bee --search-mode dense", "index index has words only"),
+        ("search index bee --search-mode hybrid", "index index has words only"),
         ("search index bee --encoder {bert}", "index index has words only"),
-        ("export index -o x.parquet --vectors", "index index has words only"),
+        ("export index -o x.parquet --with-vectors", "index index has words only"),
         ("sync index {file} --encoder {bert}", "index index was built with another"),
         ("compact index --kind ivf", "kind=ivf: an index without an encoder has no"),
         ("compact index --language none", "language=none: an index without an"),

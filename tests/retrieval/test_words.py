@@ -282,7 +282,7 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(
 )
 def test_a_search_that_finds_nothing_says_why(index, command, query, reason):
     """Field audit D8: a search by words that found nothing said nothing."""
-    out, err = command(f"selfrag index search {index} '{query}' --mode words")
+    out, err = command(f"selfrag index search {index} '{query}' --search-mode words")
     assert out == ""
     assert err.startswith(reason)
     assert err.count("\n") == 1

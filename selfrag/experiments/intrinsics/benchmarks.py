@@ -173,7 +173,7 @@ def write_rows(
     reports: list[str] = []
     if label.judge is None and "answers" in dict(sources):
         raise UserError(
-            "answers of a run have no labels; give a judge with --judge, such as nli:MODEL"
+            "answers of a run have no labels; give a judge with --load-judge, such as nli:MODEL"
         )
     for intrinsic, target in rows_files(sources, out, part).items():
         files = [

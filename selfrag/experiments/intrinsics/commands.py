@@ -39,7 +39,8 @@ def rows(
     judge: Annotated[
         str | None,
         typer.Option(
-            help="judge of entailment that labels the sentences of answers, such as nli:MODEL"
+            "--load-judge",
+            help="judge of entailment that labels the sentences of answers, such as nli:MODEL",
         ),
     ] = None,
     check: Annotated[
@@ -86,7 +87,14 @@ def intrinsics(
                 "limit",
                 "flows",
             ),
-            *("shots", "judges=--by", "dialect", "judge", "grader", "grader_words"),
+            *(
+                "shots",
+                "judges=--by",
+                "dialect",
+                "judge=--load-judge",
+                "grader",
+                "grader_words",
+            ),
             *("rival", "index", "answers", "seed"),
         ),
     ],

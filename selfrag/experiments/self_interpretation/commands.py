@@ -170,7 +170,9 @@ def table(
     run: RunFolder,
     answers: Annotated[
         bool,
-        typer.Option("--answers", help="also score answers without their explanations"),
+        typer.Option(
+            "--answers-alone", help="also score answers without their explanations"
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="a Markdown file"), Replaced()

@@ -16,7 +16,8 @@ def export(
     directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Parquet file."), Replaced()],
     vectors: Annotated[
-        bool, typer.Option("--vectors", help="Also write the vectors, as a column.")
+        bool,
+        typer.Option("--with-vectors", help="Also write the vectors, as a column."),
     ] = False,
 ) -> CommandResult:
     """Write the passages of an index to a Parquet file, with their columns."""

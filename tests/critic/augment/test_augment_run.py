@@ -321,7 +321,7 @@ def pairs(tmp_path):
 
 
 def augmenting(pairs, out, options=""):
-    return f"critic augment {pairs} --critic lexical -o {out} --gold only {options}"
+    return f"critic augment {pairs} --critic lexical -o {out} --gold-passages only {options}"
 
 
 def test_the_command_says_what_came_out_and_refuses_other_settings(
@@ -340,7 +340,7 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ("--gold off", "no index: give --index DIR"),
+        ("--gold-passages off", "no index: give --index DIR"),
         ("--gol only", "--gol"),
     ],
 )

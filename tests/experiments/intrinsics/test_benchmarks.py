@@ -404,7 +404,7 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
         (
             "answers",
             RECORD,
-            "answers of a run have no labels; give a judge with --judge",
+            "answers of a run have no labels; give a judge with --load-judge",
         ),
     ],
 )
