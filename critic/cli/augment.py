@@ -35,31 +35,23 @@ def pairs(
             f" Formats: {', '.join(form.name for form in FORMATS)}."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File of pairs to write."), Replaced()
-    ],
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    paper_counts: Annotated[
-        bool,
-        typer.Option(
-            "--paper-counts",
-            help="Draw as many pairs as the paper where no N is given.",
-        ),
-    ] = False,
-    split: Annotated[
-        str, typer.Option(help="Split, for data sets with several.")
-    ] = _READING.split,
-    most_words: Annotated[
-        int,
-        typer.Option(
-            help="Most words of an instruction or output; longer pairs are left out."
-        ),
-    ] = _READING.most_words,
-    language: Annotated[
-        str | None, typer.Option(help="Language to keep, such as 'en'.")
-    ] = None,
+    *,
+    out: Annotated[Path, Replaced()],
+    seed: int = 0,
+    paper_counts: bool = False,
+    split: str = _READING.split,
+    most_words: int = _READING.most_words,
+    language: str | None = None,
 ) -> CommandResult:
-    """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
+    """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why.
+
+    Args:
+        out: File of pairs to write.
+        paper_counts: Draw as many pairs as the paper where no N is given.
+        split: Split, for data sets with several.
+        most_words: Most words of an instruction or output; longer pairs are left out.
+        language: Language to keep, such as 'en'.
+    """
     mixture = [
         read_part(part, split=split, paper_counts=paper_counts) for part in parts
     ]
@@ -105,54 +97,18 @@ def _line(part: MixturePart, tally: MixtureTally) -> str:
     return line
 
 
-_JUDGE = functools.partial(typer.Option, rich_help_panel="How it is judged")
-_CHOOSE = functools.partial(typer.Option, rich_help_panel="What is written")
-_WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
-
-
 def augment(
+    pairs: Path,
     *,
     ctx: typer.Context,
-    pairs: Annotated[Path, typer.Argument(help="Pairs, JSONL (.gz allowed).")],
-    critic: Annotated[
-        str,
-        typer.Option(
-            help="Folder of a trained critic, 'demo', or 'lexical' (shared words)."
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="Folder of the run; the same command continues it."
-        ),
-    ],
-    index: Annotated[
-        Path | None, typer.Option(help="Folder made by `selfrag index build`.")
-    ] = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="Text encoder of the index, if it has moved.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Read only this many pairs.", min=1)
-    ] = None,
-    engine: Annotated[
-        str | None,
-        _JUDGE(help="vllm or transformers; by default the best one installed."),
-    ] = None,
-    judge: Annotated[
-        list[str] | None,
-        _JUDGE(
-            "--load-judge",
-            help="Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable.",
-        ),
-    ] = None,
-    rules: Annotated[
-        Literal["ours", "paper"],
-        _JUDGE(
-            help="Defaults of --passages, --initial, --first, --shown, --query: 5, instruction, initial, used, input;"
-            " or the paper's: 10, output, judged, initial, full, and short sentences stay alone."
-        ),
-    ] = "ours",
+    critic: str,
+    out: Path,
+    index: Path | None = None,
+    encoder: str | None = None,
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    engine: str | None = None,
+    judge: Annotated[list[str] | None, typer.Option("--load-judge")] = None,
+    rules: Literal["ours", "paper"] = "ours",
     judging: Annotated[
         FieldValues,
         Fields(
@@ -174,10 +130,7 @@ def augment(
             "seed",
         ),
     ],
-    balance: Annotated[
-        Literal["none", "paper", "official"],
-        _CHOOSE(help="Down-sampling and up-sampling of rows."),
-    ] = "paper",
+    balance: Literal["none", "paper", "official"] = "paper",
     shares: Annotated[
         FieldValues,
         Fields(
@@ -188,16 +141,32 @@ def augment(
             default="by --balance",
         ),
     ],
-    shard: Annotated[int, _WORK(help="Pairs per shard.", min=1)] = 128,
+    shard: Annotated[int, typer.Option(min=1)] = 128,
     ray: RayOptions,
-    dry_run: Annotated[
-        bool,
-        _WORK(
-            "--dry-run", help="Check the input and print the estimate; write nothing."
-        ),
-    ] = False,
+    dry_run: bool = False,
 ) -> CommandResult:
-    """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
+    """Write reflection tokens and passages into input-output pairs: training rows for the generator.
+
+    Args:
+        pairs: Pairs, JSONL (.gz allowed).
+        critic: Folder of a trained critic, 'demo', or 'lexical' (shared words).
+        index: Folder made by `selfrag index build`.
+        encoder: Text encoder of the index, if it has moved.
+        limit: Read only this many pairs.
+
+    How it is judged:
+        engine: vllm or transformers; by default the best one installed.
+        judge: Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable.
+        rules: Defaults of --passages, --initial, --first, --shown, --query: 5, instruction, initial, used, input; or
+            the paper's: 10, output, judged, initial, full, and short sentences stay alone.
+
+    What is written:
+        balance: Down-sampling and up-sampling of rows.
+
+    Where it runs:
+        shard: Pairs per shard.
+        dry_run: Check the input and print the estimate; write nothing.
+    """
     quiet()
     chosen: dict[str, Any] = {**judging, **choosing}
     options = replace(
@@ -274,23 +243,22 @@ def _summary(manifest: dict[str, Any], out: Path) -> str:
 
 
 def inspect(
-    rows: Annotated[
-        list[Path],
-        typer.Argument(help="Training rows (JSONL), or a folder of critic augment."),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="HTML file to write."), Replaced()
-    ],
-    count: Annotated[
-        int, typer.Option("--rows", "-n", help="Number of rows to show.")
-    ] = 40,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
-    provenance: Annotated[
-        list[Path] | None,
-        typer.Option("--provenance", "-p", help="Provenance file of the rows (JSONL)."),
-    ] = None,
+    rows: list[Path],
+    *,
+    out: Annotated[Path, Replaced()],
+    count: Annotated[int, typer.Option("--rows", "-n")] = 40,
+    seed: int = 0,
+    provenance: Annotated[list[Path] | None, typer.Option("--provenance", "-p")] = None,
 ) -> CommandResult:
-    """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
+    """Write a page with statistics of all rows and a sample of them, to be opened from disk.
+
+    Args:
+        rows: Training rows (JSONL), or a folder of critic augment.
+        out: HTML file to write.
+        count: Number of rows to show.
+        seed: Seed of the sample.
+        provenance: Provenance file of the rows (JSONL).
+    """
     from critic.inspect import inspect_rows, render
 
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]

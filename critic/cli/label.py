@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from itertools import chain, groupby
 from pathlib import Path
@@ -36,39 +35,29 @@ if TYPE_CHECKING:
 
 
 def sample(
-    pairs: Annotated[list[Path], typer.Argument(help="Files of pairs (JSONL).")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File of cases to write."), Replaced()
-    ],
+    pairs: list[Path],
+    *,
+    out: Annotated[Path, Replaced()],
     target: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Number of cases of a group, GROUP=N; repeatable.",
-            show_default="the paper's numbers",
-        ),
+        list[str] | None, typer.Option(show_default="the paper's numbers")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    index: Annotated[
-        Path | None,
-        typer.Option(
-            help="Index to search for passages; by default the pairs' own passages."
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Directory or hub name of the index's encoder.",
-            show_default="where it was",
-        ),
-    ] = None,
-    passages: Annotated[
-        int, typer.Option("-k", help="Passages per search.", min=1)
-    ] = 5,
-    sentences: Annotated[
-        str, typer.Option(help="'rules', or the name of an installed spaCy model.")
-    ] = "rules",
+    seed: int = 0,
+    index: Path | None = None,
+    encoder: Annotated[str | None, typer.Option(show_default="where it was")] = None,
+    passages: Annotated[int, typer.Option("-k", min=1)] = 5,
+    sentences: str = "rules",
 ) -> CommandResult:
-    """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
+    """Draw cases for every reflection group from pairs, with a report of counts and examples beside them.
+
+    Args:
+        pairs: Files of pairs (JSONL).
+        out: File of cases to write.
+        target: Number of cases of a group, GROUP=N; repeatable.
+        index: Index to search for passages; by default the pairs' own passages.
+        encoder: Directory or hub name of the index's encoder.
+        passages: Passages per search.
+        sentences: 'rules', or the name of an installed spaCy model.
+    """
     from rich.console import Console
 
     from critic.cases import GROUPS
@@ -158,7 +147,6 @@ def _read(files: list[Path]) -> list[Pair]:
 INCOMPLETE = 1
 """Exit code of a run that leaves questions without an answer."""
 
-_WHO = functools.partial(typer.Option, rich_help_panel="Who labels")
 _TEACHER = (
     Fields(TeacherSettings, "Who labels", "url", "model", "api_key_env=--key-env"),
     Fields(
@@ -214,54 +202,34 @@ def _forms(prompts: Path | None, pending: Sequence[UnlabelledCase]) -> TeacherFo
 
 
 def label(
+    questions: Path,
     *,
     ctx: typer.Context,
-    questions: Annotated[
-        Path,
-        typer.Argument(
-            help="Cases of `critic sample`, or labelled cases to label again."
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="Folder of the run; the same command continues it."
-        ),
-    ],
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Number of labelled rows to reach, GROUP=N or GROUP/LABEL=N; repeatable."
-        ),
-    ] = None,
-    gold: Annotated[
-        list[Path] | None, _WHO(help="Labelled file to use as the teacher; repeatable.")
-    ] = None,
-    judge: Annotated[
-        list[str] | None,
-        _WHO(
-            "--load-judge",
-            help="Judge to use as the teacher for its group, such as nli:MODEL or critic:DIR; repeatable.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        _WHO(help="Name of the teacher in `label_source`.", show_default="the model"),
-    ] = None,
+    out: Path,
+    target: list[str] | None = None,
+    gold: list[Path] | None = None,
+    judge: Annotated[list[str] | None, typer.Option("--load-judge")] = None,
+    name: Annotated[str | None, typer.Option(show_default="the model")] = None,
     teacher: Annotated[FieldValues, *_TEACHER],
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help="Instructions and demonstrations (TOML) in place of ours; replies may explain their label.",
-            rich_help_panel="How it is asked",
-        ),
-    ] = None,
+    prompts: Path | None = None,
     cost: Annotated[FieldValues, _COST],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the estimate and stop.")
-    ] = False,
+    dry_run: bool = False,
 ) -> CommandResult:
-    """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
+    """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues.
+
+    Args:
+        questions: Cases of `critic sample`, or labelled cases to label again.
+        target: Number of labelled rows to reach, GROUP=N or GROUP/LABEL=N; repeatable.
+        dry_run: Print the estimate and stop.
+
+    Who labels:
+        gold: Labelled file to use as the teacher; repeatable.
+        judge: Judge to use as the teacher for its group, such as nli:MODEL or critic:DIR; repeatable.
+        name: Name of the teacher in `label_source`.
+
+    How it is asked:
+        prompts: Instructions and demonstrations (TOML) in place of ours; replies may explain their label.
+    """
     from critic.case_files import read_questions
     from critic.judging import Critic
     from critic.teacher.endpoint import EndpointTeacher, forecast
@@ -375,20 +343,18 @@ def _result(outcomes: Outcomes, out: Path) -> CommandResult:
 
 
 def agree(
-    teachers: Annotated[
-        list[str],
-        typer.Argument(
-            help="Two or more labelled files or run folders; NAME=PATH gives a name."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write all figures to this JSON file."),
-        Replaced(),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
+    teachers: list[str],
+    *,
+    out: Annotated[Path | None, Replaced()] = None,
+    seed: int = 0,
 ) -> CommandResult:
-    """Compare teachers on the cases that they share by id: agreement, Cohen's kappa and confusion by group."""
+    """Compare teachers on the cases that they share by id: agreement, Cohen's kappa and confusion by group.
+
+    Args:
+        teachers: Two or more labelled files or run folders; NAME=PATH gives a name.
+        out: Write all figures to this JSON file.
+        seed: Seed of the intervals.
+    """
     from rich.console import Console
 
     from critic.agreement import HUMAN, agreements
@@ -469,23 +435,22 @@ def _labels(arguments: list[str]) -> Mapping[str, Labels]:
 
 
 def split(
-    labelled: Annotated[
-        Path, typer.Argument(help="Labelled file (JSONL), or folder of critic label.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="Folder for train.jsonl, dev.jsonl and test.jsonl."
-        ),
-        Replaced(("train.jsonl", "dev.jsonl", "test.jsonl")),
-    ],
-    dev: Annotated[
-        float, typer.Option(help="Share of the rows for development.")
-    ] = 0.1,
-    test: Annotated[float, typer.Option(help="Share of the rows for the test.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    labelled: Path,
+    *,
+    out: Annotated[Path, Replaced(("train.jsonl", "dev.jsonl", "test.jsonl"))],
+    dev: float = 0.1,
+    test: float = 0.1,
+    seed: int = 0,
 ) -> CommandResult:
-    """Split labelled rows into training, development and test rows; rows of one instruction stay together."""
+    """Split labelled rows into training, development and test rows; rows of one instruction stay together.
+
+    Args:
+        labelled: Labelled file (JSONL), or folder of critic label.
+        out: Folder for train.jsonl, dev.jsonl and test.jsonl.
+        dev: Share of the rows for development.
+        test: Share of the rows for the test.
+        seed: Seed of the draw.
+    """
     from rich.console import Console
 
     from critic.case_files import read_labelled

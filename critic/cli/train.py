@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Replaced, check_free, given_options
 from selfrag.cli.train import (
-    PrintConfig,
     Settings,
     check_processes,
     counted_lines,
@@ -41,56 +39,39 @@ LEARNING = Fields(
     *("method", "epochs", "learning_rate", "step_tokens", "seed", "device"),
     default=_RECIPES,
 )
-_WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
 def train(
+    rows: Path,
     *,
     ctx: typer.Context,
-    rows: Annotated[
-        Path,
-        typer.Argument(
-            help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz]."
-        ),
-    ],
-    base: Annotated[
-        str,
-        typer.Option(help="Base model: a checkpoint's folder, or a name on the hub."),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="Folder of the run; the same command continues it."
-        ),
-    ],
+    base: str,
+    out: Path,
     judging: Annotated[FieldValues, LEARNED],
     training: Annotated[FieldValues, LEARNING],
-    per_label: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Most rows of each label, GROUP=N or GROUP=all; repeatable; other groups are left out.",
-            rich_help_panel=LEARNED.heading,
-            show_default=_RECIPES,
-        ),
-    ] = None,
+    per_label: Annotated[list[str] | None, typer.Option(show_default=_RECIPES)] = None,
     recipe: Annotated[
-        str | None,
-        _WHERE(
-            help="cpu, cpu-full, cpus, gpu, fsdp, paper, or a TOML file.",
-            show_default="cpu; cpu-full for full",
-        ),
+        str | None, typer.Option(show_default="cpu; cpu-full for full")
     ] = None,
     settings: Settings = None,
-    processes: Annotated[
-        int | None,
-        _WHERE(min=1, help="Number of processes of a recipe; by default one per GPU."),
-    ] = None,
-    print_config: PrintConfig = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the estimate and stop.")
-    ] = False,
+    processes: Annotated[int | None, typer.Option(min=1)] = None,
+    print_config: bool = False,
+    dry_run: bool = False,
 ) -> CommandResult:
-    """Fine-tune a critic. Stopped or killed, the same command continues."""
+    """Fine-tune a critic. Stopped or killed, the same command continues.
+
+    Args:
+        rows: Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz].
+        base: Base model: a checkpoint's folder, or a name on the hub.
+        dry_run: Print the estimate and stop.
+
+    What is learned:
+        per_label: Most rows of each label, GROUP=N or GROUP=all; repeatable; other groups are left out.
+
+    Where it runs:
+        recipe: cpu, cpu-full, cpus, gpu, fsdp, paper, or a TOML file.
+        processes: Number of processes of a recipe; by default one per GPU.
+    """
     quiet()
     from critic.student.encoder_decoder import (
         is_encoder_decoder,
@@ -164,9 +145,9 @@ def _count(text: str) -> tuple[str, int | str]:
 
 
 def evaluate(
+    rows: Path,
     *,
     ctx: typer.Context,
-    rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
     subjects: Annotated[
         FieldValues,
         Fields(
@@ -175,18 +156,16 @@ def evaluate(
             *("critic", "base", "train", "generator", "engine"),
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="JSON file of figures and judgments; the same command continues an interrupted run.",
-        ),
-        Replaced(()),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
+    out: Annotated[Path | None, Replaced(())] = None,
+    seed: int = 0,
 ) -> CommandResult:
-    """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures."""
+    """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures.
+
+    Args:
+        rows: Labelled cases, JSONL.
+        out: JSON file of figures and judgments; the same command continues an interrupted run.
+        seed: Seed of the intervals.
+    """
     from critic.evaluation import (
         journal_of,
         report,
@@ -211,15 +190,13 @@ def evaluate(
     return CommandResult(figures, lambda: show_markdown(text), failures=failures)
 
 
-def adopt(
-    released: Annotated[
-        Path, typer.Argument(help="Training rows of the published critic (JSON).")
-    ],
-    critic: Annotated[
-        Path, typer.Argument(help="Folder of the published critic's checkpoint.")
-    ],
-) -> CommandResult:
-    """Write the critic.json of the published critic, with the instructions of its training rows."""
+def adopt(released: Path, critic: Path) -> CommandResult:
+    """Write the critic.json of the published critic, with the instructions of its training rows.
+
+    Args:
+        released: Training rows of the published critic (JSON).
+        critic: Folder of the published critic's checkpoint.
+    """
     from critic.student.card import adopt as write
 
     card = write(released, critic)

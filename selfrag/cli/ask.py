@@ -23,38 +23,28 @@ if TYPE_CHECKING:
 
 
 def ask(
+    question: Annotated[str | None, typer.Argument(show_default=False)] = None,
     *,
     ctx: typer.Context,
-    question: Annotated[
-        str | None,
-        typer.Argument(
-            help="the question; - reads it from the standard input", show_default=False
-        ),
-    ] = None,
-    conversation: Annotated[
-        Path | None,
-        typer.Option(
-            help="in place of a question: JSON file with a list of turns, or an object with messages"
-        ),
-    ] = None,
-    flow: options.FlowOption = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="write the trace, everything that was considered, to this JSON file"
-        ),
-        Replaced(),
-    ] = None,
-    model: options.ModelSettings = "demo",
+    conversation: Path | None = None,
+    flow: str | None = None,
+    trace: Annotated[Path | None, Replaced()] = None,
+    model: str = "demo",
     index: options.Index = None,
     engine: EngineChoice,
-    load_judge: options.LoadJudge = None,
+    load_judge: list[str] | None = None,
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
 ) -> CommandResult | None:
-    """Answer a question, and print the cited passages, the model's judgments and the cost."""
+    """Answer a question, and print the cited passages, the model's judgments and the cost.
+
+    Args:
+        question: the question; - reads it from the standard input
+        conversation: in place of a question: JSON file with a list of turns, or an object with messages
+        trace: write the trace, everything that was considered, to this JSON file
+    """
     question_or_turns, evidence = _read_question(question, conversation)
     if trace is not None:
         trace = _check_trace(trace)

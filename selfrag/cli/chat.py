@@ -13,10 +13,10 @@ from selfrag.common.untrusted import replace_surrogates
 
 def chat(
     *,
-    model: options.ModelSettings = "demo",
+    model: str = "demo",
     index: options.Index = None,
     engine: EngineChoice,
-    flow: options.FlowOption = None,
+    flow: str | None = None,
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,

@@ -32,14 +32,16 @@ TRACES = tuple(f"{name}.json" for name, *_ in EXAMPLES)
 def demo(
     *,
     ctx: typer.Context,
-    out: Annotated[
-        Path, typer.Option(help="folder for the traces"), Replaced(TRACES)
-    ] = Path("traces"),
-    model: options.ModelSettings = "demo",
+    out: Annotated[Path, Replaced(TRACES)] = Path("traces"),
+    model: str = "demo",
     index: options.Index = None,
     engine: EngineChoice,
 ) -> CommandResult:
-    """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
+    """Answer three questions on the default model and corpus; everything needed is downloaded and built once.
+
+    Args:
+        out: folder for the traces
+    """
     from rich.console import Console
     from rich.rule import Rule
 

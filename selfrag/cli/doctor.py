@@ -18,7 +18,7 @@ from importlib.metadata import (
     version,
 )
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -58,17 +58,12 @@ class DoctorFinding:
     fix: str = ""  # what to do, a command to copy where there is one
 
 
-def doctor(
-    *,
-    ctx: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="demo, demo-base, a checkpoint's folder, or a name on the hub"
-        ),
-    ] = "demo",
-) -> CommandResult:
-    """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
+def doctor(model: str = "demo", *, ctx: typer.Context) -> CommandResult:
+    """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.
+
+    Args:
+        model: demo, demo-base, a checkpoint's folder, or a name on the hub
+    """
     quiet()
     sections = {
         "packages": check_packages(),

@@ -13,11 +13,8 @@ import typer
 
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import (
-    WHAT,
     DataFolder,
     EngineChoice,
-    Files,
-    RetryFailed,
     engine_options,
     quiet,
     show_markdown,
@@ -51,37 +48,14 @@ DEFAULT = "selfrag"
 
 @app.command()
 def run(
+    files: list[str],
     *,
     ctx: typer.Context,
-    files: Files,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="folder of the runs; the same command continues interrupted ones",
-        ),
-    ],
-    system: Annotated[
-        list[str] | None, WHAT(help=f"by name, else {DEFAULT}; repeatable")
-    ] = None,
-    model: Annotated[
-        str,
-        WHAT(
-            help="demo, a folder with a checkpoint, a name on the hub, or MODEL@URL of an OpenAI-compatible endpoint, "
-            "which runs base and rag"
-        ),
-    ] = "demo",
-    name: Annotated[
-        str | None,
-        WHAT(
-            help="name of the run, with one system only; by default the system's name"
-        ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5"),
-    ] = None,
+    out: Path,
+    system: list[str] | None = None,
+    model: str = "demo",
+    name: str | None = None,
+    changes: Annotated[list[str] | None, typer.Option("--set")] = None,
     engine: EngineChoice,
     item_options: Annotated[
         FieldValues,
@@ -91,16 +65,25 @@ def run(
             *("index=--index/--retriever", "found", "limit", "seed", "paraphrases"),
         ),
     ],
-    traces: Annotated[
-        bool, typer.Option("--traces", help="keep the trace of every answer")
-    ] = False,
-    retry_failed: RetryFailed = False,
-    against: Annotated[
-        str | None, typer.Option(help="run to compare the others with")
-    ] = None,
+    traces: bool = False,
+    retry_failed: bool = False,
+    against: str | None = None,
     ray: RayOptions,
 ) -> CommandResult:
-    """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
+    """Answer the items of files with one or more systems of a model, score them, and compare the systems.
+
+    Args:
+        files: FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task
+        out: folder of the runs; the same command continues interrupted ones
+        traces: keep the trace of every answer
+
+    What answers:
+        system: by name, else selfrag; repeatable
+        model: demo, a folder with a checkpoint, a name on the hub, or MODEL@URL of an OpenAI-compatible endpoint, which
+            runs base and rag
+        name: name of the run, with one system only; by default the system's name
+        changes: setting of every system, KEY=VALUE, such as threshold=0.5
+    """
     from selfrag.evaluation.systems import decoding_settings, known_systems
 
     actors = ray_actors(ctx, ray)
@@ -180,13 +163,12 @@ def comparison_result(
 
 
 @app.command()
-def tasks(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="show this task in full: wordings, budgets, settings"),
-    ] = None,
-) -> CommandResult:
-    """List the published tasks and what their files look like, or show one task in full."""
+def tasks(name: str | None = None) -> CommandResult:
+    """List the published tasks and what their files look like, or show one task in full.
+
+    Args:
+        name: show this task in full: wordings, budgets, settings
+    """
     from rich.console import Console
 
     from selfrag.evaluation.presets import COLUMNS, in_full, overview, preset, rows
@@ -233,45 +215,30 @@ def _names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> CommandR
 
 @app.command()
 def report(
+    runs: list[Path],
     *,
     ctx: typer.Context,
-    runs: Annotated[
-        list[Path], typer.Argument(help="run folders, or a folder of them")
-    ],
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="file to write, by its ending: .html a page with every answer's trace, .md or .csv the tables,"
-            " .png, .svg or .pdf the plots; repeatable",
-        ),
-        Replaced(),
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(help="system to compare the others with, paired")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="compare on this file only; repeatable")
-    ] = None,
-    items: Annotated[
-        int,
-        typer.Option(min=0, help="items of each file on the page, failed ones first"),
-    ] = 50,
+    out: Annotated[list[Path] | None, Replaced()] = None,
+    against: str | None = None,
+    only: list[str] | None = None,
+    items: Annotated[int, typer.Option(min=0)] = 50,
     data: DataFolder = None,
-    seeds: Annotated[
-        bool,
-        typer.Option(
-            "--seeds",
-            help="the runs are of one system, trained with several seeds: add their mean, with its interval over "
-            "items, and over seeds and items",
-        ),
-    ] = False,
-    seed: Annotated[
-        int, typer.Option(help="seed of the intervals and of the sample of items")
-    ] = 0,
+    seeds: bool = False,
+    seed: int = 0,
 ) -> CommandResult:
-    """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
+    """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer.
+
+    Args:
+        runs: run folders, or a folder of them
+        out: file to write, by its ending: .html a page with every answer's trace, .md or .csv the tables, .png, .svg or
+            .pdf the plots; repeatable
+        against: system to compare the others with, paired
+        only: compare on this file only; repeatable
+        items: items of each file on the page, failed ones first
+        seeds: the runs are of one system, trained with several seeds: add their mean, with its interval over items, and
+            over seeds and items
+        seed: seed of the intervals and of the sample of items
+    """
     from rich.console import Console
 
     from selfrag.evaluation.comparison import run_folders
@@ -305,52 +272,31 @@ def report(
 
 @app.command()
 def judge(
+    runs: list[Path],
     *,
     ctx: typer.Context,
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="run folders of the same files, or a folder of them"),
-    ],
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--load-judge",
-            help="judge: true, nli:MODEL, judge:MODEL[@URL], INTRINSIC:MODEL, critic:DIR, MODULE:NAME",
-        ),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="citations (default), claims, facts, judgments or mauve; repeatable"
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="judge this file only; repeatable")
-    ] = None,
+    by: Annotated[str | None, typer.Option("--load-judge")] = None,
+    metric: list[str] | None = None,
+    only: list[str] | None = None,
     data: DataFolder = None,
-    index: Annotated[
-        str | None, typer.Option(help="index of the runs: a folder, or demo")
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="model of MAUVE's features; gpt2-large by default, as in ALCE"
-        ),
-    ] = None,
-    knowledge: Annotated[
-        str | None, typer.Option(help="index to check facts against: a folder, or demo")
-    ] = None,
-    facts: Annotated[
-        str,
-        typer.Option(
-            help="what splits an answer into facts: sentences, or a prompted MODEL or MODEL@URL"
-        ),
-    ] = "sentences",
-    against: Annotated[
-        str | None, typer.Option(help="run to compare the others with")
-    ] = None,
+    index: str | None = None,
+    features: str | None = None,
+    knowledge: str | None = None,
+    facts: str = "sentences",
+    against: str | None = None,
 ) -> CommandResult:
-    """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
+    """Ask a second model about finished runs: are citations and claims entailed, are facts supported?
+
+    Args:
+        runs: run folders of the same files, or a folder of them
+        by: judge: true, nli:MODEL, judge:MODEL[@URL], INTRINSIC:MODEL, critic:DIR, MODULE:NAME
+        metric: citations (default), claims, facts, judgments or mauve; repeatable
+        only: judge this file only; repeatable
+        index: index of the runs: a folder, or demo
+        features: model of MAUVE's features; gpt2-large by default, as in ALCE
+        knowledge: index to check facts against: a folder, or demo
+        facts: what splits an answer into facts: sentences, or a prompted MODEL or MODEL@URL
+    """
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.judging import families, judge_run
 
@@ -374,20 +320,21 @@ _OF_METRICS = {"mauve": ("--features",), "facts": ("--knowledge", "--facts")}
 
 @app.command()
 def facts(
-    run: Annotated[Path, typer.Argument(help="run folder")],
-    file: Annotated[
-        str, typer.Argument(help="name of a file of the run, whose items have a topic")
-    ],
-    write: Annotated[
-        Path | None, typer.Option(help="write the tool's input here"), Replaced()
-    ] = None,
-    read: Annotated[
-        Path | None,
-        typer.Option(help="read its decisions from here: .._factscore_output.json"),
-    ] = None,
+    run: Path,
+    file: str,
+    *,
+    write: Annotated[Path | None, Replaced()] = None,
+    read: Path | None = None,
     data: DataFolder = None,
 ) -> CommandResult:
-    """Write the input of the official FactScore tool for a run, or read its decisions."""
+    """Write the input of the official FactScore tool for a run, or read its decisions.
+
+    Args:
+        run: run folder
+        file: name of a file of the run, whose items have a topic
+        write: write the tool's input here
+        read: read its decisions from here: .._factscore_output.json
+    """
     from selfrag.evaluation.judging import official_input, official_output
 
     if (write is None) == (read is None):
@@ -504,36 +451,23 @@ def metrics() -> CommandResult:
 
 @app.command()
 def calibration(
+    rows: list[Path],
     *,
-    rows: Annotated[
-        list[Path],
-        typer.Argument(help="training rows that the model was not trained on, JSONL"),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="folder of calibration.json, tables and diagrams"
-        ),
-        Replaced(("calibration.json",)),
-    ],
-    model: Annotated[
-        str, typer.Option(help="demo, a folder with a checkpoint, or a hub name")
-    ] = "demo",
+    out: Annotated[Path, Replaced(("calibration.json",))],
+    model: str = "demo",
     engine: EngineChoice,
-    biased: Annotated[
-        bool,
-        typer.Option(
-            "--biases", help="fit a bias for each label beside the temperature"
-        ),
-    ] = False,
-    store: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="checkpoint or adapter that is to bring the result; repeatable"
-        ),
-    ] = None,
+    biased: Annotated[bool, typer.Option("--biases")] = False,
+    store: list[Path] | None = None,
 ) -> CommandResult:
-    """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams."""
+    """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams.
+
+    Args:
+        rows: training rows that the model was not trained on, JSONL
+        out: folder of calibration.json, tables and diagrams
+        model: demo, a folder with a checkpoint, or a hub name
+        biased: fit a bias for each label beside the temperature
+        store: checkpoint or adapter that is to bring the result; repeatable
+    """
     quiet()
     from selfrag.api import SelfRAG
     from selfrag.evaluation import reflection_calibration as calibrating
@@ -584,22 +518,19 @@ def list_sets() -> CommandResult:
 
 @data_app.command("make")
 def make_sets(
-    ctx: typer.Context,
-    names: Annotated[
-        list[str], typer.Argument(help="files to make, of `selfrag data list`")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="folder for them"), Replaced(())
-    ],
+    names: list[str],
     *,
-    originals: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", help="folder with the originals; else they are downloaded"
-        ),
-    ] = None,
+    ctx: typer.Context,
+    out: Annotated[Path, Replaced(())],
+    originals: Annotated[Path | None, typer.Option("--from")] = None,
 ) -> CommandResult:
-    """Make files in our schema, equal byte for byte to those that were measured."""
+    """Make files in our schema, equal byte for byte to those that were measured.
+
+    Args:
+        names: files to make, of `selfrag data list`
+        out: folder for them
+        originals: folder with the originals; else they are downloaded
+    """
     from selfrag.evaluation.public_data import make
 
     check_free(ctx, [out / f"{name}.jsonl" for name in names])

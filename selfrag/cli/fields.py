@@ -1,14 +1,19 @@
-"""Options that set fields of a dataclass: type, choices, default and help stand in the class, and nowhere else.
+"""What a command takes: its signature and its docstring declare it, and nothing else.
 
-A command takes them as one parameter, `Annotated[FieldValues, Fields(Decoding, "How far", "beam")]`, and gets the
-values that were given, by field. The class documents its fields under `Attributes:`.
+A positional parameter is an argument, one by keyword an option. Type, choices and default stand in the signature, the
+help in the docstring: under `Args:`, or under the heading that the option has in `--help`. What the docstring leaves
+out has one meaning in all commands and stands in `COMMON`. `typer.Option(..)` is for other names and bounds alone.
+
+Options that set fields of a dataclass are one parameter, `Annotated[FieldValues, Fields(Decoding, "How far", "beam")]`;
+the command gets the values that were given, by field. The class documents its fields under `Attributes:`.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -26,10 +31,54 @@ from typing import (
 )
 
 import typer
+from typer.models import OptionInfo, ParameterInfo
 
 FieldValues: TypeAlias = dict[str, Any]
 """Values of the fields whose options were given; a field of a field has a dotted name."""
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_SECTION = re.compile(r"^(\w.*):\n((?:(?: {4}.*)?\n)+)", re.MULTILINE)
+COMMON = """
+Args:
+    against: run to compare the others with
+    base: the base model: a checkpoint's folder, or a name on the hub
+    cell: cells, such as 'k5-ranked-*'; repeatable; all by default
+    data: folder of the data files, if they have moved
+    directory: Directory of the index.
+    dry_run: print the estimate and stop
+    encoder: Directory or hub name of a text encoder, or none to search by words only.
+    encoder_engine: Address of a server of embeddings that speaks OpenAI's API. --encoder is then the name of its model.
+    files: jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files, and folders of them.
+    kind: Kind of search: auto, flat (exact), rabitq, ivf, or a factory string of faiss.
+    language: Language of the stems and stop words for search by words (BM25): a name or code such as german or de, auto
+        for that of most passages, or none.
+    leave_long: leave out and count rows whose target is too long
+    out: Folder of the run; the same command continues it.
+    print_config: print all settings as a recipe, each with what set it, and stop
+    processes: number of processes, for recipes of the Trainer; by default one per GPU
+    recipe: cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file; of an intrinsic demo, paper or a file
+    retry_failed: run items again that failed
+    seed: Seed of the draws.
+    settings: a setting of the recipe, such as training.precision=fp32; repeatable
+    skip_unreadable: Go on past files that cannot be read. Their passages stay as they were.
+    start: run or adapter of an earlier stage to begin with
+    storage: Number format of the vectors on disk: auto, float32, float16 or int8.
+What answers:
+    index: folder made by `selfrag index build` (words:DIR searches it by words alone, dense:DIR by vectors), an address
+        of Milvus, http://HOST:PORT/retrieve, searxng:URL, google:ENGINE, a retriever of another package by NAME or
+        NAME:TEXT, or MODULE:NAME; several with commas between them; the demo corpus by default
+    load_judge: judge to load beside those that other options name: an intrinsic, or NAME=KIND:MODEL such as
+        faith=nli:MODEL; repeatable
+    model: demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server
+What counts:
+    policy: preset, of which the other options change single settings; search-r1 and its relatives for models that
+        search by tags
+What is varied:
+    changes: setting of the base policy, KEY=VALUE, such as mode=always
+When to retrieve:
+    flow: none, or qr (rewrite; qr-both searches for question and rewrite), again (search again where unanswerable), ad
+        (answer only what is answerable), joined by +
+"""
+"""Parameters of several commands, as a docstring describes them."""
 
 
 class Fields:
@@ -147,11 +196,53 @@ def describe_fields(config: type) -> dict[str, str]:
     return described
 
 
+def _describe(document: str) -> tuple[str, dict[str, tuple[str, str | None]]]:
+    """Return what a command does, and of each of its parameters the help and the heading."""
+    described = {}
+    for text in (COMMON, document + "\n"):
+        for heading, entries in _SECTION.findall(text):
+            panel = None if heading == "Args" else heading
+            for name, help_text in _ATTRIBUTE.findall(entries):
+                described[name] = " ".join(help_text.split()), panel
+    return _SECTION.sub("", document + "\n").strip(), described
+
+
+def _declared(
+    parameter: inspect.Parameter, described: Mapping[str, tuple[str, str | None]]
+) -> inspect.Parameter:
+    """Return a parameter as typer takes it, with its name on the command line, help and heading."""
+    name, hint = parameter.name, parameter.annotation
+    if hint is typer.Context:
+        return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    kind, notes = hint, [copy(note) for note in getattr(hint, "__metadata__", ())]
+    if notes:
+        kind = get_args(hint)[0]
+    info = next((note for note in notes if isinstance(note, ParameterInfo)), None)
+    if info is None:
+        info = typer.Option()
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            info = typer.Argument()
+        notes.append(info)
+    if isinstance(info, OptionInfo) and info.default is ...:
+        flag = "--" + name.replace("_", "-")
+        if kind is bool:  # and no --no-FLAG
+            info.default = flag
+        elif name == "out":
+            info.default, info.param_decls = flag, ("-o",)
+    if info.help is None:
+        info.help, info.rich_help_panel = described[name]
+    return parameter.replace(
+        kind=inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[(kind, *notes)],
+    )
+
+
 def with_field_options(
     command: Callable[..., Any], common: Sequence[inspect.Parameter] = ()
 ) -> Callable[..., Any]:
     """Return a command that takes each parameter with `Fields` as one option per field, and has the common options."""
     signature = inspect.signature(command, eval_str=True)
+    about, described = _describe(inspect.cleandoc(command.__doc__ or ""))
     parameters: list[inspect.Parameter] = []
     # Parameter of the command -> option -> field.
     groups: dict[str, dict[str, str]] = {}
@@ -159,13 +250,13 @@ def with_field_options(
         notes = getattr(parameter.annotation, "__metadata__", ())
         options = [note for note in notes if isinstance(note, Fields)]
         if not options:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter)
         for group in options:
             members = groups.setdefault(parameter.name, {})
             for field, member in group.parameters():
                 members[member.name] = field
                 parameters.append(member)
-    parameters += common
+    parameters = [_declared(each, described) for each in parameters] + [*common]
 
     def grouped(**values: Any) -> Any:
         for parameter, options in groups.items():
@@ -177,8 +268,9 @@ def with_field_options(
             values[parameter] = chosen
         return command(**values)
 
-    for name in ("__name__", "__doc__", "__module__"):
+    for name in ("__name__", "__module__"):
         setattr(grouped, name, getattr(command, name))
+    grouped.__doc__ = about
     grouped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     grouped.__annotations__ = {
         parameter.name: parameter.annotation for parameter in parameters

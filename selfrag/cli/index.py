@@ -44,27 +44,7 @@ VECTORS = "selfrag.vectors"
 _SHOWN = 300  # characters of a passage on the terminal
 _WAVE = 256  # blocks of passages that are handed to Ray at once, some 200 MB of text
 
-EncoderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder",
-        help="Directory or hub name of a text encoder, or none to search by words only.",
-        show_default="packaged MiniLM",
-    ),
-]
-FilesArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        help="jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files, and folders of them."
-    ),
-]
-DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
-IndexArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME."
-    ),
-]
+EncoderOption = Annotated[str | None, typer.Option(show_default="packaged MiniLM")]
 CUTTING = (
     *("words", "overlap", "row_words", "sentences", "ocr"),
     *("text_column", "title_column", "id_column"),
@@ -79,20 +59,6 @@ CuttingAsBefore = Annotated[
         Splitting, "How files are read and cut", *CUTTING, default="as the index has it"
     ),
 ]
-SkipOption = Annotated[
-    bool,
-    typer.Option(
-        "--skip-unreadable",
-        help="Go on past files that cannot be read. Their passages stay as they were.",
-    ),
-]
-EngineOption = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder-engine",
-        help="Address of a server of embeddings that speaks OpenAI's API. --encoder is then the name of its model.",
-    ),
-]
 ENCODER_FIELDS = ("device", "precision", "batch_tokens")
 Encoding = Annotated[FieldValues, Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS)]
 EncodingAsBefore = Annotated[
@@ -100,26 +66,13 @@ EncodingAsBefore = Annotated[
     Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS, default="as the index has it"),
 ]
 KindOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Kind of search: auto, flat (exact), rabitq, ivf, or a factory string of faiss.",
-        show_default="as it is; auto for a new index",
-    ),
+    str | None, typer.Option(show_default="as it is; auto for a new index")
 ]
 StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Number format of the vectors on disk: auto, float32, float16 or int8.",
-        show_default="as it is; auto for a new index",
-    ),
+    str | None, typer.Option(show_default="as it is; auto for a new index")
 ]
 LanguageOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Language of the stems and stop words for search by words (BM25): a name or code such as german or de, "
-        "auto for that of most passages, or none.",
-        show_default="as it is; auto for a new index",
-    ),
+    str | None, typer.Option(show_default="as it is; auto for a new index")
 ]
 
 
@@ -146,37 +99,31 @@ def _splitting(before: Splitting, changes: FieldValues) -> Splitting:
 
 @app.command()
 def build(
+    files: list[Path],
     *,
     ctx: typer.Context,
-    files: FilesArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
+    out: Path,
     encoder: EncoderOption = None,
-    encoder_engine: EngineOption = None,
+    encoder_engine: str | None = None,
     encoding: Encoding,
     cutting: Cutting,
-    vectors: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Files with the vectors of the passages, in their order: npy, parquet, or shards of Contriever. "
-            "A pattern in quotes names many; repeatable."
-        ),
-    ] = None,
+    vectors: list[str] | None = None,
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
     ray: RayOptions,
-    skip_unreadable: SkipOption = False,
-    replace_index: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Replace an index that is there, also if it holds passages of other files.",
-        ),
-    ] = False,
+    skip_unreadable: bool = False,
+    replace_index: Annotated[bool, typer.Option("--replace")] = False,
 ) -> CommandResult:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again.
 
     With --skip-unreadable the exit code is 3 if a file was left out.
+
+    Args:
+        out: Directory of the index.
+        vectors: Files with the vectors of the passages, in their order: npy, parquet, or shards of Contriever. A
+            pattern in quotes names many; repeatable.
+        replace_index: Replace an index that is there, also if it holds passages of other files.
     """
     from retrieval.build import build_index, passages_lost
     from retrieval.encoders import NO_ENCODER
@@ -284,19 +231,22 @@ def _matching(patterns: list[str]) -> list[str]:
 
 @app.command()
 def add(
+    directory: Path,
+    files: list[Path],
     *,
-    directory: IndexArgument,
-    files: FilesArgument,
     encoder: EncoderOption = None,
-    encoder_engine: EngineOption = None,
+    encoder_engine: str | None = None,
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
-    skip_unreadable: SkipOption = False,
+    skip_unreadable: bool = False,
 ) -> CommandResult:
     """Add files to an index. A file that is in it and has changed is replaced.
 
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
     is 3 if a file was left out.
+
+    Args:
+        directory: Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME.
     """
     from retrieval.sync import add_files, check_order, index_splitting
     from selfrag.cli.lazy_encoder import LazyEncoder
@@ -322,24 +272,24 @@ def add(
 
 @app.command()
 def sync(
+    directory: Path,
+    files: list[Path],
     *,
     ctx: typer.Context,
-    directory: DirectoryArgument,
-    files: FilesArgument,
     encoder: EncoderOption = None,
-    encoder_engine: EngineOption = None,
+    encoder_engine: str | None = None,
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
-    skip_unreadable: SkipOption = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--follow", help="Stay, and do it again whenever a file changes."),
-    ] = False,
+    skip_unreadable: bool = False,
+    watch: Annotated[bool, typer.Option("--follow")] = False,
 ) -> CommandResult | None:
     """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
 
     An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
     before, and the same command continues.
+
+    Args:
+        watch: Stay, and do it again whenever a file changes.
     """
     from retrieval.sync import check_order, index_splitting, sync_index
     from selfrag.cli.lazy_encoder import LazyEncoder
@@ -405,18 +355,15 @@ def _synced(report: SyncReport) -> CommandResult:
 
 @app.command()
 def remove(
-    directory: IndexArgument,
-    ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of the passages.")
-    ] = None,
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."
-        ),
-    ] = None,
+    directory: Path, ids: list[str] | None = None, *, file: list[str] | None = None
 ) -> CommandResult:
-    """Remove passages from an index by id, or by the file that they came from."""
+    """Remove passages from an index by id, or by the file that they came from.
+
+    Args:
+        directory: Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME.
+        ids: Ids of the passages.
+        file: Remove all passages of this file: its path, or its path inside its folder. Repeatable.
+    """
     from retrieval.build import remove_passages
     from retrieval.sync import remove_files
 
@@ -444,7 +391,8 @@ def _check_local(directory: Path) -> None:
 
 @app.command()
 def compact(
-    directory: DirectoryArgument,
+    directory: Path,
+    *,
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
@@ -457,14 +405,13 @@ def compact(
 
 
 @app.command()
-def info(
-    directory: IndexArgument,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Read all files and compare their checksums."),
-    ] = False,
-) -> CommandResult:
-    """Show what an index holds, how it is searched, and the recall that was measured."""
+def info(directory: Path, *, verify: bool = False) -> CommandResult:
+    """Show what an index holds, how it is searched, and the recall that was measured.
+
+    Args:
+        directory: Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME.
+        verify: Read all files and compare their checksums.
+    """
     from retrieval.build import verify_index
     from retrieval.index import load_manifest
     from selfrag.loading import index_directory, remote_indexes
@@ -537,27 +484,27 @@ def _remote_info(card: RemoteCard) -> dict[str, str]:
 
 @app.command()
 def search(
-    directory: IndexArgument,
-    query: Annotated[str, typer.Argument(help="What to look for.")],
-    k: Annotated[int, typer.Option("-k", help="Number of passages.", min=1)] = 5,
+    directory: Path,
+    query: str,
+    *,
+    k: Annotated[int, typer.Option("-k", min=1)] = 5,
     encoder: EncoderOption = None,
-    encoder_engine: EngineOption = None,
+    encoder_engine: str | None = None,
     mode: Annotated[
         str | None,
-        typer.Option(
-            "--search-mode",
-            help="dense, words, or hybrid for both.",
-            show_default="hybrid where the index has both",
-        ),
+        typer.Option("--search-mode", show_default="hybrid where the index has both"),
     ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Condition on the columns of the passages, such as year>=2020; may be repeated."
-        ),
-    ] = None,
+    where: list[str] | None = None,
 ) -> CommandResult:
-    """Print the passages of an index that match a query best."""
+    """Print the passages of an index that match a query best.
+
+    Args:
+        directory: Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME.
+        query: What to look for.
+        k: Number of passages.
+        mode: dense, words, or hybrid for both.
+        where: Condition on the columns of the passages, such as year>=2020; may be repeated.
+    """
     from selfrag.loading import encoder_source, load_index
 
     if not query.strip():

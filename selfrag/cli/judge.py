@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,68 +21,43 @@ if TYPE_CHECKING:
     from selfrag.reflection.findings import Reflection
     from selfrag.reflection.inputs import Message
 
-WHAT, WITH = (
-    partial(typer.Option, rich_help_panel=panel)
-    for panel in ("What is judged", "What judges")
-)
-
 
 def judge(
+    name: str | None = None,
+    question: str | None = None,
     *,
     ctx: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="intrinsic such as answerability, or with its judge: answerability.overlap; token_issup; or a judge"
-            " with a model of its own such as nli:MODEL; by default all are listed; published lists adapters"
-        ),
-    ] = None,
-    question: Annotated[
-        str | None, typer.Argument(help="the question, if there is no --conversation")
-    ] = None,
-    conversation: Annotated[
-        Path | None,
-        WHAT(help="JSON file with a list of turns, or an object with messages"),
-    ] = None,
-    response: Annotated[
-        str | None, WHAT(help="the assistant's reply, after the question")
-    ] = None,
-    passage: Annotated[
-        list[str] | None, WHAT(help="text of a passage; repeatable")
-    ] = None,
-    passages: Annotated[
-        list[Path] | None,
-        WHAT(
-            "--passage-file",
-            help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable",
-        ),
-    ] = None,
-    argument: Annotated[
-        list[str] | None,
-        WHAT(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable"),
-    ] = None,
-    model: Annotated[
-        str, WITH(help="demo, a folder with a checkpoint, or a name on the hub")
-    ] = "demo",
+    conversation: Path | None = None,
+    response: str | None = None,
+    passage: list[str] | None = None,
+    passages: Annotated[list[Path] | None, typer.Option("--passage-file")] = None,
+    argument: list[str] | None = None,
+    model: str = "demo",
     engine: EngineChoice,
-    endpoint: Annotated[
-        str | None,
-        WITH(help="URL of an OpenAI-compatible server; --model is its name there"),
-    ] = None,
-    adapter: Annotated[
-        str | None,
-        WITH(
-            help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's"
-        ),
-    ] = None,
-    dialect: Annotated[
-        str | None,
-        WITH(
-            help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here"
-        ),
-    ] = None,
+    endpoint: str | None = None,
+    adapter: str | None = None,
+    dialect: str | None = None,
 ) -> CommandResult:
-    """Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more."""
+    """Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more.
+
+    Args:
+        name: intrinsic such as answerability, or with its judge: answerability.overlap; token_issup; or a judge with a
+            model of its own such as nli:MODEL; by default all are listed; published lists adapters
+        question: the question, if there is no --conversation
+
+    What is judged:
+        conversation: JSON file with a list of turns, or an object with messages
+        response: the assistant's reply, after the question
+        passage: text of a passage; repeatable
+        passages: file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable
+        argument: argument, NAME=VALUE, such as requirement='be polite'; repeatable
+
+    What judges:
+        model: demo, a folder with a checkpoint, or a name on the hub
+        endpoint: URL of an OpenAI-compatible server; --model is its name there
+        adapter: LoRA adapter: a folder, its name on a server, published, or none; by default the demo's
+        dialect: wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here
+    """
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import codec_of, find
     from selfrag.intrinsics.families import PUBLISHED

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -20,45 +19,8 @@ from selfrag.common.plugins import load_registered, names
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding
 
-WHAT, WHEN, SCORE = (
-    partial(typer.Option, rich_help_panel=panel)
-    for panel in ("What answers", "When to retrieve", "What counts")
-)
-"""Options under a heading of the help."""
-
-Files = Annotated[
-    list[str],
-    typer.Argument(
-        help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task"
-    ),
-]
-RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="run items again that failed")
-]
-DataFolder = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        file_okay=False,
-        help="folder of the data files, if they have moved",
-    ),
-]
-ModelSettings = Annotated[
-    str,
-    WHAT(
-        help="demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server"
-    ),
-]
-Index = Annotated[
-    str | None,
-    WHAT(
-        "--index",
-        "--retriever",
-        help="folder made by `selfrag index build` (words:DIR searches it by words alone, dense:DIR by vectors), an "
-        "address of Milvus, http://HOST:PORT/retrieve, searxng:URL, google:ENGINE, a retriever of another package by "
-        "NAME or NAME:TEXT, or MODULE:NAME; several with commas between them; the demo corpus by default",
-    ),
-]
+DataFolder = Annotated[Path | None, typer.Option(exists=True, file_okay=False)]
+Index = Annotated[str | None, typer.Option("--index", "--retriever")]
 When = Annotated[
     FieldValues,
     Fields(
@@ -90,14 +52,7 @@ SearchOption = Annotated[
         Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments"
     ),
 ]
-Policy = Annotated[
-    str,
-    SCORE(
-        help="preset, of which the other options change single settings; search-r1 and its relatives for models that "
-        "search by tags",
-        metavar="<paper|light|strict|official|..>",
-    ),
-]
+Policy = Annotated[str, typer.Option(metavar="<paper|light|strict|official|..>")]
 PRESETS: dict[str, Callable[..., Decoding]] = {
     "paper": Decoding,
     "full": Decoding,  # the paper's, by the name that chat models have for it
@@ -205,13 +160,6 @@ def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
     return result
 
 
-FlowOption = Annotated[
-    str | None,
-    WHEN(
-        help="none, or qr (rewrite; qr-both searches for question and rewrite), "
-        "again (search again where unanswerable), ad (answer only what is answerable), joined by +"
-    ),
-]
 _ASKS = {
     "qr": ("query_rewrite",),
     "qr-both": ("query_rewrite",),
@@ -280,15 +228,6 @@ def quick_engine(engine: FieldValues, model: str) -> FieldValues:
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
-
-
-LoadJudge = Annotated[
-    list[str] | None,
-    WHAT(
-        help="judge to load beside those that other options name: an intrinsic, or NAME=KIND:MODEL such as"
-        " faith=nli:MODEL; repeatable"
-    ),
-]
 
 
 def say_loading(model: str, index: str | None) -> None:

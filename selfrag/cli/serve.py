@@ -59,44 +59,34 @@ ClusterSettings = Annotated[
         "num_gpus=--gpus",
     ),
 ]
-SERVER = partial(typer.Option, rich_help_panel="The server")
 
 
 def serve(
     *,
     ctx: typer.Context,
-    model: options.ModelSettings = "demo",
+    model: str = "demo",
     index: options.Index = None,
-    watch: Annotated[
-        list[Path] | None,
-        SERVER(
-            help="file or folder that --index follows: it is synced when they change; repeatable"
-        ),
-    ] = None,
-    skip_unreadable: Annotated[
-        bool,
-        SERVER(
-            "--skip-unreadable",
-            help="with --watch: go on past files that cannot be read",
-        ),
-    ] = False,
+    watch: list[Path] | None = None,
+    skip_unreadable: bool = False,
     engine: EngineChoice,
-    load_judge: options.LoadJudge = None,
+    load_judge: list[str] | None = None,
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
     listening: Listening,
     serving: ServeSettings,
-    keep: Annotated[
-        Path | None,
-        SERVER(help="SQLite file for answers and traces; in memory by default"),
-    ] = None,
+    keep: Path | None = None,
     cluster: ClusterSettings,
 ) -> None:
     """Serve a model over the OpenAI API, with citations, and a page at /.
 
     A variable of the environment sets an option, too: SELFRAG_SERVE_PORT is --port.
+
+    The server:
+        watch: file or folder that --index follows: it is synced when they change; repeatable
+        skip_unreadable: with --watch: go on past files that cannot be read
+        keep: SQLite file for answers and traces; in memory by default
     """
     options.say_loading(model, index)
     from selfrag.serving.app import Served, run_on_ray

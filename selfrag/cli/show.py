@@ -14,18 +14,14 @@ from selfrag.common.reading import read_whole
 
 
 def show(
-    file: Annotated[
-        Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")
-    ],
-    *,
-    ctx: typer.Context,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="HTML file; by default beside the trace"),
-        Replaced(),
-    ] = None,
+    file: Path, *, ctx: typer.Context, out: Annotated[Path | None, Replaced()] = None
 ) -> CommandResult:
-    """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
+    """Write a page that shows why an answer is what it is, and ranks the recorded tree again.
+
+    Args:
+        file: JSON file that `selfrag ask --trace` wrote
+        out: HTML file; by default beside the trace
+    """
     from selfrag.common.atomic import write_text
     from selfrag.decoding.trace import Trace
     from selfrag.viewer.traces import traces_page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,64 +26,8 @@ if TYPE_CHECKING:
     from selfrag.training.job import TrainingJob
     from selfrag.training.recipes import Recipe
 
-What = Annotated[
-    str,
-    typer.Argument(
-        help="rows with reflection tokens (JSONL, .gz allowed), or an intrinsic such as answerability"
-    ),
-]
-Rows = Annotated[
-    Path,
-    typer.Argument(
-        help="training rows, JSONL (see selfrag.training.rows); .gz allowed"
-    ),
-]
-Base = Annotated[
-    str,
-    typer.Option(help="the base model: a checkpoint's folder, or a name on the hub"),
-]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", help="folder of the run and its results")
-]
-RecipeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        help="cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file; of an intrinsic demo, paper or a file",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="a setting of the recipe, such as training.precision=fp32; repeatable",
-    ),
-]
-PrintConfig = Annotated[
-    bool,
-    typer.Option(
-        "--print-config",
-        help="print all settings as a recipe, each with what set it, and stop",
-    ),
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="number of processes, for recipes of the Trainer; by default one per GPU",
-    ),
-]
-Adapter = Annotated[
-    Path,
-    typer.Argument(help="folder of the adapter that `selfrag train adapter` wrote"),
-]
-MergedOut = Annotated[
-    Path, typer.Option("--out", "-o", help="new or empty folder of the checkpoint")
-]
-Dtype = Annotated[
-    Literal["float32", "bfloat16", "float16"] | None,
-    typer.Option(help="number format of the checkpoint; by default that of the base"),
-]
+Settings = Annotated[list[str] | None, typer.Option("--set")]
+Processes = Annotated[int | None, typer.Option(min=1)]
 Training = Fields(
     TrainingConfig,
     "How it is learned",
@@ -98,36 +41,8 @@ Training = Fields(
     ),
     default="the recipe's",
 )
-Start = Annotated[
-    Path | None, typer.Option(help="run or adapter of an earlier stage to begin with")
-]
-LeaveLong = Annotated[
-    bool,
-    typer.Option(
-        "--leave-long", help="leave out and count rows whose target is too long"
-    ),
-]
-Dry = Annotated[bool, typer.Option("--dry-run", help="print the estimate and stop")]
 
-_INTRINSIC = functools.partial(typer.Option, rich_help_panel="Intrinsics")
-Data = Annotated[
-    Path | None, _INTRINSIC(help="folder with the intrinsic's rows, or the file")
-]
-Activated = Annotated[
-    bool,
-    _INTRINSIC(
-        "--activated", help="train an activated LoRA, for the transformers engine"
-    ),
-]
-Dialect = Annotated[str | None, _INTRINSIC(help="wire format of the prompts")]
-Seen = Annotated[
-    Path | None,
-    _INTRINSIC(
-        help="rows that the base was trained on; uncertainty leaves out their questions"
-    ),
-]
-MostRows = Annotated[int | None, _INTRINSIC(min=20, help="most rows")]
-Device = Annotated[str | None, _INTRINSIC(help="cpu or cuda")]
+MostRows = Annotated[int | None, typer.Option(min=20)]
 
 OF_INTRINSICS = (
     "--data",
@@ -153,27 +68,40 @@ app = Commands(
 
 @app.command()
 def adapter(
+    what: str,
     *,
     ctx: typer.Context,
-    what: What,
-    base: Base,
-    out: Out,
-    data: Data = None,
-    activated: Activated = False,
-    dialect: Dialect = None,
-    seen: Seen = None,
+    base: str,
+    out: Path,
+    data: Path | None = None,
+    activated: bool = False,
+    dialect: str | None = None,
+    seen: Path | None = None,
     most_rows: MostRows = None,
-    device: Device = None,
-    recipe: RecipeOption = None,
+    device: str | None = None,
+    recipe: str | None = None,
     settings: Settings = None,
     learning: Annotated[FieldValues, Training],
-    start: Start = None,
+    start: Path | None = None,
     processes: Processes = None,
-    leave_long: LeaveLong = False,
-    print_config: PrintConfig = False,
-    dry_run: Dry = False,
+    leave_long: bool = False,
+    print_config: bool = False,
+    dry_run: bool = False,
 ) -> CommandResult:
-    """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run."""
+    """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run.
+
+    Args:
+        what: rows with reflection tokens (JSONL, .gz allowed), or an intrinsic such as answerability
+        out: folder of the run and its results
+
+    Intrinsics:
+        data: folder with the intrinsic's rows, or the file
+        activated: train an activated LoRA, for the transformers engine
+        dialect: wire format of the prompts
+        seen: rows that the base was trained on; uncertainty leaves out their questions
+        most_rows: most rows
+        device: cpu or cuda
+    """
     if Path(what).is_file() or "." in what or "/" in what:
         purpose = f"for an intrinsic, and {what} is a file of rows"
         refuse_options(ctx, OF_INTRINSICS, purpose)
@@ -247,29 +175,44 @@ def trained_result(
 
 @app.command()
 def generator(
+    rows: Path,
     *,
     ctx: typer.Context,
-    rows: Rows,
-    base: Base,
-    out: Out,
-    recipe: RecipeOption = None,
+    base: str,
+    out: Path,
+    recipe: str | None = None,
     settings: Settings = None,
     learning: Annotated[FieldValues, Training],
-    start: Start = None,
+    start: Path | None = None,
     processes: Processes = None,
-    leave_long: LeaveLong = False,
-    print_config: PrintConfig = False,
-    dry_run: Dry = False,
+    leave_long: bool = False,
+    print_config: bool = False,
+    dry_run: bool = False,
 ) -> CommandResult:
-    """Train all weights of a generator, by default as the paper did. The same command continues a run."""
+    """Train all weights of a generator, by default as the paper did. The same command continues a run.
+
+    Args:
+        rows: training rows, JSONL (see selfrag.training.rows); .gz allowed
+        out: folder of the run and its results
+    """
     return _train("full", rows, base, out, start, learning, ctx)
 
 
 @app.command()
 def merge(
-    adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = None
+    adapter: Path,
+    *,
+    base: str,
+    out: Path,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
 ) -> CommandResult:
-    """Put a trained adapter into its base: a checkpoint that every engine loads."""
+    """Put a trained adapter into its base: a checkpoint that every engine loads.
+
+    Args:
+        adapter: folder of the adapter that `selfrag train adapter` wrote
+        out: new or empty folder of the checkpoint
+        dtype: number format of the checkpoint; by default that of the base
+    """
     quiet()
     from selfrag.loading import resolve_base
     from selfrag.training import export
@@ -282,15 +225,18 @@ def merge(
 
 @app.command()
 def track(
-    folder: Annotated[Path, typer.Argument(help="folder of a run: what --out named")],
-    to: Annotated[
-        Literal["tensorboard", "wandb"], typer.Option(help="where to send the figures")
-    ] = "tensorboard",
-    follow: Annotated[
-        bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")
-    ] = False,
+    folder: Path,
+    *,
+    to: Literal["tensorboard", "wandb"] = "tensorboard",
+    follow: bool = False,
 ) -> CommandResult:
-    """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases."""
+    """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases.
+
+    Args:
+        folder: folder of a run: what --out named
+        to: where to send the figures
+        follow: go on while the run writes, until Ctrl-C
+    """
     from selfrag.training import reports
 
     run_dir = reports.run_directory(folder)

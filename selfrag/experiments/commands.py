@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +10,6 @@ import typer
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import (
     EngineChoice,
-    Files,
-    ModelSettings,
-    RetryFailed,
     engine_options,
     quiet,
 )
@@ -24,20 +20,7 @@ from selfrag.evaluation.settings import SourceSettings
 
 WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
-STEER = partial(typer.Option, rich_help_panel="What is varied")
-
-StudyFolder = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        "-o",
-        help="folder of the study; the same command continues an interrupted one",
-    ),
-]
-Changes = Annotated[
-    list[str] | None,
-    STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always"),
-]
+Changes = Annotated[list[str] | None, typer.Option("--set")]
 StudySource = Annotated[
     FieldValues,
     Fields(
@@ -47,38 +30,31 @@ StudySource = Annotated[
 
 
 def sweep(
+    files: list[str],
     *,
-    files: Files,
-    out: StudyFolder,
-    axis: Annotated[
-        list[str] | None,
-        STEER(
-            help="what to vary: NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; by default issup and threshold"
-        ),
-    ] = None,
-    grid: Annotated[
-        bool, STEER("--grid", help="every combination of the values")
-    ] = False,
+    out: Path,
+    axis: list[str] | None = None,
+    grid: bool = False,
     changes: Changes = None,
-    best: Annotated[
-        str,
-        typer.Option(
-            help="METRIC,METRIC<=NUMBER: choose the best setting on half of the items, report it on the others; or none"
-        ),
-    ] = "headline,retrieval_rate<=0.4",
-    model: ModelSettings = "demo",
+    best: str = "headline,retrieval_rate<=0.4",
+    model: str = "demo",
     engine: EngineChoice,
     item_options: StudySource,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            "--load-judge",
-            help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER",
-        ),
-    ] = None,
-    retry_failed: RetryFailed = False,
+    judge: Annotated[str | None, typer.Option("--load-judge")] = None,
+    retry_failed: bool = False,
 ) -> CommandResult:
-    """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
+    """Vary weights and thresholds: decode once, and re-rank the record for every setting.
+
+    Args:
+        files: FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task
+        out: folder of the study; the same command continues an interrupted one
+        best: METRIC,METRIC<=NUMBER: choose the best setting on half of the items, report it on the others; or none
+        judge: judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER
+
+    What is varied:
+        axis: what to vary: NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; by default issup and threshold
+        grid: every combination of the values
+    """
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.goals import Goal
     from selfrag.experiments.studies import spared
@@ -131,35 +107,27 @@ def sweep(
 
 
 def ablate(
+    files: list[str],
     *,
-    files: Files,
-    out: StudyFolder,
+    out: Path,
     changes: Changes = None,
-    baseline: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="run folder of another system on the same items, for reliance on memory; repeatable"
-        ),
-    ] = None,
-    no_retriever: Annotated[
-        str | None,
-        typer.Option(
-            "--no-retriever", help="model trained on the pairs alone: a further row"
-        ),
-    ] = None,
-    no_critic: Annotated[
-        str | None,
-        typer.Option(
-            "--no-critic",
-            help="model trained with the first passage, no critique: a further row",
-        ),
-    ] = None,
-    model: ModelSettings = "demo",
+    baseline: list[Path] | None = None,
+    no_retriever: str | None = None,
+    no_critic: str | None = None,
+    model: str = "demo",
     engine: EngineChoice,
     item_options: StudySource,
-    retry_failed: RetryFailed = False,
+    retry_failed: bool = False,
 ) -> CommandResult:
-    """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
+    """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1).
+
+    Args:
+        files: FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task
+        out: folder of the study; the same command continues an interrupted one
+        baseline: run folder of another system on the same items, for reliance on memory; repeatable
+        no_retriever: model trained on the pairs alone: a further row
+        no_critic: model trained with the first passage, no critique: a further row
+    """
     from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.sweeps import based
 

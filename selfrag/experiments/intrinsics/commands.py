@@ -15,42 +15,24 @@ from selfrag.experiments.intrinsics.settings import MeasurementSettings
 
 
 def rows(
+    sources: Annotated[list[str], typer.Argument(metavar="FORMAT=FILE")],
+    *,
     ctx: typer.Context,
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, answers, mmlu, choices,"
-            " run, alce, longbench_cite",
-            metavar="FORMAT=FILE",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="folder of the rows, for `selfrag eval intrinsics --data`",
-        ),
-        Replaced(()),
-    ],
-    part: Annotated[
-        Literal["dev", "train"], typer.Option(help="rows to measure on, or to train on")
-    ] = "dev",
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            "--load-judge",
-            help="judge of entailment that labels the sentences of answers, such as nli:MODEL",
-        ),
-    ] = None,
-    check: Annotated[
-        str | None,
-        typer.Option(
-            help="leave out rows of answerability whose label this chat model, MODEL@URL, does not give"
-        ),
-    ] = None,
+    out: Annotated[Path, Replaced(())],
+    part: Literal["dev", "train"] = "dev",
+    judge: Annotated[str | None, typer.Option("--load-judge")] = None,
+    check: str | None = None,
 ) -> CommandResult:
-    """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
+    """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run.
+
+    Args:
+        sources: FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, answers, mmlu, choices, run,
+            alce, longbench_cite
+        out: folder of the rows, for `selfrag eval intrinsics --data`
+        part: rows to measure on, or to train on
+        judge: judge of entailment that labels the sentences of answers, such as nli:MODEL
+        check: leave out rows of answerability whose label this chat model, MODEL@URL, does not give
+    """
     from selfrag.experiments.intrinsics.benchmarks import (
         Labelling,
         parse,
@@ -72,7 +54,7 @@ def rows(
 
 def intrinsics(
     *,
-    data: Annotated[Path, typer.Option(help="folder with the rows of the intrinsics")],
+    data: Path,
     measured: Annotated[
         FieldValues,
         Fields(
@@ -98,15 +80,14 @@ def intrinsics(
             *("rival", "index", "answers", "seed"),
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="folder of the report, figures, items and diagram"
-        ),
-        Replaced(("figures.json",)),
-    ] = None,
+    out: Annotated[Path | None, Replaced(("figures.json",))] = None,
 ) -> CommandResult:
-    """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""
+    """Measure the intrinsics of a model: the paper's tables with baselines and the published figures.
+
+    Args:
+        data: folder with the rows of the intrinsics
+        out: folder of the report, figures, items and diagram
+    """
     quiet()
     from selfrag.experiments.intrinsics.run import evaluate
     from selfrag.experiments.report_tables import markdown

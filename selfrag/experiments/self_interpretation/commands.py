@@ -26,13 +26,6 @@ app = Commands(
     no_args_is_help=True,
 )
 
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        help="demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint",
-        rich_help_panel="What answers",
-    ),
-]
 Endpoint = Annotated[FieldValues, Fields(ReplySettings, "What answers", "endpoint")]
 RepliesSettings = Annotated[
     FieldValues,
@@ -61,44 +54,34 @@ Examples = Annotated[
     FieldValues, Fields(ExampleSettings, "What is asked", "tag", "mention_examples")
 ]
 FILE = "questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."
-Cells = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cell", help="cells, such as 'k5-ranked-*'; repeatable; all by default"
-    ),
-]
-RunFolder = Annotated[Path, typer.Argument(help="folder of a run", metavar="RUN")]
-OutFolder = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        "-o",
-        help="folder of the run; the same command continues an interrupted one",
-    ),
-]
-Retry = Annotated[
-    bool, typer.Option("--retry-failed", help="ask failed questions again")
-]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN")]
 
 
 @app.command()
 def run(
+    file: Annotated[str, typer.Argument(help=FILE)],
     *,
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(help=FILE)],
-    out: OutFolder,
-    model: ModelOption = "demo",
+    out: Path,
+    model: str = "demo",
     engine: EngineChoice,
     replies: RepliesSettings,
     axes: Axes,
     drawing: Drawing,
     examples: Examples,
-    retry_failed: Retry = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="say what will be asked, and stop")
-    ] = False,
+    retry_failed: bool = False,
+    dry_run: bool = False,
 ) -> CommandResult:
-    """Answer with citations over a grid of prompts, and show the tables."""
+    """Answer with citations over a grid of prompts, and show the tables.
+
+    Args:
+        out: folder of the run; the same command continues an interrupted one
+        retry_failed: ask failed questions again
+        dry_run: say what will be asked, and stop
+
+    What answers:
+        model: demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint
+    """
     quiet()
     from selfrag.evaluation.presets import Given
     from selfrag.experiments.self_interpretation.generators import Generator
@@ -130,15 +113,23 @@ def run(
 
 @app.command()
 def faithfulness(
-    *,
     run: RunFolder,
-    model: ModelOption = "demo",
+    *,
+    model: str = "demo",
     engine: EngineChoice,
     replies: Endpoint,
-    cell: Cells = None,
-    retry_failed: Retry = False,
+    cell: list[str] | None = None,
+    retry_failed: bool = False,
 ) -> CommandResult:
-    """Put the replies of a run to the test: without what they cite, and in another order."""
+    """Put the replies of a run to the test: without what they cite, and in another order.
+
+    Args:
+        run: folder of a run
+        retry_failed: ask failed questions again
+
+    What answers:
+        model: demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint
+    """
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_tests
     from selfrag.experiments.self_interpretation.generators import Generator
@@ -151,13 +142,20 @@ def faithfulness(
 
 @app.command()
 def agree(
-    *,
     run: RunFolder,
-    model: ModelOption = "demo",
+    *,
+    model: str = "demo",
     engine: EngineChoice,
-    cell: Cells = None,
+    cell: list[str] | None = None,
 ) -> CommandResult:
-    """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
+    """Compare what replies cite with a model's reflection tokens and with the citation intrinsic.
+
+    Args:
+        run: folder of a run
+
+    What answers:
+        model: demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint
+    """
     quiet()
     from selfrag.experiments.self_interpretation.agreement import run_judges
 
@@ -168,17 +166,17 @@ def agree(
 @app.command()
 def table(
     run: RunFolder,
-    answers: Annotated[
-        bool,
-        typer.Option(
-            "--answers-alone", help="also score answers without their explanations"
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="a Markdown file"), Replaced()
-    ] = None,
+    *,
+    answers: Annotated[bool, typer.Option("--answers-alone")] = False,
+    out: Annotated[Path | None, Replaced()] = None,
 ) -> CommandResult:
-    """Print the paper's three tables with the published figures, and every test that was run."""
+    """Print the paper's three tables with the published figures, and every test that was run.
+
+    Args:
+        run: folder of a run
+        answers: also score answers without their explanations
+        out: a Markdown file
+    """
     from selfrag.experiments.self_interpretation.report import page, tables
     from selfrag.experiments.self_interpretation.run import read_grid
 

@@ -18,33 +18,24 @@ if TYPE_CHECKING:
 
 
 def annotate(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="folder of a run that kept traces (--traces)", metavar="RUN"
-        ),
-    ],
-    sample: Annotated[int, typer.Option(min=1, help="answers of each file")] = 50,
-    only: Annotated[
-        list[str] | None, typer.Option(help="judge this file only; repeatable")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="seed of the sample and of the intervals")
-    ] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="write tasks.json and interface.xml for Label Studio here",
-        ),
-        Replaced(("tasks.json",)),
-    ] = None,
-    read: Annotated[
-        Path | None, typer.Option(help="JSON export of Label Studio")
-    ] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    *,
+    sample: Annotated[int, typer.Option(min=1)] = 50,
+    only: list[str] | None = None,
+    seed: int = 0,
+    out: Annotated[Path | None, Replaced(("tasks.json",))] = None,
+    read: Path | None = None,
 ) -> CommandResult:
-    """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
+    """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper).
+
+    Args:
+        run: folder of a run that kept traces (--traces)
+        sample: answers of each file
+        only: judge this file only; repeatable
+        seed: seed of the sample and of the intervals
+        out: write tasks.json and interface.xml for Label Studio here
+        read: JSON export of Label Studio
+    """
     from selfrag.extensions.annotation.label_studio import (
         FIGURES,
         read_export,

@@ -13,26 +13,22 @@ from selfrag.cli.running import Replaced, check_free
 
 
 def export(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...")],
+    *,
     ctx: typer.Context,
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="run folders such as RUNS/selfrag-adaptive, or a folder of them",
-            metavar="RUN...",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="folder of the exported files"),
-        Replaced(()),
-    ],
-    only: Annotated[
-        list[str] | None, typer.Option(help="export this file only; repeatable")
-    ] = None,
+    out: Annotated[Path, Replaced(())],
+    only: list[str] | None = None,
     data: DataFolder = None,
-    seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
+    seed: int = 0,
 ) -> CommandResult:
-    """Write finished runs as logs of inspect-ai."""
+    """Write finished runs as logs of inspect-ai.
+
+    Args:
+        runs: run folders such as RUNS/selfrag-adaptive, or a folder of them
+        out: folder of the exported files
+        only: export this file only; repeatable
+        seed: seed of the standard errors
+    """
     from selfrag.evaluation.comparison import read_run, run_folders
     from selfrag.extensions.export.inspect_logs import read_source, write_inspect
 

@@ -26,24 +26,10 @@ class McpListening(ListenSettings):
 def mcp(
     *,
     ctx: typer.Context,
-    model: Annotated[
-        str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub")
-    ] = "demo",
-    index: Annotated[
-        str | None,
-        typer.Option(
-            "--index",
-            "--retriever",
-            help="folder made by `selfrag index build`, an address, or a retriever by name; the demo corpus by default",
-        ),
-    ] = None,
+    model: str = "demo",
+    index: Annotated[str | None, typer.Option("--index", "--retriever")] = None,
     engine: EngineChoice,
-    http: Annotated[
-        bool,
-        typer.Option(
-            "--http", help="serve over HTTP at /mcp, in place of stdin and stdout"
-        ),
-    ] = False,
+    http: bool = False,
     listening: Annotated[
         FieldValues,
         Fields(
@@ -51,7 +37,13 @@ def mcp(
         ),
     ],
 ) -> None:
-    """Offer ask, search and judge to agents over the Model Context Protocol, with citations."""
+    """Offer ask, search and judge to agents over the Model Context Protocol, with citations.
+
+    Args:
+        model: demo, a folder with a checkpoint, or a name on the hub
+        index: folder made by `selfrag index build`, an address, or a retriever by name; the demo corpus by default
+        http: serve over HTTP at /mcp, in place of stdin and stdout
+    """
     from selfrag.cli import options
 
     options.say_loading(model, index)

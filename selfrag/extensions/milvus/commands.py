@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from selfrag.cli.results import CommandResult
 from selfrag.common.errors import count_of
 
 
-def push(
-    directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
-    address: Annotated[
-        str,
-        typer.Argument(
-            help="The collection: milvus:FILE.db or milvus://HOST:PORT/NAME."
-        ),
-    ],
-) -> CommandResult:
-    """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
+def push(directory: Path, address: str) -> CommandResult:
+    """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again.
+
+    Args:
+        address: The collection: milvus:FILE.db or milvus://HOST:PORT/NAME.
+    """
     from selfrag.extensions.milvus.remote import push_index
     from selfrag.loading import index_directory
 

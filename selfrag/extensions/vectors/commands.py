@@ -13,14 +13,17 @@ from selfrag.common.errors import count_of
 
 
 def export(
-    directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Parquet file."), Replaced()],
-    vectors: Annotated[
-        bool,
-        typer.Option("--with-vectors", help="Also write the vectors, as a column."),
-    ] = False,
+    directory: Path,
+    *,
+    out: Annotated[Path, Replaced()],
+    vectors: Annotated[bool, typer.Option("--with-vectors")] = False,
 ) -> CommandResult:
-    """Write the passages of an index to a Parquet file, with their columns."""
+    """Write the passages of an index to a Parquet file, with their columns.
+
+    Args:
+        out: Parquet file.
+        vectors: Also write the vectors, as a column.
+    """
     from selfrag.extensions.vectors.export import export_index
     from selfrag.loading import index_directory
 
