@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import intrinsic_rows
 import numpy as np
@@ -43,7 +43,7 @@ from selfrag.training.rows import TargetText, TargetToken, TrainingRow, write_ro
 
 SEED = int(os.environ.get("SELFRAG_TABLE_SEED", "19"))
 """Of the cases that are drawn; another number draws others."""
-CASES = int(os.environ.get("SELFRAG_TABLE_CASES", "300"))
+CASES = int(os.environ.get("SELFRAG_TABLE_CASES", "40"))
 LONGEST = 400
 """Characters of an error line, without the folder of the test and what was typed."""
 SECONDS = 20
@@ -474,25 +474,24 @@ def commands():
     yield from of(critic_app, "critic")
 
 
+def declared(function):
+    """Each parameter of a command: what it is called on a command line, the type of one value, and typer's note."""
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        for info in getattr(hint, "__metadata__", ()):
+            if isinstance(info, typer.models.ParameterInfo):
+                kind = get_args(hint)[0]
+                while get_origin(kind) is list or type(None) in get_args(kind):
+                    kind = get_args(kind)[0]
+                flags = (info.default, *(info.param_decls or ()))
+                flags = [flag for flag in flags if isinstance(flag, str)]
+                yield flags or ["--" + name.replace("_", "-")], name, kind, info
+
+
 def parameters(function):
     """Name as typed (an argument's in capitals), type of one value, and whether it is an option."""
-    for name, hint in get_type_hints(function, include_extras=True).items():
-        if get_origin(hint) is not Annotated:
-            continue
-        kind, info = get_args(hint)[:2]
-        while get_origin(kind) is list or type(None) in get_args(kind):
-            kind = get_args(kind)[0]
+    for flags, name, kind, info in declared(function):
         option = isinstance(info, typer.models.OptionInfo)
-        spoken = [
-            name
-            for name in (info.default, *(info.param_decls or ()))
-            if isinstance(name, str)
-        ]
-        yield (
-            (([*spoken, "--" + name.replace("_", "-")][0]) if option else name.upper()),
-            kind,
-            option,
-        )
+        yield flags[0] if option else name.upper(), kind, option
 
 
 def values(name, kind):
@@ -743,7 +742,7 @@ WORDED = set(
         " --dtype --encoder --endpoint --engine --follow --gpus --index -k --language"
         " --limit --load-judge --max-tokens --model --name --only --out -o --passages"
         " --processes --ray --read --recipe --replace --retriever --retry-failed --seed"
-        " --sentences --set --skip-unreadable --split --target --threshold --words"
+        " --sentences --set --skip-unreadable --target --threshold --words"
     )
 )
 """Options that mean the same in all commands, which word it for their own work. Do not add a second meaning."""
@@ -753,18 +752,10 @@ def test_a_name_of_an_option_has_one_meaning_in_all_commands():
     """The same type of value everywhere, and the same help but for those that a reader has compared."""
     kinds, helps = collections.defaultdict(set), collections.defaultdict(set)
     for _, function in commands():
-        for name, hint in get_type_hints(function, include_extras=True).items():
-            for info in getattr(hint, "__metadata__", ()):
-                if not isinstance(info, typer.models.OptionInfo):
-                    continue
-                kind = get_args(hint)[0]
-                while get_origin(kind) is list or type(None) in get_args(kind):
-                    kind = get_args(kind)[0]
-                long = (info.default, *(info.param_decls or ()))
-                long = [flag for flag in long if isinstance(flag, str)]
-                for flag in long or ["--" + name.replace("_", "-")]:
-                    kinds[flag].add(str if kind is Path else kind)
-                    helps[flag].add(info.help)
+        for flags, _, kind, info in declared(function):
+            for flag in flags if isinstance(info, typer.models.OptionInfo) else ():
+                kinds[flag].add(str if kind is Path else kind)
+                helps[flag].add(info.help)
     assert {flag: kind for flag, kind in kinds.items() if len(kind) > 1} == {}
     assert {flag for flag, texts in helps.items() if len(texts) > 1} == WORDED
 
