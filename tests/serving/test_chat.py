@@ -1,7 +1,6 @@
 """Chat and responses with clients of others: text, citations, the `selfrag` object, streams."""
 
 import json
-import os
 
 import openai
 import pytest
@@ -18,8 +17,6 @@ from selfrag.judges.conversation import read_input
 from selfrag.render import passage_name
 from selfrag.serving.citations import TITLE, url_of
 
-# its import would ask the network for prices
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 QUESTIONS = [f"question {number}" for number in range(6)]
 
 
@@ -210,31 +207,6 @@ def test_chat_openai_of_langchain(serve):
     assert whole.content == expected
     assert whole.usage_metadata["output_tokens"] > 0
     assert "".join(chunk.text for chunk in model.stream(QUESTIONS[0])) == expected
-
-
-def test_litellm(serve):
-    litellm = pytest.importorskip("litellm", reason="litellm is not installed")
-    turns = [{"role": "user", "content": QUESTIONS[0]}]
-    asked = {
-        "model": "openai/selfrag",
-        "api_base": f"{serve().url}/v1",
-        "api_key": "none",
-        "messages": turns,
-    }
-    expected = random_rag().generate(QUESTIONS[0]).cited_text()
-    message = litellm.completion(**asked).choices[0].message
-    assert message.content == expected
-    assert len(message.annotations or []) == expected.count("[")
-    parts = litellm.completion(**asked, stream=True)
-    assert "".join(part.choices[0].delta.content or "" for part in parts) == expected
-    given = {"max_segments": 1, "mode": "never"}
-    short = (
-        litellm.completion(**asked, extra_body={"selfrag": given}).choices[0].message
-    )
-    assert short.content == random_rag().generate(QUESTIONS[0], **given).cited_text()
-
-
-# A model that searches by tags.
 
 
 FIRST = {"role": "user", "content": "A?"}
