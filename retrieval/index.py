@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from retrieval.vectors import (
     VectorIndex,
     factory_of,
 )
-from retrieval.words import ANALYZER, WordIndex, language_name
 from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError, count_of
 from selfrag.common.finished import (
@@ -50,6 +49,9 @@ from selfrag.common.finished import (
     recover,
 )
 from selfrag.common.reading import user_path
+
+if TYPE_CHECKING:
+    from retrieval.words import WordIndex
 
 FORMAT = "selfrag-index-2"
 # the older one has a single segment and flat search
@@ -118,8 +120,10 @@ class IndexManifest:
         check_int("generation", self.generation)
         check_choice("metric", self.metric, ["inner_product"])
         factory_of(self.kind, 1, 1)
-        check_int("analyzer", self.analyzer, 1, ANALYZER)
         if self.language:
+            from retrieval.words import ANALYZER, language_name
+
+            check_int("analyzer", self.analyzer, 1, ANALYZER)
             language_name(self.language)
 
     @property
@@ -372,6 +376,8 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
 def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
     if not manifest.language:
         return None
+    from retrieval.words import WordIndex
+
     name = manifest.part(WORDS)
     words = (
         WordIndex(path / str(name), manifest.language, manifest.analyzer)

@@ -18,12 +18,12 @@ from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.normalisation import comparison_key
 from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Mask, VectorIndex
-from retrieval.words import WordIndex
 from selfrag.common.checks import check_choice, check_float, check_int
 from selfrag.common.errors import UserError, count_of
 
 if TYPE_CHECKING:
     from retrieval.conditions import Condition
+    from retrieval.words import WordIndex
 
 _SPARE = 8  # rows beyond k that are fetched at first, to stand in for passages that repeat a better one
 FUSED_ROWS = 100  # rows of each ranking that are fused

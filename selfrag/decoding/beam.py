@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.candidates import write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.terms import Guardrail, ScoreTerm
 from selfrag.decoding.token_writer import DecodingModel, writer_of
@@ -26,6 +25,7 @@ from selfrag.decoding.tree import (
     find,
     read_boundaries,
     shortlisted,
+    write,
 )
 from selfrag.decoding.writer import Candidate, Hypothesis
 from selfrag.prompting import Turn

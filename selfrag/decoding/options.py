@@ -11,7 +11,6 @@ from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError, generation_error
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.candidates import write
 from selfrag.decoding.option_scoring import MOST_WATCHED, Length, normalised
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.rescore import replay, settle
@@ -31,6 +30,7 @@ from selfrag.decoding.tree import (
     find,
     read_boundaries,
     shortlisted,
+    write,
 )
 from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions
 from selfrag.reflection.judgment import Judgment
