@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import read_json
 
@@ -24,16 +25,8 @@ _INSTRUCTIONS = {
 
 # Values of these variables with which torch and oneDNN leave such instructions alone, whatever the CPU has.
 _CAPS = {
-    "ATEN_CPU_CAPABILITY": ("DEFAULT", "AVX2"),
-    "ONEDNN_MAX_CPU_ISA": (
-        "SSE41",
-        "AVX",
-        "AVX2",
-        "AVX2_VNNI",
-        "AVX2_VNNI_2",
-        "AVX512_CORE",
-        "AVX512_CORE_VNNI",
-    ),
+    "ATEN_CPU_CAPABILITY": "DEFAULT AVX2",
+    "ONEDNN_MAX_CPU_ISA": "SSE41 AVX AVX2 AVX2_VNNI AVX2_VNNI_2 AVX512_CORE AVX512_CORE_VNNI",
 }
 
 _SAVED = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -85,29 +78,10 @@ def unusable(source: str | Path, error: Exception) -> UserError:
 
 
 _COUNTS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "vocab_size",
-    "max_position_embeddings",
-    "n_embd",
-    "n_head",
-    "n_layer",
-    "n_positions",
-    "d_model",
-    "num_heads",
-    "num_layers",
+    "hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim vocab_size max_position_embeddings"
+    " n_embd n_head n_layer n_positions d_model num_heads num_layers"
 )
-_NUMBERS = (
-    "rms_norm_eps",
-    "layer_norm_eps",
-    "layer_norm_epsilon",
-    "rope_theta",
-    "initializer_range",
-)
-_MOST = 2**31
+_NUMBERS = "rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta initializer_range"
 
 
 def check_config(source: str | Path) -> None:
@@ -126,37 +100,17 @@ def check_config(source: str | Path) -> None:
         raise UserError(
             f"{path} holds no object; copy or download the checkpoint again"
         )
-    tables = [("", config)]
-    if "text_config" in config and config["text_config"] is not None:
-        if not isinstance(config["text_config"], dict):
-            raise UserError(
-                f"{path}: text_config={config['text_config']!r:.60} is no object"
-            )
-        tables.append(("text_config.", config["text_config"]))
-    for prefix, table in tables:
-        for name in _COUNTS:
-            value = table.get(name)
-            is_count = (
-                isinstance(value, int)
-                and not isinstance(value, bool)
-                and 1 <= value <= _MOST
-            )
+    text = config.get("text_config")
+    if not isinstance(text, dict | None):
+        raise UserError(f"{path}: text_config={text!r:.60} is no object")
+    for prefix, table in (("", config), ("text_config.", text or {})):
+        for name, value in table.items():
+            place = f"{path}: {prefix}{name}"
             # Some families have a list, a number a layer; transformers checks it.
-            if value is not None and not isinstance(value, list) and not is_count:
-                raise UserError(
-                    f"{path}: {prefix}{name}={value!r:.60}; a whole number from 1 is needed"
-                )
-        for name in _NUMBERS:
-            value = table.get(name)
-            is_number = (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and 0 <= value < 1e12
-            )
-            if value is not None and not is_number:
-                raise UserError(
-                    f"{path}: {prefix}{name}={value!r:.60}; a finite number from 0 is needed"
-                )
+            if name in _COUNTS.split() and not isinstance(value, list | None):
+                check_int(place, value, 1, 2**31)
+            elif name in _NUMBERS.split() and value is not None:
+                check_float(place, value, 0, 1e12)
 
 
 def quantisation(source: str | Path) -> str | None:
@@ -165,13 +119,11 @@ def quantisation(source: str | Path) -> str | None:
     config = read_json(path) if path.is_file() else None
     if not isinstance(config, dict):
         return None
-    text = config.get("text_config")
-    for table in (config, text if isinstance(text, dict) else {}):
+    for table in (config, config.get("text_config")):
         for name in ("quantization_config", "compression_config"):
-            if settings := table.get(name):
-                kind = (
-                    settings.get("quant_method") if isinstance(settings, dict) else None
-                )
+            settings = table.get(name) if isinstance(table, dict) else None
+            if settings:
+                kind = isinstance(settings, dict) and settings.get("quant_method")
                 return str(kind or "an unnamed method")[:60]
     return None
 
@@ -279,7 +231,7 @@ def cpu_instructions(
         environment = os.environ
     for variable, low in _CAPS.items():
         value = environment.get(variable, "")
-        if value.upper() in low:
+        if value.upper() in low.split():
             return False, f"{variable}={value} allows no {name} instructions"
     if capabilities is None:
         import torch
@@ -302,18 +254,12 @@ def saved_format(source: str | Path) -> str | None:
         text = config.get("text_config") or {}
         if config.get("quantization_config") or text.get("quantization_config"):
             return None
-        stated = (
-            config.get("dtype"),
-            config.get("torch_dtype"),
-            text.get("dtype"),
-            text.get("torch_dtype"),
-        )
+        keys = ("dtype", "torch_dtype")
+        stated = [table.get(key) for table in (config, text) for key in keys]
         dtype = next(filter(None, stated), None)
         if dtype is not None:
             name = str(dtype).removeprefix("torch.")
-            if name in _SAVED.values():
-                return name
-            return None
+            return name if name in _SAVED.values() else None
         for file in sorted(Path(source).glob("*.safetensors")):
             with safe_open(str(file), "pt") as weights:
                 return _SAVED.get(

@@ -5,15 +5,16 @@ A field is read when it is asked for, so that two uses of a set may need differe
 
 from __future__ import annotations
 
-import ast
 import json
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
+from selfrag.common.checks import parse_value
 from selfrag.common.errors import UserError
 
 PublicRecord: TypeAlias = Mapping[str, Any]
@@ -181,16 +182,16 @@ def _answers(record: PublicRecord, key: str) -> tuple[str, ...]:
     written = record[key]
     if isinstance(written, str):
         written = _written_list(written)
-    return _gold(list_of(written, key, str, "texts"), key)
+    return _gold(written, key)
 
 
 def _written_list(written: str) -> Any:
     if written.lstrip().startswith("["):
-        for parse in (json.loads, ast.literal_eval):
-            try:
-                return parse(written)
-            except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-                continue
+        with suppress(ValueError, RecursionError):
+            return json.loads(written)
+        values = parse_value(written)
+        if isinstance(values, list):
+            return values
     return [written]
 
 
@@ -199,12 +200,11 @@ def _answer_sets(record: PublicRecord, key: str) -> tuple[tuple[str, ...], ...]:
     sets = list_of(record[key], key, list, "lists of texts")
     if not sets:
         raise UserError(f"{key!r} is empty: nothing to score the answer by")
-    return tuple(
-        _gold(list_of(forms, key, str, "lists of texts"), key) for forms in sets
-    )
+    return tuple(_gold(forms, key) for forms in sets)
 
 
-def _gold(texts: list[str], key: str) -> tuple[str, ...]:
+def _gold(values: Any, key: str) -> tuple[str, ...]:
+    texts = list_of(values, key, str, "texts")
     if not texts:
         raise UserError(f"{key!r} is empty: nothing to score the answer by")
     if not all(written.strip() for written in texts):

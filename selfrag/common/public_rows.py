@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
@@ -106,11 +107,7 @@ def _parquet(path: Path) -> Iterator[RawRow]:
     try:
         with parquet.ParquetFile(path) as file:
             batches = file.iter_batches(batch_size=256)
-            rows = (
-                cast(dict[str, Any], record)
-                for batch in batches
-                for record in batch.to_pylist()
-            )
+            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
             for raw in _numbered(rows, str(path)):
                 yield raw
                 number += 1
