@@ -228,62 +228,43 @@ def _check_outputs(
                 check_free(ctx, [path / file for file in output.files or ()])
 
 
+def _common(
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", callback=_allow_replacing)
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", callback=set_json)] = False,
+    config: Annotated[
+        Path | None, typer.Option(callback=_take_settings, is_eager=True)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=_be_quiet)] = False,
+    log_level: Annotated[
+        Literal["error", "warning", "info", "debug"] | None,
+        typer.Option(callback=_set_log_level, show_default="warning"),
+    ] = None,
+) -> None:
+    """Declare the options of every command; each acts by its callback.
+
+    Args:
+        replace: write over results that are there
+        as_json: print one JSON object
+        config: TOML file with values of options, such as model = 'demo'; tables are named after commands
+        quiet: print the result alone: no progress, no notes
+        log_level: least level of log lines on stderr
+    """
+
+
 def _add_common(json: bool, replaces: bool) -> list[inspect.Parameter]:
     """Return the parameters of every command; `json` adds the option of those that return a result.
 
     `replaces` adds that of commands that write over files.
     """
-    options: list[tuple[str, Any, Any, Any]] = [
-        (
-            "config",
-            Path | None,
-            None,
-            typer.Option(
-                callback=_take_settings,
-                is_eager=True,
-                help="TOML file with values of options, such as model = 'demo'; tables are named after commands",
-            ),
-        ),
-        (
-            "quiet",
-            bool,
-            False,
-            typer.Option(
-                "--quiet",
-                "-q",
-                callback=_be_quiet,
-                help="print the result alone: no progress, no notes",
-            ),
-        ),
-        (
-            "log_level",
-            Literal["error", "warning", "info", "debug"] | None,
-            None,
-            typer.Option(
-                callback=_set_log_level,
-                show_default="warning",
-                help="least level of log lines on stderr",
-            ),
-        ),
-    ]
-    if json:
-        shown = typer.Option("--json", callback=set_json, help="print one JSON object")
-        options.insert(0, ("as_json", bool, False, shown))
-    if replaces:
-        text = "write over results that are there"
-        shown = typer.Option("--replace", callback=_allow_replacing, help=text)
-        options.insert(0, ("replace", bool, False, shown))
-    parameters = []
-    for name, kind, default, option in options:
-        option.expose_value = False
-        parameter = inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[kind, option],
-        )
-        parameters.append(parameter)
-    return parameters
+    left_out = {"replace": not replaces, "as_json": not json}
+    signature = inspect.signature(with_field_options(_common))
+    for _, note in _notes(signature):
+        note.expose_value = False
+    parameters = signature.parameters.values()
+    return [each for each in parameters if not left_out.get(each.name)]
 
 
 class Commands(typer.Typer):
