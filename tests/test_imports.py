@@ -247,7 +247,8 @@ LOADERS = {"import_module", "__import__", "resolve_name", "EntryPoint", "run_mod
 MAY_LOAD = {
     "selfrag/__init__.py",
     "critic/__init__.py",
-    "retrieval/__init__.py",  # front doors, whose names are lazy
+    "retrieval/__init__.py",
+    "selfrag/interface.py",  # front doors, whose names are lazy
     "selfrag/cli/main.py",
     "critic/cli/main.py",  # the command line imports the command that runs
     "selfrag/common/plugins.py",

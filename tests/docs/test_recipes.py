@@ -1,9 +1,10 @@
-"""The recipes of CONTRIBUTING.md, followed literally: as a package of somebody else that pip has installed."""
+"""The recipes of the page on entry points, followed literally: as a package of somebody else that pip has installed."""
 
 import json
 import re
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from selfrag.engines import load_engine
 from selfrag.evaluation.metrics import registry
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/entry-points.md").read_text(encoding="utf-8")
 FILES = dict(
-    re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', TEXT, flags=re.M | re.S)
+    re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', PAGE, flags=re.M | re.S)
 )
 ROW = {"question": "How hot is green tea brewed?", "answers": ["80 degrees"]}
 
@@ -52,12 +53,32 @@ def model(folder):
 OWN = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
 
 
+def test_the_page_has_every_group_that_is_looked_up():
+    table = PAGE.partition("## A retriever")[0]
+    listed = set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
+    )
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for package in ("selfrag", "retrieval", "critic")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    ours = {point.group for point in distribution("selfrag").entry_points}
+    groups = {group for group in ours if group.startswith("selfrag.")}
+    calls = r'(?:registered|names|with_entry_points)\(\s*"selfrag\.(\w+)"'
+    constants = r'^(?:GROUP|[A-Z][A-Z_]*S|FAMILIES) = "selfrag\.(\w+)"$'
+    looked_up = {*re.findall(calls, source), *re.findall(constants, source, re.M)}
+    assert looked_up | {
+        group.removeprefix("selfrag.") for group in groups
+    } == listed | {"extensions"}
+
+
 @pytest.mark.engine
 def test_a_retriever_a_metric_and_a_task(folder, model, command):
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
     row = OWN | {"metrics": ["question_marks"]}
     (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
-    line = f"selfrag eval run pub-quiz=quiz.jsonl own.jsonl --model {model} -o runs"
+    line = "selfrag eval run pub-quiz=quiz.jsonl own.jsonl --model small -o runs"
     line += " --engine transformers --retriever notes --found 1"
     command(f"{line} --system selfrag-always")
     run = folder / "runs/selfrag-always"
@@ -78,42 +99,37 @@ def test_an_intrinsic(folder, command):
 
 
 @pytest.mark.engine
-def test_an_engine(model):
+def test_an_engine_a_judge_and_a_policy(model, command):
     engine = load_engine("counting", model)
-    with SelfRAG.from_pretrained(model, engine=engine) as rag:
-        rag.generate("Q", mode="never", max_segments=1)
+    with SelfRAG.from_pretrained(model, engine=engine, judges=["literal"]) as rag:
+        evidence = [Passage("1", "Ann was first.")]
+        options = {
+            "mode": "always",
+            "max_segments": 1,
+            "judges": ["literal=issup>=0.5"],
+        }
+        answer = rag.generate("Who?", evidence=evidence, **options)
+    assert [node.status for node in answer.trace.nodes] == ["forbidden"]
     assert engine.count >= 1
-
-
-MORE = """
-from selfrag.evaluation.systems import named_system
-from selfrag.judges.external import FunctionJudge
-from selfrag.reflection.labels import ISSUP
-
-def careful(tokenizer, settings):
-    return named_system("selfrag-never", tokenizer, settings)
-
-STRICT = FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in states])
-"""
+    line = "selfrag ask Who? --model small --engine counting --retriever notes"
+    line += " --policy careful --load-judge literal --judge literal --segments 1"
+    assert json.loads(command(f"{line} --json")[0])["question"] == "Who?"
+    with pytest.raises(UserError, match="'lenient'"):
+        SelfRAG.from_pretrained(model, engine="transformers", judges=["lenient"])
 
 
 @pytest.mark.engine
-def test_a_system_and_a_judge(folder, model, command):
-    (folder / "more.py").write_text(MORE)
-    (points,) = folder.glob("*.dist-info/entry_points.txt")
-    added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.judges]\nstrict = more:STRICT\n"
-    points.write_text(points.read_text() + added)
+def test_a_system_a_format_and_commands(folder, model, command):
     assert "of another package" in command("selfrag eval systems")[0]
     (folder / "own.jsonl").write_text(json.dumps(OWN | {"passages": []}) + "\n")
-    options = f"--system careful --model {model} --engine transformers -o runs"
+    options = "--system bare --model small --engine transformers -o runs"
     command(f"selfrag eval run own.jsonl {options}")
-    assert (folder / "runs/careful/own.jsonl").exists()
-    with SelfRAG.from_pretrained(
-        model, engine="transformers", judges=["strict"]
-    ) as rag:
-        evidence = [Passage("1", "Ann was first.")]
-        options = {"mode": "always", "max_segments": 1, "judges": ["strict=issup>=0.5"]}
-        answer = rag.generate("Who?", evidence=evidence, **options)
-    assert [node.status for node in answer.trace.nodes] == ["forbidden"]
-    with pytest.raises(UserError, match="'lenient'"):
-        SelfRAG.from_pretrained(model, engine="transformers", judges=["lenient"])
+    assert (folder / "runs/bare/own.jsonl").exists()
+    (folder / "app.log").write_text("10:00 started\n")
+    command("selfrag index build app.log -o logs --encoder none")
+    assert "10:00 started" in command("selfrag index search logs started")[0]
+    for group in ("", "index ", "eval ", "train "):
+        assert command(f"selfrag {group}greet --name Ann")[0] == "hello Ann\n"
+        assert json.loads(command(f"selfrag {group}greet --json")[0]) == {
+            "hello": "you"
+        }

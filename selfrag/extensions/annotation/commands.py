@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfrag.cli.options import show_markdown
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Replaced
-from selfrag.common.errors import UserError
-from selfrag.common.untrusted import printable
+from selfrag.interface import (
+    CommandResult,
+    Replaced,
+    UserError,
+    printable,
+    show_markdown,
+)
 
 if TYPE_CHECKING:
-    from selfrag.evaluation.intervals import Estimate
+    from selfrag.interface import Estimate
 
 
 def annotate(

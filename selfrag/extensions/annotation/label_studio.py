@@ -18,17 +18,22 @@ from typing import Any, TypeAlias
 
 from typing_extensions import TypedDict
 
-from selfrag.common.atomic import write_json, write_text, writing
-from selfrag.common.errors import UserError
-from selfrag.common.jsonl import read_jsonl
-from selfrag.common.reading import read_json
-from selfrag.common.validation import validate
-from selfrag.decoding.answer import segments_of
-from selfrag.decoding.trace import trace_of
-from selfrag.evaluation.comparison import read_runs
-from selfrag.evaluation.intervals import Estimate, kappa, mean
+from selfrag.evaluation.intervals import kappa, mean
 from selfrag.evaluation.records import item_id
-from selfrag.reflection.labels import Role
+from selfrag.interface import (
+    Estimate,
+    Role,
+    UserError,
+    read_json,
+    read_jsonl,
+    read_runs,
+    segments_of,
+    trace_of,
+    validate,
+    write_json,
+    write_text,
+    writing,
+)
 
 FIGURES = {
     "plausible": "plausible",

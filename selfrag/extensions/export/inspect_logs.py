@@ -13,14 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.atomic import write_pieces, writing
-from selfrag.common.errors import UserError
-from selfrag.common.jsonl import read_jsonl
-from selfrag.common.untrusted import replace_surrogates
-from selfrag.evaluation.comparison import Draws, bootstrap, bounds_of, read_run
-from selfrag.evaluation.items import Item
+from selfrag.common.atomic import write_pieces
+from selfrag.evaluation.comparison import Draws, bounds_of
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.records import items_of, read_manifest
+from selfrag.interface import (
+    Item,
+    UserError,
+    bootstrap,
+    read_jsonl,
+    read_run,
+    replace_surrogates,
+    writing,
+)
 
 INSPECT_VERSION = 2
 """Of inspect-ai's log format."""

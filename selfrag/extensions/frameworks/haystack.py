@@ -6,10 +6,14 @@ from typing import Any
 
 from haystack import Document, GeneratedAnswer, component
 
-from retrieval.passage import Passage
-from selfrag.api import SelfRAG
-from selfrag.common.errors import UserError
-from selfrag.serving.citations import Writer, document_metadata, selfrag_object
+from selfrag.interface import (
+    Passage,
+    SelfRAG,
+    UserError,
+    Writer,
+    document_metadata,
+    selfrag_object,
+)
 
 
 @component

@@ -14,13 +14,18 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.retrievers import BaseRetriever
 from pydantic import Field
 
-from retrieval.passage import Passage
-from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError
-from selfrag.common.untrusted import cut
-from selfrag.decoding.answer import Answer
-from selfrag.judges.conversation import content_text
-from selfrag.serving.citations import Piece, Writer, document_metadata, selfrag_object
+from selfrag.interface import (
+    Answer,
+    Passage,
+    Piece,
+    UserError,
+    Writer,
+    check_int,
+    content_text,
+    cut,
+    document_metadata,
+    selfrag_object,
+)
 
 _ROLES = {
     "human": "user",

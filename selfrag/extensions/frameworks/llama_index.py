@@ -10,11 +10,15 @@ from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from retrieval.passage import Passage
-from selfrag.api import SelfRAG
-from selfrag.common.errors import UserError
-from selfrag.decoding.answer import Answer
-from selfrag.serving.citations import Writer, document_metadata, selfrag_object
+from selfrag.interface import (
+    Answer,
+    Passage,
+    SelfRAG,
+    UserError,
+    Writer,
+    document_metadata,
+    selfrag_object,
+)
 
 
 class SelfRAGQueryEngine(CustomQueryEngine):  # type: ignore[misc]

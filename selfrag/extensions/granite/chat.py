@@ -15,9 +15,6 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-from retrieval.sentences import SentenceFinder
-from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError, require
 from selfrag.extensions.granite.numbering import (
     DOCUMENTS,
     EARLIER,
@@ -32,9 +29,17 @@ from selfrag.extensions.granite.replies import (
     BoundCodec,
     with_scores,
 )
-from selfrag.judges.wire import ChatPrompt, ModelRequest
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.requests import Constraint
+from selfrag.interface import (
+    ChatPrompt,
+    Constraint,
+    JudgeInput,
+    Message,
+    ModelRequest,
+    SentenceFinder,
+    UserError,
+    check_int,
+    require,
+)
 
 _RULES = (
     "likelihood",

@@ -12,17 +12,22 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from retrieval.sentences import SentenceFinder
-from selfrag.common.errors import UserError
 from selfrag.extensions.granite.numbering import (
     NumberedState,
     ShownPassage,
     number_sentences,
 )
 from selfrag.extensions.granite.replies import Binding, BoundCodec, with_scores
-from selfrag.judges.wire import ModelRequest, PromptPiece, TextPrompt
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.requests import Constraint
+from selfrag.interface import (
+    Constraint,
+    JudgeInput,
+    Message,
+    ModelRequest,
+    PromptPiece,
+    SentenceFinder,
+    TextPrompt,
+    UserError,
+)
 
 _FIELD = re.compile(r"\{(\w+)\}")
 

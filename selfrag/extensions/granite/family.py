@@ -8,7 +8,7 @@ from pathlib import Path
 from selfrag.extensions.granite import published
 from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.registry import codec_of_file, switch_codecs
-from selfrag.intrinsics.families import PublishedAdapter
+from selfrag.interface import PublishedAdapter
 
 
 class GraniteFamily:

@@ -10,9 +10,15 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from retrieval.sentences import SentenceFinder, Span
-from selfrag.common.errors import UserError
-from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
+from selfrag.interface import (
+    JudgeInput,
+    Message,
+    SentenceFinder,
+    Site,
+    SiteKind,
+    Span,
+    UserError,
+)
 
 
 def tag(

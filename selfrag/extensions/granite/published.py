@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
 
-from selfrag.common.errors import count_of
-from selfrag.intrinsics.families import PublishedAdapter
+from selfrag.interface import PublishedAdapter, count_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,30 +14,23 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from retrieval.sentences import Span
-from selfrag.common.errors import UserError, count_of, require
-from selfrag.common.reading import read_json
 from selfrag.extensions.granite.chat import ChatCodec, Spec, load_spec, read_spec
 from selfrag.extensions.granite.completion import CompletionCodec, completion_specs
 from selfrag.extensions.granite.published import EMBEDDED
 from selfrag.extensions.granite.replies import Binding, Shape
-from selfrag.intrinsics.criteria import guardian_arguments
-from selfrag.reflection.inputs import SiteKind
-from selfrag.reflection.intrinsic_labels import (
-    ANSWER_RELEVANCE,
-    ANSWERABLE,
-    CERTAINTY,
-    CHANGED,
-    CLEAR,
-    COMPLIANCE,
-    CORRECTED,
-    FAITHFULNESS,
-    FAITHFULNESS_BINS,
-    POLICY,
-    RELEVANCE,
-    RISK,
+from selfrag.interface import (
+    LabelSet,
+    Role,
+    SiteKind,
+    Span,
+    UserError,
+    count_of,
+    read_json,
+    require,
 )
-from selfrag.reflection.labels import LabelSet, Role
+from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.criteria import guardian_arguments
+from selfrag.reflection.intrinsic_labels import FAITHFULNESS_BINS
 
 SWITCH = "granite-switch"
 """Dialect of the adapters inside Granite Switch checkpoints."""
@@ -52,7 +45,7 @@ DIALECTS = (
 )
 """What `codec` speaks; each is an entry point of `selfrag.dialects`."""
 
-_GRADES = LabelSet(Role.SUPPORT, FAITHFULNESS.labels[:3])
+_GRADES = LabelSet(Role.SUPPORT, find("hallucination_detection").labels.labels[:3])
 """Faithfulness without NA, as schemas of older adapters have it."""
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
@@ -62,55 +55,52 @@ def _by_name(*bindings: Binding) -> Mapping[str, Binding]:
     return MappingProxyType({binding.intrinsic: binding for binding in bindings})
 
 
+def _bind(intrinsic: str, shape: Shape, **fields: Any) -> Binding:
+    """Return the binding of a reply that says a label of its intrinsic."""
+    return Binding(intrinsic, shape, find(intrinsic).labels, **fields)
+
+
 BINDINGS = _by_name(
-    Binding("answerability", Shape.LABEL, ANSWERABLE),
-    Binding("uncertainty", Shape.LABEL, CERTAINTY, scope=SiteKind.TURN),
-    Binding("context_relevance", Shape.LABEL, RELEVANCE, scope=SiteKind.PASSAGE),
-    Binding("requirement_check", Shape.LABEL, COMPLIANCE, scope=SiteKind.TURN),
-    Binding(
+    _bind("answerability", Shape.LABEL),
+    _bind("uncertainty", Shape.LABEL, scope=SiteKind.TURN),
+    _bind("context_relevance", Shape.LABEL, scope=SiteKind.PASSAGE),
+    _bind("requirement_check", Shape.LABEL, scope=SiteKind.TURN),
+    _bind(
         "answer_relevance_classifier",
         Shape.LABEL,
-        ANSWER_RELEVANCE,
-        (True, False),
+        written=(True, False),
         path=("answer_relevance_judgment",),
         scope=SiteKind.TURN,
         note="answer_relevance_analysis",
     ),
-    Binding(
+    _bind(
         "guardian",
         Shape.LABEL,
-        RISK,
         scope=SiteKind.TURN,
         defaults=guardian_arguments("harm", "user_prompt"),
     ),
-    Binding("factuality_detection", Shape.LABEL, RISK, scope=SiteKind.TURN),
-    Binding(
-        "policy_guardrails", Shape.LABEL, POLICY, scope=SiteKind.TURN, defaults=_STATED
-    ),
-    Binding(
+    _bind("factuality_detection", Shape.LABEL, scope=SiteKind.TURN),
+    _bind("policy_guardrails", Shape.LABEL, scope=SiteKind.TURN, defaults=_STATED),
+    _bind(
         "hallucination_detection",
         Shape.SENTENCES,
-        FAITHFULNESS,
         number="r",
         value="f",
         note="e",
     ),
     Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
     Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
-    Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
-    Binding(
-        "query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"
-    ),
+    _bind("query_rewrite", Shape.TEXT, path=("rewritten_question",)),
+    _bind("query_clarification", Shape.TEXT, path=("clarification",), quiet="CLEAR"),
     Binding(
         "answer_relevance_rewriter",
         Shape.TEXT,
         path=("answer_relevance_rewrite",),
         scope=SiteKind.TURN,
     ),
-    Binding(
+    _bind(
         "factuality_correction",
         Shape.TEXT,
-        CORRECTED,
         path=("correction",),
         scope=SiteKind.TURN,
         quiet="none",
@@ -120,8 +110,8 @@ BINDINGS = _by_name(
 
 _WORDS = (
     Binding("generation", Shape.FREE),
-    Binding("uncertainty", Shape.WORD, CERTAINTY, scope=SiteKind.TURN),
-    Binding("answerability", Shape.WORD, ANSWERABLE),
+    _bind("uncertainty", Shape.WORD, scope=SiteKind.TURN),
+    _bind("answerability", Shape.WORD),
 )
 
 GRANITE_3_2 = _by_name(

@@ -8,12 +8,28 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from selfrag.common.errors import UserError, count_of
 from selfrag.extensions.granite.numbering import number_of
 from selfrag.extensions.granite.written_labels import (
     bare,
     distribution,
     word_distribution,
+)
+from selfrag.interface import (
+    Citation,
+    Code,
+    Completion,
+    Finding,
+    Gold,
+    LabelSet,
+    ModelRequest,
+    Reflection,
+    Site,
+    SiteKind,
+    Slot,
+    Target,
+    Teachable,
+    UserError,
+    count_of,
 )
 from selfrag.judges.lenient_json import JsonNode, JsonPath
 from selfrag.judges.output import (
@@ -30,11 +46,7 @@ from selfrag.judges.output import (
     understand,
 )
 from selfrag.judges.sentences import judged_site, merged
-from selfrag.judges.wire import Completion, Gold, ModelRequest, Slot, Target, Teachable
-from selfrag.reflection.findings import Citation, Code, Finding, Reflection
-from selfrag.reflection.inputs import Site, SiteKind
 from selfrag.reflection.intrinsic_labels import CITED, in_set
-from selfrag.reflection.labels import LabelSet
 
 
 class Shape(StrEnum):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from selfrag.common.errors import EngineError
-from selfrag.engines.base import Architecture
+from selfrag.interface import Architecture, EngineError
 
 
 def register(name: str) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from selfrag.interface import Code, Completion, ModelRequest
 from selfrag.judges.lenient_json import JsonNode, JsonReading
 from selfrag.judges.output import (
     LITTLE,
@@ -15,8 +16,6 @@ from selfrag.judges.output import (
     likelihood,
     shown,
 )
-from selfrag.judges.wire import Completion, ModelRequest
-from selfrag.reflection.findings import Code
 
 
 def bare(request: ModelRequest, completion: Completion) -> ModelOutput:

@@ -9,10 +9,8 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.options import EngineChoice, quick_engine
-from selfrag.cli.running import refuse_options
-from selfrag.common.errors import require
+from selfrag.cli.options import quick_engine
+from selfrag.interface import EngineChoice, Fields, FieldValues, refuse_options, require
 from selfrag.serving.settings import ListenSettings
 
 

@@ -24,8 +24,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from selfrag.common.errors import UserError
-from selfrag.common.reading import mended_json, parse_json
+from selfrag.common.reading import mended_json
+from selfrag.interface import UserError, parse_json
 
 _SHAPE = (
     'no message of JSON-RPC; send an object with "jsonrpc": "2.0", a "method", an "id" that is text or a whole number,'

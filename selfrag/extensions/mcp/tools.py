@@ -18,17 +18,23 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from retrieval.passage import Passage
-from selfrag.api import SelfRAG
-from selfrag.common.provenance import package_version
-from selfrag.common.untrusted import MOST_CUT, NAME, clean, cut, replace_surrogates
+from selfrag.common.untrusted import MOST_CUT, NAME
 from selfrag.common.validation import describe_errors
-from selfrag.decoding.answer import Answer
 from selfrag.extensions.mcp.messages import serve_lines
-from selfrag.prompting import Prompting
-from selfrag.reflection.judgment import Judgment
+from selfrag.interface import (
+    Answer,
+    Judgment,
+    Passage,
+    Prompting,
+    SelfRAG,
+    Writer,
+    clean,
+    cut,
+    package_version,
+    replace_surrogates,
+    url_of,
+)
 from selfrag.reflection.labels import CRITIQUES
-from selfrag.serving.citations import Writer, url_of
 from selfrag.serving.guard import as_fault
 from selfrag.serving.requests import MOST, MOST_FOUND, ServedQuestion, Text
 from selfrag.serving.service import Service

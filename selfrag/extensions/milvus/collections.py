@@ -18,15 +18,20 @@ import numpy as np
 
 from retrieval.corpus import Row
 from retrieval.encoders import BLOCK_ROWS, EncoderCard, Template
-from retrieval.passage import Passage
 from retrieval.search import Ranking
 from retrieval.vectors import Matrix
 from retrieval.words import ANALYZER, WordAnalyzer
-from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import UserError, count_of, require
-from selfrag.common.progress import Progress
-from selfrag.common.reading import user_path
-from selfrag.common.validation import validate
+from selfrag.interface import (
+    Passage,
+    Progress,
+    UserError,
+    check_choice,
+    check_int,
+    count_of,
+    require,
+    user_path,
+    validate,
+)
 
 FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from selfrag.cli.results import CommandResult
-from selfrag.common.errors import count_of
+from selfrag.interface import CommandResult, count_of
 
 
 def push(directory: Path, address: str) -> CommandResult:
@@ -15,7 +14,7 @@ def push(directory: Path, address: str) -> CommandResult:
         address: The collection: milvus:FILE.db or milvus://HOST:PORT/NAME.
     """
     from selfrag.extensions.milvus.remote import push_index
-    from selfrag.loading import index_directory
+    from selfrag.interface import index_directory
 
     written, passages = push_index(index_directory(str(directory)), address)
     value = {"passages_written": written, "passages": passages, "index": address}

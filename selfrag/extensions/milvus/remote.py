@@ -15,7 +15,7 @@ import numpy as np
 
 from retrieval.conditions import OPERATORS, Condition, parse_condition
 from retrieval.corpus import Row, Scalar
-from retrieval.encoders import BLOCK_ROWS, Encoder
+from retrieval.encoders import BLOCK_ROWS
 from retrieval.index import (
     MODES,
     OpenParts,
@@ -23,25 +23,22 @@ from retrieval.index import (
     open_parts,
     require_vectors,
 )
-from retrieval.passage import Passage
 from retrieval.remote import RemoteCard
-from retrieval.search import (
-    FUSED_ROWS,
-    Fusion,
-    IndexRetriever,
-    Query,
-    Ranking,
-    different_texts,
-)
+from retrieval.search import FUSED_ROWS, Fusion, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
-from selfrag.common.checks import check_choice
-from selfrag.common.errors import UserError
-from selfrag.common.reading import user_path
 from selfrag.extensions.milvus.collections import (
     _NAME,
     MOST_ROWS,
     Collection,
     literal,
+)
+from selfrag.interface import (
+    Encoder,
+    IndexRetriever,
+    Passage,
+    UserError,
+    check_choice,
+    user_path,
 )
 
 

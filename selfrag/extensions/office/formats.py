@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from retrieval.documents import Document, DocumentFormat, ReadingOptions
+from selfrag.interface import Document, DocumentFormat, ReadingOptions
 
 
 def _read(

@@ -14,10 +14,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from retrieval.documents import Document, Section, Skipped
-from retrieval.documents.document import MAX_BYTES, check_size
-from retrieval.documents.html import read_html
-from selfrag.common.errors import UserError, count_of, require
+from selfrag.interface import (
+    MAX_BYTES,
+    Document,
+    Section,
+    Skipped,
+    UserError,
+    check_size,
+    count_of,
+    read_html,
+    require,
+)
 
 _SHEETS = (".xlsx", ".ods")
 _RAISED = {

@@ -9,8 +9,8 @@ import subprocess
 from contextlib import closing
 from typing import Any
 
-from selfrag.common.errors import UserError
 from selfrag.extensions.pdf.layout import Fragment, Line
+from selfrag.interface import UserError
 
 _PROGRAM = "tesseract"
 _LANGUAGES = re.compile(r"[A-Za-z_]{2,40}(\+[A-Za-z_]{2,40}){0,20}")

@@ -18,7 +18,6 @@ from itertools import chain
 from statistics import median
 from typing import TypeAlias
 
-from retrieval.documents.headers import has_digit, merge_headers, names_columns
 from selfrag.extensions.pdf.layout import (
     MAX_FRAGMENTS,
     Fragment,
@@ -27,6 +26,7 @@ from selfrag.extensions.pdf.layout import (
     is_right_to_left,
 )
 from selfrag.extensions.pdf.rules import Grid
+from selfrag.interface import has_digit, merge_headers, names_columns
 
 _MAX_CELLS = 5000  # of a table with strokes; a drawing has more
 _MAX_CELL = 1000  # characters of a cell; a longer one is layout

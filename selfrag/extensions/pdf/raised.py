@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from retrieval.documents.formulas import write_script
+from selfrag.interface import write_script
 
 _WORD = re.compile(r"\w|/")  # a fraction may stand alone
 _SMALLEST = 0.45  # size of raised text, as a share of that of the line

@@ -13,17 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents.document import (
-    MAX_HEADING,
-    Document,
-    ReadingOptions,
-    Section,
-    Skipped,
-    Table,
-    check_size,
-    lay_out_table,
-)
-from selfrag.common.errors import UserError, count_of, require
 from selfrag.extensions.pdf.layout import (
     Fragment,
     Line,
@@ -43,6 +32,19 @@ from selfrag.extensions.pdf.page_tables import (
 from selfrag.extensions.pdf.raised import Box
 from selfrag.extensions.pdf.rules import find_grids
 from selfrag.extensions.pdf.text import FragmentReader, take_notes, turn_box
+from selfrag.interface import (
+    MAX_HEADING,
+    Document,
+    ReadingOptions,
+    Section,
+    Skipped,
+    Table,
+    UserError,
+    check_size,
+    count_of,
+    lay_out_table,
+    require,
+)
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000

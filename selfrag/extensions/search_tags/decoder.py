@@ -14,27 +14,43 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, NamedTuple, get_args
 
-from retrieval.passage import Passage
-from selfrag.common.checks import check_choice, check_float, check_int, unknown_name
-from selfrag.common.errors import SearchError, UserError, generation_error
+from selfrag.common.errors import generation_error
 from selfrag.common.untrusted import unmarked
-from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.segments import geometric_mean
-from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
-from selfrag.decoding.tree import Commit, Decoder, RequestBatch
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.prompting import Chat
-from selfrag.reflection.requests import (
+from selfrag.interface import (
+    ROOT,
+    Action,
+    Answer,
+    AnswerReason,
+    Chat,
+    Commit,
+    Decision,
+    Decoder,
+    Decoding,
     Failed,
     Finish,
     Generate,
+    HFTextCodec,
+    Node,
+    Passage,
+    RequestBatch,
     RequestResult,
     Retrieve,
     Retrieved,
+    SearchError,
+    Status,
+    Trace,
+    Usage,
+    UserError,
+    WithoutEvidence,
     ask,
+    check_choice,
+    check_float,
+    check_int,
+    segments_of,
+    unknown_name,
 )
-from selfrag.tokenization import HFTextCodec
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
 """What stands in place of documents when the searches are used up."""

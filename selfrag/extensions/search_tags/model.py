@@ -7,18 +7,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, overload
 
-from retrieval.passage import Passage, Retriever
-from selfrag.decoding.answer import Answer, Segment
-from selfrag.engines import ready_engine
-from selfrag.engines.base import Engine
 from selfrag.extensions.search_tags.decoder import (
     Budget,
     Profile,
     Searcher,
     decode_tags,
 )
-from selfrag.loading import load_checkpoint, load_retriever
-from selfrag.runtime import Call, OwnsEngine
+from selfrag.interface import (
+    Answer,
+    Call,
+    Engine,
+    OwnsEngine,
+    Passage,
+    Retriever,
+    Segment,
+    load_checkpoint,
+    load_retriever,
+    ready_engine,
+)
 from selfrag.runtime.batching import SharedRetriever
 
 

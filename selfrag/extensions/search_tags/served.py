@@ -6,13 +6,17 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from retrieval.passage import Passage, Retriever
-from selfrag.common.errors import UserError
-from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.policy import Decoding
-from selfrag.engines.base import Engine
 from selfrag.extensions.search_tags.model import SearchTagModel
-from selfrag.runtime import OwnsEngine
+from selfrag.interface import (
+    Answer,
+    Decoding,
+    Engine,
+    OwnsEngine,
+    Passage,
+    Retriever,
+    Segment,
+    UserError,
+)
 from selfrag.runtime.batching import SharedRetriever
 
 BUDGET = {

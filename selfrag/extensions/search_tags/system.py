@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from selfrag.common.errors import DecodingError
-from selfrag.decoding.tree import Decoder
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.task import Task
 from selfrag.extensions.search_tags.decoder import Searcher, decode_tags
+from selfrag.interface import Decoder, DecodingError, Item, Task
 
 
 @dataclass(frozen=True, slots=True)

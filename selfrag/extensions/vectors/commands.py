@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Replaced
-from selfrag.common.errors import count_of
+from selfrag.interface import CommandResult, Replaced, count_of
 
 
 def export(
@@ -25,7 +23,7 @@ def export(
         vectors: Also write the vectors, as a column.
     """
     from selfrag.extensions.vectors.export import export_index
-    from selfrag.loading import index_directory
+    from selfrag.interface import index_directory
 
     count = export_index(index_directory(str(directory)), out, vectors=vectors)
     return CommandResult(

@@ -10,8 +10,7 @@ from retrieval.corpus import Corpus
 from retrieval.index import open_parts, require_vectors
 from retrieval.parquet import VECTOR
 from retrieval.vector_writing import live_blocks
-from selfrag.common.atomic import writing
-from selfrag.common.reading import user_path
+from selfrag.interface import user_path, writing
 
 
 def export_index(

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from retrieval.corpus import Corpus
 from retrieval.parquet import read_vector_blocks, read_vector_size
 from retrieval.vectors import NPY_ERRORS, Matrix, as_float32
-from selfrag.common.errors import UserError, count_of
 from selfrag.common.reading import regular_file
+from selfrag.interface import UserError, count_of
 
 BLOCK = 1_024
 """Vectors in memory at once."""

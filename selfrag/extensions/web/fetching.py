@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
-from selfrag.common.errors import UserError
+from selfrag.interface import UserError
 
 _NOT_PUBLIC_4 = [
     ipaddress.IPv4Network(block)

@@ -24,16 +24,22 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 
 from retrieval.content import ENCODINGS, Content
-from retrieval.documents import ReadingOptions
 from retrieval.documents.isolation import IsolatedReader
-from retrieval.passage import Passage
 from retrieval.readers import read_document
-from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.splitting import Splitting
-from selfrag.common.checks import check_float, check_int, check_url
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.untrusted import cut
 from selfrag.extensions.web.fetching import BoundedTransport
+from selfrag.interface import (
+    Passage,
+    ReadingOptions,
+    SentenceFinder,
+    UserError,
+    check_float,
+    check_int,
+    check_url,
+    count_of,
+    cut,
+    sentence_finder,
+)
 
 LOG = logging.getLogger("selfrag.web")
 GOOGLE = "https://www.googleapis.com/customsearch/v1"

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from retrieval.documents.document import DocumentBuilder
-from retrieval.documents.headers import merge_headers
+from selfrag.interface import DocumentBuilder, merge_headers
 
 MAX_SPAN = 63
 """Columns that one cell may span, as in Word."""

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-from retrieval.documents.formulas import (
-    Form,
-    FormulaPart,
-    FormulaTerm,
-    FormulaWriter,
-    write_cells,
-    write_fraction,
-    write_multiscripts,
-    write_over,
-    write_root,
-    write_rows,
-    write_sub,
-    write_subsup,
-    write_sup,
-    write_under,
-    write_underover,
-)
 from selfrag.extensions.word.package import Attributes
+from selfrag.interface import MATHML, FormulaPart, FormulaTerm, FormulaWriter
 
 _PROPERTIES = frozenset(("m:chr", "m:begChr", "m:endChr", "m:sepChr", "m:type"))
 
@@ -57,15 +41,16 @@ def _argument(part: FormulaPart, name: str) -> FormulaTerm:
     return FormulaTerm(text, name)
 
 
-def _by_name(form: Form, *names: str) -> Form:
-    return lambda part: form(_arrange(part, *names))
+def _by_name(mathml: str, *names: str) -> Callable[[FormulaPart], FormulaTerm]:
+    """Return how an element of Word is written: as one of MathML with these arguments."""
+    return lambda part: MATHML[mathml](_arrange(part, *names))
 
 
 def _write_operator(part: FormulaPart) -> FormulaTerm:
     """Write a sum, product or integral with its limits, then its operand."""
     sign = FormulaTerm(part.setting("m:chr", "∫"))
     limits = [_argument(part, "m:sub"), _argument(part, "m:sup")]
-    head = write_underover(replace(part, terms=[sign, *limits]))
+    head = MATHML["munderover"](replace(part, terms=[sign, *limits]))
     return FormulaTerm(f"{head.text} {_argument(part, 'm:e').text}", ends_apart=True)
 
 
@@ -76,7 +61,7 @@ def _write_function(part: FormulaPart) -> FormulaTerm:
 
 def _write_accent(part: FormulaPart) -> FormulaTerm:
     accent = FormulaTerm(part.setting("m:chr", "\u0302"))
-    return write_over(replace(part, terms=[_argument(part, "m:e"), accent]))
+    return MATHML["mover"](replace(part, terms=[_argument(part, "m:e"), accent]))
 
 
 def _write_delimited(part: FormulaPart) -> FormulaTerm:
@@ -86,20 +71,20 @@ def _write_delimited(part: FormulaPart) -> FormulaTerm:
     return FormulaTerm(f"{opening}{text}{closing}")
 
 
-_FORMS: Mapping[str, Form] = {
-    "m:f": _by_name(write_fraction, "m:num", "m:den"),
-    "m:sSup": _by_name(write_sup, "m:e", "m:sup"),
-    "m:sSub": _by_name(write_sub, "m:e", "m:sub"),
-    "m:sSubSup": _by_name(write_subsup, "m:e", "m:sub", "m:sup"),
-    "m:sPre": _by_name(write_multiscripts, "m:e", "mprescripts", "m:sub", "m:sup"),
-    "m:rad": _by_name(write_root, "m:e", "m:deg"),
-    "m:limLow": _by_name(write_under, "m:e", "m:lim"),
-    "m:limUpp": _by_name(write_over, "m:e", "m:lim"),
+_FORMS = {
+    "m:f": _by_name("mfrac", "m:num", "m:den"),
+    "m:sSup": _by_name("msup", "m:e", "m:sup"),
+    "m:sSub": _by_name("msub", "m:e", "m:sub"),
+    "m:sSubSup": _by_name("msubsup", "m:e", "m:sub", "m:sup"),
+    "m:sPre": _by_name("mmultiscripts", "m:e", "mprescripts", "m:sub", "m:sup"),
+    "m:rad": _by_name("mroot", "m:e", "m:deg"),
+    "m:limLow": _by_name("munder", "m:e", "m:lim"),
+    "m:limUpp": _by_name("mover", "m:e", "m:lim"),
     "m:nary": _write_operator,
     "m:func": _write_function,
     "m:acc": _write_accent,
     "m:d": _write_delimited,
-    "m:m": write_rows,
-    "m:mr": write_cells,
-    "m:eqArr": write_rows,
+    "m:m": MATHML["mtable"],
+    "m:mr": MATHML["mtr"],
+    "m:eqArr": MATHML["mtable"],
 }

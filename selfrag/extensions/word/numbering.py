@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from retrieval.documents.list_numbers import format_number
 from selfrag.extensions.word.package import Attributes, is_on, number
 from selfrag.extensions.word.styles import Styles
+from selfrag.interface import format_number
 
 BULLET = "•"
 MAX_LEVEL = 8

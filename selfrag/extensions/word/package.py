@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from xml.parsers import expat
 
-from retrieval.documents.document import MAX_BYTES, check_size
-from selfrag.common.errors import UserError, count_of
+from selfrag.interface import MAX_BYTES, UserError, check_size, count_of
 
 Attributes = Mapping[str, str]
 

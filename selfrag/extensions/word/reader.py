@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from retrieval.documents.document import MAX_HEADING, Document, DocumentBuilder
-from selfrag.common.errors import UserError, count_of
 from selfrag.extensions.word.blocks import (
     BlockWriter,
     TableBlock,
@@ -27,6 +25,13 @@ from selfrag.extensions.word.package import (
 )
 from selfrag.extensions.word.story import Story
 from selfrag.extensions.word.styles import Styles
+from selfrag.interface import (
+    MAX_HEADING,
+    Document,
+    DocumentBuilder,
+    UserError,
+    count_of,
+)
 
 _REASONS = {
     "pictures": "no description; text in pictures needs text recognition (OCR)",

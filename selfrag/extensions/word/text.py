@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from retrieval.documents.formulas import write_script
 from selfrag.extensions.word.blocks import TextBlock, WordBlock
 from selfrag.extensions.word.equations import EquationWriter
 from selfrag.extensions.word.fields import FieldStack
 from selfrag.extensions.word.state import OpenParagraph, OpenRun
 from selfrag.extensions.word.styles import Styles
 from selfrag.extensions.word.symbols import read_private_use
+from selfrag.interface import write_script
 
 MAX_NESTING = 8
 """Tables within tables, and text boxes within text boxes, that keep their structure. The text of deeper ones is read as

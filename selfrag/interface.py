@@ -1,0 +1,567 @@
+"""What plug-ins may use of selfrag: names that stay where they are. `docs/reference/extending.md` documents each.
+
+The extensions of this repository use this module too, so that what is behind it can move. A name's own module is
+imported when the name is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from selfrag.common.own_packages import own_name
+
+if TYPE_CHECKING:
+    from retrieval.documents import (
+        DocumentFormat,
+    )
+    from retrieval.documents.document import (
+        MAX_BYTES,
+        MAX_HEADING,
+        Document,
+        DocumentBuilder,
+        ReadingOptions,
+        Section,
+        Skipped,
+        Table,
+        check_size,
+        lay_out_table,
+    )
+    from retrieval.documents.formulas import (
+        MATHML,
+        FormulaPart,
+        FormulaTerm,
+        FormulaWriter,
+        write_script,
+    )
+    from retrieval.documents.headers import (
+        has_digit,
+        merge_headers,
+        names_columns,
+    )
+    from retrieval.documents.html import (
+        read_html,
+    )
+    from retrieval.documents.list_numbers import (
+        format_number,
+    )
+    from retrieval.encoders import (
+        Encoder,
+    )
+    from retrieval.passage import (
+        Passage,
+        Retriever,
+    )
+    from retrieval.search import (
+        IndexRetriever,
+    )
+    from retrieval.sentences import (
+        SentenceFinder,
+        Span,
+        sentence_finder,
+    )
+    from selfrag.api import (
+        SelfRAG,
+    )
+    from selfrag.cli.fields import (
+        Fields,
+        FieldValues,
+    )
+    from selfrag.cli.options import (
+        EngineChoice,
+        show_markdown,
+    )
+    from selfrag.cli.results import (
+        CommandResult,
+    )
+    from selfrag.cli.running import (
+        Replaced,
+        check_free,
+        refuse_options,
+    )
+    from selfrag.common.atomic import (
+        write_json,
+        write_text,
+        writing,
+    )
+    from selfrag.common.checks import (
+        check_choice,
+        check_float,
+        check_int,
+        check_url,
+        unknown_name,
+    )
+    from selfrag.common.errors import (
+        DecodingError,
+        EngineError,
+        SearchError,
+        UserError,
+        count_of,
+        require,
+    )
+    from selfrag.common.jsonl import (
+        read_jsonl,
+        write_jsonl,
+    )
+    from selfrag.common.progress import (
+        Progress,
+    )
+    from selfrag.common.provenance import (
+        commit,
+        model_files,
+        package_version,
+        sha256,
+        versions,
+    )
+    from selfrag.common.reading import (
+        parse_json,
+        read_json,
+        user_path,
+    )
+    from selfrag.common.untrusted import (
+        clean,
+        cut,
+        printable,
+        replace_surrogates,
+    )
+    from selfrag.common.validation import (
+        validate,
+    )
+    from selfrag.decoding.answer import (
+        Answer,
+        Segment,
+        Usage,
+        segments_of,
+    )
+    from selfrag.decoding.policy import (
+        Action,
+        AnswerReason,
+        Decoding,
+        WithoutEvidence,
+    )
+    from selfrag.decoding.trace import (
+        ROOT,
+        Decision,
+        Node,
+        Status,
+        Trace,
+        trace_of,
+    )
+    from selfrag.decoding.tree import (
+        Commit,
+        Decoder,
+        RequestBatch,
+    )
+    from selfrag.engines import (
+        load_engine,
+        ready_engine,
+    )
+    from selfrag.engines.base import (
+        Architecture,
+        Engine,
+    )
+    from selfrag.evaluation.comparison import (
+        bootstrap,
+        read_run,
+        read_runs,
+    )
+    from selfrag.evaluation.intervals import (
+        Estimate,
+    )
+    from selfrag.evaluation.items import (
+        Item,
+    )
+    from selfrag.evaluation.metrics.registry import (
+        metric,
+    )
+    from selfrag.evaluation.presets import (
+        SCHEMAS,
+        Preset,
+        Protocol,
+        QuestionWording,
+    )
+    from selfrag.evaluation.systems import (
+        System,
+        named_system,
+    )
+    from selfrag.evaluation.task import (
+        Task,
+    )
+    from selfrag.intrinsics.capability import (
+        Capability,
+        Documents,
+        Needs,
+    )
+    from selfrag.intrinsics.families import (
+        AdapterFamily,
+        PublishedAdapter,
+    )
+    from selfrag.intrinsics.named import (
+        open_judge,
+    )
+    from selfrag.judges.chat import (
+        LabelCodec,
+    )
+    from selfrag.judges.conversation import (
+        content_text,
+    )
+    from selfrag.judges.external import (
+        FunctionJudge,
+        as_reflection,
+    )
+    from selfrag.judges.wire import (
+        ChatPrompt,
+        Completion,
+        Gold,
+        ModelRequest,
+        PromptPiece,
+        Slot,
+        Target,
+        Teachable,
+        TextPrompt,
+    )
+    from selfrag.loading import (
+        index_directory,
+        load_checkpoint,
+        load_retriever,
+        load_tokenizer,
+        resolve_model,
+    )
+    from selfrag.prompting import (
+        Chat,
+        Prompting,
+    )
+    from selfrag.reflection.findings import (
+        Citation,
+        Code,
+        Finding,
+        Reflection,
+    )
+    from selfrag.reflection.inputs import (
+        JudgeInput,
+        Message,
+        Site,
+        SiteKind,
+    )
+    from selfrag.reflection.judge import (
+        Cost,
+        Judge,
+        Scope,
+    )
+    from selfrag.reflection.judgment import (
+        Judgment,
+        JudgmentSource,
+    )
+    from selfrag.reflection.labels import (
+        GROUPS,
+        ISREL,
+        ISSUP,
+        ISUSE,
+        RETRIEVE,
+        Label,
+        LabelSet,
+        Role,
+    )
+    from selfrag.reflection.requests import (
+        Constraint,
+        Failed,
+        Finish,
+        Generate,
+        Generated,
+        RequestResult,
+        Retrieve,
+        Retrieved,
+        Steps,
+        ask,
+    )
+    from selfrag.reflection.weights import (
+        Weights,
+    )
+    from selfrag.runtime import (
+        Call,
+        OwnsEngine,
+        drive,
+        finish,
+    )
+    from selfrag.serving.citations import (
+        Piece,
+        Writer,
+        document_metadata,
+        selfrag_object,
+        url_of,
+    )
+    from selfrag.tokenization import (
+        HFTextCodec,
+        TextCodec,
+    )
+
+_NAMES = {
+    "retrieval.documents": "DocumentFormat",
+    "retrieval.documents.document": (
+        "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Skipped "
+        "Table check_size lay_out_table"
+    ),
+    "retrieval.documents.formulas": "FormulaPart FormulaTerm FormulaWriter MATHML write_script",
+    "retrieval.documents.headers": "has_digit merge_headers names_columns",
+    "retrieval.documents.html": "read_html",
+    "retrieval.documents.list_numbers": "format_number",
+    "retrieval.encoders": "Encoder",
+    "retrieval.passage": "Passage Retriever",
+    "retrieval.search": "IndexRetriever",
+    "retrieval.sentences": "SentenceFinder Span sentence_finder",
+    "selfrag.api": "SelfRAG",
+    "selfrag.cli.fields": "FieldValues Fields",
+    "selfrag.cli.options": "EngineChoice show_markdown",
+    "selfrag.cli.results": "CommandResult",
+    "selfrag.cli.running": "Replaced check_free refuse_options",
+    "selfrag.common.atomic": "write_json write_text writing",
+    "selfrag.common.checks": "check_choice check_float check_int check_url unknown_name",
+    "selfrag.common.errors": "DecodingError EngineError SearchError UserError count_of require",
+    "selfrag.common.jsonl": "read_jsonl write_jsonl",
+    "selfrag.common.progress": "Progress",
+    "selfrag.common.provenance": "commit model_files package_version sha256 versions",
+    "selfrag.common.reading": "parse_json read_json user_path",
+    "selfrag.common.untrusted": "clean cut printable replace_surrogates",
+    "selfrag.common.validation": "validate",
+    "selfrag.decoding.answer": "Answer Segment Usage segments_of",
+    "selfrag.decoding.policy": "Action AnswerReason Decoding WithoutEvidence",
+    "selfrag.decoding.trace": "Decision Node ROOT Status Trace trace_of",
+    "selfrag.decoding.tree": "Commit Decoder RequestBatch",
+    "selfrag.engines": "load_engine ready_engine",
+    "selfrag.engines.base": "Architecture Engine",
+    "selfrag.evaluation.comparison": "bootstrap read_run read_runs",
+    "selfrag.evaluation.intervals": "Estimate",
+    "selfrag.evaluation.items": "Item",
+    "selfrag.evaluation.metrics.registry": "metric",
+    "selfrag.evaluation.presets": "Preset Protocol QuestionWording SCHEMAS",
+    "selfrag.evaluation.systems": "System named_system",
+    "selfrag.evaluation.task": "Task",
+    "selfrag.intrinsics.capability": "Capability Documents Needs",
+    "selfrag.intrinsics.families": "AdapterFamily PublishedAdapter",
+    "selfrag.intrinsics.named": "open_judge",
+    "selfrag.judges.chat": "LabelCodec",
+    "selfrag.judges.conversation": "content_text",
+    "selfrag.judges.external": "FunctionJudge as_reflection",
+    "selfrag.judges.wire": (
+        "ChatPrompt Completion Gold ModelRequest PromptPiece Slot Target Teachable "
+        "TextPrompt"
+    ),
+    "selfrag.loading": "index_directory load_checkpoint load_retriever load_tokenizer resolve_model",
+    "selfrag.prompting": "Chat Prompting",
+    "selfrag.reflection.findings": "Citation Code Finding Reflection",
+    "selfrag.reflection.inputs": "JudgeInput Message Site SiteKind",
+    "selfrag.reflection.judge": "Cost Judge Scope",
+    "selfrag.reflection.judgment": "Judgment JudgmentSource",
+    "selfrag.reflection.labels": "GROUPS ISREL ISSUP ISUSE Label LabelSet RETRIEVE Role",
+    "selfrag.reflection.requests": (
+        "Constraint Failed Finish Generate Generated RequestResult Retrieve Retrieved "
+        "Steps ask"
+    ),
+    "selfrag.reflection.weights": "Weights",
+    "selfrag.runtime": "Call OwnsEngine drive finish",
+    "selfrag.serving.citations": "Piece Writer document_metadata selfrag_object url_of",
+    "selfrag.tokenization": "HFTextCodec TextCodec",
+}
+"""Names by the module that defines them."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [
+    # errors
+    "DecodingError",
+    "EngineError",
+    "SearchError",
+    "UserError",
+    "count_of",
+    "require",
+    # checks
+    "check_choice",
+    "check_float",
+    "check_int",
+    "check_url",
+    "unknown_name",
+    "validate",
+    # reading and writing
+    "parse_json",
+    "read_json",
+    "user_path",
+    "read_jsonl",
+    "write_jsonl",
+    "write_json",
+    "write_text",
+    "writing",
+    "Progress",
+    "commit",
+    "model_files",
+    "package_version",
+    "sha256",
+    "versions",
+    # untrusted
+    "clean",
+    "cut",
+    "printable",
+    "replace_surrogates",
+    # passages
+    "Passage",
+    "Retriever",
+    "Encoder",
+    "IndexRetriever",
+    "SentenceFinder",
+    "Span",
+    "sentence_finder",
+    "index_directory",
+    "load_checkpoint",
+    "load_retriever",
+    "load_tokenizer",
+    "resolve_model",
+    # documents
+    "Document",
+    "DocumentBuilder",
+    "MAX_BYTES",
+    "MAX_HEADING",
+    "ReadingOptions",
+    "Section",
+    "Skipped",
+    "Table",
+    "check_size",
+    "lay_out_table",
+    "read_html",
+    "format_number",
+    "DocumentFormat",
+    "FormulaPart",
+    "FormulaTerm",
+    "FormulaWriter",
+    "MATHML",
+    "write_script",
+    "has_digit",
+    "merge_headers",
+    "names_columns",
+    # requests
+    "Constraint",
+    "Failed",
+    "Finish",
+    "Generate",
+    "Generated",
+    "RequestResult",
+    "Retrieve",
+    "Retrieved",
+    "Steps",
+    "ask",
+    # engines
+    "load_engine",
+    "ready_engine",
+    "Architecture",
+    "Engine",
+    "Chat",
+    "Prompting",
+    "HFTextCodec",
+    "TextCodec",
+    "Call",
+    "OwnsEngine",
+    "drive",
+    "finish",
+    # decoding
+    "Action",
+    "AnswerReason",
+    "Decoding",
+    "WithoutEvidence",
+    "Commit",
+    "Decoder",
+    "RequestBatch",
+    # answer
+    "SelfRAG",
+    "Answer",
+    "Segment",
+    "Usage",
+    "segments_of",
+    "Decision",
+    "Node",
+    "ROOT",
+    "Status",
+    "Trace",
+    "trace_of",
+    # judges
+    "Cost",
+    "Judge",
+    "Scope",
+    "JudgeInput",
+    "Message",
+    "Site",
+    "SiteKind",
+    "GROUPS",
+    "ISREL",
+    "ISSUP",
+    "ISUSE",
+    "Label",
+    "LabelSet",
+    "RETRIEVE",
+    "Role",
+    "Judgment",
+    "JudgmentSource",
+    "Citation",
+    "Code",
+    "Finding",
+    "Reflection",
+    "FunctionJudge",
+    "as_reflection",
+    "open_judge",
+    "Weights",
+    # intrinsics
+    "Capability",
+    "Documents",
+    "Needs",
+    "AdapterFamily",
+    "PublishedAdapter",
+    "LabelCodec",
+    # dialects
+    "ChatPrompt",
+    "Completion",
+    "Gold",
+    "ModelRequest",
+    "PromptPiece",
+    "Slot",
+    "Target",
+    "Teachable",
+    "TextPrompt",
+    # evaluation
+    "Item",
+    "Task",
+    "Estimate",
+    "metric",
+    "Preset",
+    "Protocol",
+    "QuestionWording",
+    "SCHEMAS",
+    "System",
+    "named_system",
+    "bootstrap",
+    "read_run",
+    "read_runs",
+    # serving
+    "Piece",
+    "Writer",
+    "document_metadata",
+    "selfrag_object",
+    "url_of",
+    "content_text",
+    # commands
+    "CommandResult",
+    "Replaced",
+    "check_free",
+    "refuse_options",
+    "FieldValues",
+    "Fields",
+    "EngineChoice",
+    "show_markdown",
+]
+
+if not TYPE_CHECKING:  # else every name would be known to type checkers
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(own_name(_HOMES[name])), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
