@@ -31,7 +31,6 @@ from critic.judging import Critic
 from critic.released import DATASET
 from critic.student.judge import StudentCritic, load_critic
 from critic.subjects import EvaluationSubjects
-from critic.tables import markdown
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError, count_of
 from selfrag.common.progress import Progress
@@ -48,6 +47,7 @@ from selfrag.evaluation.metrics.classification import (
 )
 from selfrag.evaluation.published import why_left_out
 from selfrag.reflection.judgment import Judgment
+from selfrag.render.tables import markdown_table
 
 HUMAN = "human"
 """`label_source` of rows that a person judged."""
@@ -269,7 +269,10 @@ def report(evaluations: NamedEvaluations, main: str) -> str:
                     (name, *(f"{known[group]:.3f}" for group in groups))
                     for name, known in PAPER.items()
                 ]
-            sections += [f"## {title}, {rows}\n", markdown(("critic", *groups), lines)]
+            sections += [
+                f"## {title}, {rows}\n",
+                markdown_table(("critic", *groups), lines),
+            ]
             if is_first:
                 sections += [f"{left_out}.\n"] if left_out else []
                 sections += _shortened(evaluations)
@@ -277,7 +280,7 @@ def report(evaluations: NamedEvaluations, main: str) -> str:
     for group in groups:
         names = GROUPS[group].names
         confusion = zip(names, evaluations[main].groups[group].confusion, strict=True)
-        table = markdown(
+        table = markdown_table(
             ("gold", *names, "none"), [(name, *row) for name, row in confusion]
         )
         sections += [f"### {group}: judged (columns) against gold (rows)\n", table]
@@ -331,7 +334,7 @@ def _full(evaluation: Evaluation, groups: list[str]) -> str:
             of_group.undefined,
         )
         rows.append((group, of_group.accuracy.n, *cells))
-    return markdown(
+    return markdown_table(
         (
             "group",
             "rows",
@@ -367,7 +370,7 @@ def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
                 *cells,
             )
         )
-    return markdown(("part", "rows", main, "Brier", *rivals), rows)
+    return markdown_table(("part", "rows", main, "Brier", *rivals), rows)
 
 
 def _interval(estimate: Estimate) -> str:

@@ -17,11 +17,11 @@ from typing import Literal, TypeAlias
 from critic.augment.algorithm import segments
 from critic.cases import Case, UnlabelledCase, digest
 from critic.pairs import Pair
-from critic.tables import counted, markdown
+from critic.tables import counted
 from retrieval.passage import Passage, Retriever
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
-from selfrag.render.tables import quoted
+from selfrag.render.tables import markdown_table, quoted
 
 SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""
@@ -267,13 +267,13 @@ def report(sample: CaseSample, examples: int = 2) -> str:
     sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)
     parts = [
         "# Cases for a teacher\n",
-        markdown(("group", "wanted", "drawn"), groups),
+        markdown_table(("group", "wanted", "drawn"), groups),
         "## Cases by rule\n",
-        markdown(("group", "rule", "cases"), sample.by_rule()),
+        markdown_table(("group", "rule", "cases"), sample.by_rule()),
         "## Cases by rule and data set\n",
-        markdown(("group", "rule", "data set", "cases"), sets),
+        markdown_table(("group", "rule", "data set", "cases"), sets),
         "## Pairs that offered no new case\n",
-        markdown(("rule", "pairs"), sorted(sample.left_out.items())),
+        markdown_table(("rule", "pairs"), sorted(sample.left_out.items())),
         "## Examples\n",
     ]
     for group, rule, _ in sample.by_rule():

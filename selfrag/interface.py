@@ -559,8 +559,7 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(own_name(_HOMES[name])), name)
-        return value
+        return getattr(import_module(own_name(_HOMES[name])), name)
 
 
 def __dir__() -> list[str]:

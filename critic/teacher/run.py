@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from critic.case_files import read_labelled
 from critic.cases import GROUPS, Case, LabelledCase, UnlabelledCase, digest
 from critic.judging import Critic
-from critic.tables import counted, markdown
+from critic.tables import counted
 from critic.targets import Filling
 from critic.teacher.settings import LabellingLimits, TeacherError
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
@@ -29,7 +29,7 @@ from selfrag.common.provenance import sha256
 from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
 from selfrag.reflection.judgment import Judgment
-from selfrag.render.tables import quoted
+from selfrag.render.tables import markdown_table, quoted
 
 
 class LabelOutcome(StrEnum):
@@ -441,14 +441,14 @@ def report(outcomes: Outcomes) -> str:
     rows = outcomes.rows
     parts = [
         "# Labels of a teacher\n",
-        markdown(("", "rows"), outcomes.totals()),
+        markdown_table(("", "rows"), outcomes.totals()),
         "## Rows by group and label\n",
-        markdown(
+        markdown_table(
             ("group", "label", "rows"),
             counted((row.case.group, row.label) for row in rows),
         ),
         "## Rows by group, label, data set and rule\n",
-        markdown(
+        markdown_table(
             ("group", "label", "data set", "rule", "rows"),
             counted((row.case.group, row.label, row.dataset, row.rule) for row in rows),
         ),
@@ -456,7 +456,7 @@ def report(outcomes: Outcomes) -> str:
     if outcomes.missing:
         parts += [
             "## Targets not reached\n",
-            markdown(("target", "lacking"), list(outcomes.missing.items())),
+            markdown_table(("target", "lacking"), list(outcomes.missing.items())),
         ]
     for title, kept in (
         ("Set aside: answers that are no label", outcomes.aside),
@@ -468,7 +468,7 @@ def report(outcomes: Outcomes) -> str:
             )
             parts += [
                 f"## {title}\n",
-                markdown(("group", "reason", "questions"), reasons),
+                markdown_table(("group", "reason", "questions"), reasons),
             ]
             parts += [
                 quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]

@@ -146,15 +146,13 @@ def comparison_result(
     notes: Sequence[str] = (),
 ) -> CommandResult:
     """Return the comparison of runs, as commands on runs print it at their end; `notes` are for the error stream."""
-    from rich.console import Console
-
     from selfrag.evaluation.comparison import compare, read_runs
-    from selfrag.evaluation.tables import Terminal
+    from selfrag.evaluation.tables import brief, markdown
 
     comparison = compare(read_runs(runs, only), against=against, seed=seed)
 
     def show() -> None:
-        Console().print(Terminal(comparison))
+        show_markdown(markdown(brief(comparison)))
         for note in notes:
             typer.echo(printable(note), err=True)
 
@@ -239,11 +237,9 @@ def report(
             over seeds and items
         seed: seed of the intervals and of the sample of items
     """
-    from rich.console import Console
-
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.report import check_ending, read_report, write
-    from selfrag.evaluation.tables import Terminal
+    from selfrag.evaluation.tables import brief, markdown
 
     files = [check_ending(file) for file in out or ()]
     if not any(file.suffix == ".html" for file in files):
@@ -261,7 +257,7 @@ def report(
     written = [write(report_of_runs, file) for file in files]
 
     def show() -> None:
-        Console().print(Terminal(report_of_runs.comparison))
+        show_markdown(markdown(brief(report_of_runs.comparison)))
         for file in written:
             typer.echo(printable(f"written: {file}"))
 

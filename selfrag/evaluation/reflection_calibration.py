@@ -36,7 +36,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.requests import Generate, Generated, ask, failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
-from selfrag.render.tables import compact
+from selfrag.render.tables import markdown_table
 from selfrag.runtime import finish
 from selfrag.training.rows import TargetEvidence, TargetLayout, TargetText, TrainingRow
 
@@ -283,7 +283,7 @@ def table(figures: Mapping[Role, CalibrationFigures]) -> str:
             *map(bracketed, (*group.error, *group.accuracy)),
         ]
         lines.append([*line, "kept" if group.helps else "left out"])
-    return compact(head, lines)
+    return markdown_table(head, lines)
 
 
 def write(

@@ -1,35 +1,28 @@
-"""A comparison as Markdown, as CSV and for a terminal. Formats numbers; computes none."""
+"""A comparison as Markdown and as CSV. Formats numbers; computes none."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from selfrag.common.errors import count_of
 from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonTable
 from selfrag.evaluation.failures import FAILED
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import COMPUTED, judge_of, scale_of
-from selfrag.render import terminal_text
-from selfrag.render.tables import compact, escape, terminal_table
+from selfrag.render.tables import escape, markdown_section
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.table import Column
-    from rich.table import Table as RichTable
-
-_UNBOUNDED = 10_000
-
-NARROW = ("citation_precision", "retrieval_rate")
-"""Columns of a terminal of 80 beside the headline."""
-USUAL = ("citation_precision", "citation_recall", "retrieval_rate")
-"""The same where there is more room."""
-WIDE = (*USUAL, "prompt_tokens", "generated_tokens", COMPUTED, "searches")
-"""The same for a wide terminal."""
+BRIEF = (
+    "citation_precision",
+    "citation_recall",
+    "retrieval_rate",
+    "words",
+    "from_memory",
+)
+"""Columns beside the headline and what judges said, where there is little room."""
+JUDGED = ("citation_precision_nli", "mauve")
+"""Beginnings of the names of columns that a judge filled."""
 ABBREVIATIONS = {
     "citation_precision": "cit. precision",
     "citation_precision_alce": "cit. precision, none = 0",
@@ -47,12 +40,26 @@ def markdown(comparison: Comparison) -> str:
     parts = [f"{escape(about(comparison))}\n"]
     for table in tables(comparison):
         header, *rows = grid(table, comparison.reference)
-        for row in rows:
-            row[0] = escape(row[0])
-        parts.append(f"### {escape(title(table))}\n")
-        parts.append(compact(list(map(escape, header)), rows))
-        parts += [f"{escape(note)}.\n" for note in table.notes]
+        parts.append(markdown_section(title(table), header, rows, table.notes))
     return "\n".join(parts)
+
+
+def brief(comparison: Comparison) -> Comparison:
+    """Return the comparison with the columns that a page has room for, without seconds; a CSV file has all."""
+    average = None if comparison.average is None else _brief(comparison.average)
+    return replace(
+        comparison, tables=tuple(map(_brief, comparison.tables)), average=average
+    )
+
+
+def _brief(table: ComparisonTable) -> ComparisonTable:
+    metrics = [table.metrics[0]]
+    for metric in table.metrics[1:]:
+        is_shown = metric in BRIEF or metric.startswith(JUDGED) or judge_of(metric)
+        if is_shown and any(row.figures[metric] is not None for row in table.rows):
+            metrics.append(metric)
+    rows = tuple(replace(row, seconds=None) for row in table.rows)
+    return replace(table, metrics=tuple(metrics), rows=rows)
 
 
 CSV_HEAD = ("file", "kind", "system", "metric", "value", "low", "high", "n", "against")
@@ -87,95 +94,6 @@ def csv_text(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """The same tables for rich, each with as many columns as the console has room for; intervals are never broken."""
-
-    comparison: Comparison
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        """Rich's protocol."""
-        from rich.measure import Measurement
-
-        unbounded = options.update(max_width=_UNBOUNDED)
-        yield terminal_text(about(self.comparison))
-        for table in tables(self.comparison):
-            for columns in (WIDE, USUAL, NARROW):
-                shown = _shown(table, columns, self.comparison.reference)
-                if (
-                    Measurement.get(console, unbounded, shown).maximum
-                    <= options.max_width
-                ):
-                    yield shown
-                    break
-            else:
-                yield from _pieces(shown, console, options)
-            for note in table.notes:
-                yield terminal_text(note, "dim")
-
-
-def _shown(
-    table: ComparisonTable, columns: Sequence[str], reference: str | None
-) -> RichTable:
-    kept = [
-        metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)
-    ]
-    brief = replace(table, metrics=(table.metrics[0], *kept))
-    header, *rows = grid(brief, reference, narrow=columns is NARROW)
-    shown = terminal_table(title(table))
-    shown.add_column(terminal_text(header[0]), overflow="fold")
-    for name in header[1:]:
-        shown.add_column(
-            terminal_text(name.replace(" ", "\n")),
-            justify="right",
-            no_wrap=True,
-            overflow="fold",
-        )
-    for name, *figures in rows:
-        shown.add_row(
-            terminal_text(name),
-            *(terminal_text(figure.replace(" [", "\n[")) for figure in figures),
-        )
-    return shown
-
-
-def _pieces(
-    table: RichTable, console: Console, options: ConsoleOptions
-) -> Iterator[RichTable]:
-    """Cut a table that is too wide between its columns; each piece begins with the names."""
-    from rich.measure import Measurement
-
-    names, *figures = table.columns
-    name_width, *widths = [
-        Measurement.get(console, options, _piece(table, [column])).maximum
-        for column in table.columns
-    ]
-    # longer names are folded
-    room_of_figures = options.max_width - min(name_width, options.max_width // 3)
-    kept: list[Column] = []
-    room = room_of_figures
-    for column, width in zip(figures, widths, strict=True):
-        if kept and width > room:
-            yield _piece(table, [names, *kept])
-            kept, room = [], room_of_figures
-        kept.append(column)
-        room -= width
-    yield _piece(table, [names, *kept])
-
-
-def _piece(table: RichTable, columns: Sequence[Column]) -> RichTable:
-    """Return the table with some of its columns."""
-    piece = copy(table)
-    piece.columns = [
-        replace(column, _index=index) for index, column in enumerate(columns)
-    ]
-    if columns[0] is not table.columns[0]:
-        piece.title = None
-    return piece
-
-
 def about(comparison: Comparison) -> str:
     """Return what the figures are, as a sentence."""
     text = "Shares in percent with bootstrap 95% intervals over items"
@@ -196,20 +114,13 @@ def title(table: ComparisonTable) -> str:
     return f"{table.name} ({table.kind}, {count_of(table.items, 'items')})"
 
 
-def grid(
-    table: ComparisonTable, reference: str | None, *, narrow: bool = False
-) -> list[list[str]]:
-    """Return header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
-
-    `narrow` leaves out the difference of citations, the seconds, and failures where there are none.
-    """
+def grid(table: ComparisonTable, reference: str | None) -> list[list[str]]:
+    """Return header and rows; the headline, citation precision and what judges said with intervals, others bare."""
     head = table.metrics[0]
     paired: list[str] = []  # metrics that have a column of differences
     if reference is not None:
-        paired.append(head)
-        if not narrow:
-            paired.append("citation_precision")
-    timed = not narrow and any(row.seconds is not None for row in table.rows)
+        paired += [head, "citation_precision"]
+    timed = any(row.seconds is not None for row in table.rows)
     columns: list[list[str]] = [["system", *(row.system for row in table.rows)]]
     for metric in table.metrics:
         full = (
@@ -244,8 +155,7 @@ def grid(
                 ),
             ]
         )
-    if not narrow or any(row.failed for row in table.rows):
-        columns.append(["failed", *(str(row.failed) for row in table.rows)])
+    columns.append(["failed", *(str(row.failed) for row in table.rows)])
     header, *lines = map(list, zip(*columns, strict=True))
     for row, line in zip(table.rows, lines, strict=True):
         if table.kind != AVERAGE and row.failed >= table.items:

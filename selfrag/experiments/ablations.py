@@ -12,17 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError
-from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import (
-    Comparison,
-    ComparisonTable,
-    bootstrap,
-    estimate_of,
-    read_runs,
-)
-from selfrag.evaluation.intervals import NONE, Estimate, bracketed, json_values
+from selfrag.evaluation.comparison import Comparison, ComparisonTable, estimate_of
+from selfrag.evaluation.intervals import NONE, bracketed, json_values
 from selfrag.evaluation.items import OUTPUT, Output
 from selfrag.evaluation.metrics.answers import (
     FLUENCY,
@@ -34,8 +26,8 @@ from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.published import why_left_out
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source, run_systems
-from selfrag.evaluation.tables import csv_text, markdown
-from selfrag.evaluation.task import SHORT, Task
+from selfrag.evaluation.tables import brief, csv_text, markdown
+from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import (
     FileStudy,
@@ -50,15 +42,22 @@ from selfrag.experiments.studies import (
 from selfrag.experiments.sweeps import (
     based,
     bases,
-    brief,
     comparison,
     described,
     measured_by,
     model_name,
     write_tables,
 )
-from selfrag.loading import resolve_model
-from selfrag.render.tables import compact, escape
+from selfrag.interface import (
+    Decoding,
+    Estimate,
+    Task,
+    UserError,
+    bootstrap,
+    read_runs,
+    resolve_model,
+)
+from selfrag.render.tables import escape, markdown_table
 
 WHOLE = "selfrag"
 """Name of the policy that the others take something from."""
@@ -292,7 +291,7 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
         f"# Ablations\n\n{escape(summary)} {spared(ablated.studies)}.\n",
         markdown(brief(ablated.comparison)),
         "## Against the paper\n",
-        compact(*against_paper(ablated.comparison, ablated.studies)),
+        markdown_table(*against_paper(ablated.comparison, ablated.studies)),
         "## Rows\n",
         _policies(ablated.studies),
     ]
@@ -302,7 +301,7 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
         head, *body = reliance_rows(ablated.reliance)
         text += [
             "## Right answers that no passage holds, by exact substrings (appendix C.1)\n",
-            compact(head, body),
+            markdown_table(head, body),
         ]
         counts = {}
         for of_file in ablated.studies:

@@ -7,19 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.options import (
-    EngineChoice,
-    engine_options,
-    quiet,
-)
-from selfrag.cli.results import CommandResult
-from selfrag.common.errors import require
-from selfrag.common.untrusted import printable
+from selfrag.cli.options import engine_options, quiet
 from selfrag.evaluation.settings import SourceSettings
+from selfrag.interface import (
+    CommandResult,
+    EngineChoice,
+    Fields,
+    FieldValues,
+    printable,
+    require,
+    show_markdown,
+)
 
-WIDTH = 120
-"""Columns of a table that goes into a file or a pipe."""
 Changes = Annotated[list[str] | None, typer.Option("--set")]
 StudySource = Annotated[
     FieldValues,
@@ -63,7 +62,6 @@ def sweep(
         Axis,
         Sweep,
         based,
-        brief,
         plan,
         sentences,
         sources,
@@ -103,7 +101,7 @@ def sweep(
     }
     written = write_sweep(swept, out, about)
     lines = [*sentences(swept), "", spared(swept.studies)]
-    return _result(brief(swept.comparison), lines, written)
+    return _result(swept.comparison, lines, written)
 
 
 def ablate(
@@ -145,7 +143,7 @@ def ablate(
         write_ablation,
     )
     from selfrag.experiments.studies import spared
-    from selfrag.experiments.sweeps import brief, sources
+    from selfrag.experiments.sweeps import sources
 
     quiet()
     source = Source([Given.parse(file) for file in files], **item_options)
@@ -176,20 +174,15 @@ def ablate(
     beside = [", ".join(cells) for cells in (head, *body)]
     written = write_ablation(ablated, out, about)
     lines = [*beside, *memory, "", spared(ablated.studies)]
-    return _result(brief(ablated.comparison), lines, written)
+    return _result(ablated.comparison, lines, written)
 
 
 def _result(comparison: Any, lines: list[str], files: list[Path]) -> CommandResult:
     """Return tables and sentences, and the files of a study, which are noted on the error stream."""
-    from rich.console import Console
-
-    from selfrag.evaluation.tables import Terminal
+    from selfrag.evaluation.tables import brief, markdown
 
     def show() -> None:
-        console = Console()
-        if not console.is_terminal:
-            console.width = WIDTH
-        console.print(Terminal(comparison))
+        show_markdown(markdown(brief(comparison)))
         typer.echo(printable("\n".join(lines)))
         typer.echo(printable(f"written: {', '.join(map(str, files))}"), err=True)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.errors import UserError, count_of
-from selfrag.evaluation.comparison import bootstrap, estimate_of, paired_difference
-from selfrag.evaluation.intervals import Estimate, counted, json_values
+from selfrag.evaluation.comparison import estimate_of, paired_difference
+from selfrag.evaluation.intervals import counted, json_values
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
+from selfrag.interface import Estimate, UserError, bootstrap, count_of
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""

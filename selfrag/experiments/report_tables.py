@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from selfrag.evaluation.failures import FAILED, Failures
-from selfrag.evaluation.intervals import NONE, Estimate
+from selfrag.evaluation.intervals import NONE
 from selfrag.evaluation.metrics.classification import Bin
-from selfrag.render.tables import aligned, escape
+from selfrag.interface import Estimate
+from selfrag.render.tables import markdown_section
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,4 @@ def published_cells(*values: float | None, digits: int = 1) -> tuple[str, ...]:
 
 def markdown(table: ReportTable) -> str:
     """Return a table with its heading and notes; what others wrote is made harmless."""
-    body = ""
-    if table.head:
-        rows = [list(map(escape, row)) for row in table.rows]
-        body = f"\n{aligned(table.head, rows)}\n"
-    notes = "".join(f"\n{note}.\n" for note in table.notes)
-    return f"### {table.title}\n{body}{notes}"
+    return markdown_section(table.title, table.head, table.rows, table.notes)

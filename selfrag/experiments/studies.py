@@ -16,16 +16,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from selfrag.common.atomic import writing
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import read_jsonl, write_jsonl
-from selfrag.common.provenance import model_files
-from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.token_writer import DecodingModel
-from selfrag.decoding.trace import ROOT, Node, Status, Trace, trace_of
-from selfrag.evaluation.items import USAGE, Item, Output, output_of
+from selfrag.evaluation.items import USAGE, Output, output_of
 from selfrag.evaluation.records import RunDirectory, item_id
 from selfrag.evaluation.runner import (
     Execute,
@@ -40,9 +33,28 @@ from selfrag.evaluation.runner import (
 )
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
+from selfrag.interface import (
+    ROOT,
+    Answer,
+    Decoding,
+    Item,
+    Node,
+    Status,
+    Trace,
+    Usage,
+    UserError,
+    Weights,
+    count_of,
+    load_tokenizer,
+    model_files,
+    read_jsonl,
+    resolve_model,
+    segments_of,
+    trace_of,
+    write_jsonl,
+    writing,
+)
 from selfrag.judges.chat_model import model_of
-from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.reflection.weights import Weights
 
 _RESCORABLE = (
     "weights accumulate aggregate beam threshold retrieve_test keep_evidence mode"

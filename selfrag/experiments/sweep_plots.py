@@ -8,13 +8,10 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.atomic import writing
-from selfrag.common.errors import require
-from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import ComparisonRow, ComparisonTable
-from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.pareto import Point, front
+from selfrag.interface import Estimate, printable, require, writing
 from selfrag.render.figures import save
 
 Curve = Sequence[tuple[float, Estimate]]

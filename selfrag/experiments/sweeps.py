@@ -14,20 +14,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from selfrag.common.atomic import write_json, write_text, writing
 from selfrag.common.checks import parse_value
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.provenance import commit, versions
-from selfrag.common.untrusted import printable
-from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.policy import check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import (
-    Comparison,
-    ComparisonTable,
-    SystemRun,
-    compare,
-    read_runs,
-)
+from selfrag.evaluation.comparison import Comparison, SystemRun, compare
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import remembered
@@ -36,8 +26,8 @@ from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Model, Source
 from selfrag.evaluation.systems import PROTOCOL, runnable
-from selfrag.evaluation.tables import csv_text, markdown
-from selfrag.evaluation.task import SET_BY_TASK, Task
+from selfrag.evaluation.tables import JUDGED, brief, csv_text, markdown
+from selfrag.evaluation.task import SET_BY_TASK
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.goals import ChosenSetting, Goal, choose
 from selfrag.experiments.studies import (
@@ -49,8 +39,21 @@ from selfrag.experiments.studies import (
     study,
     write_answers,
 )
-from selfrag.intrinsics.named import open_judge
-from selfrag.reflection.judge import Judge
+from selfrag.interface import (
+    Decoding,
+    Judge,
+    Task,
+    UserError,
+    commit,
+    count_of,
+    open_judge,
+    printable,
+    read_runs,
+    versions,
+    write_json,
+    write_text,
+    writing,
+)
 from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.render.tables import escape
 
@@ -193,10 +196,6 @@ AXES = (
 
 Thresholds lie closer near 0 and 1, because models are often sure: their retrieval rate changes there and nowhere else.
 """
-SHOWN = ("citation_precision", "retrieval_rate", "words", "from_memory")
-"""Columns of a study's tables beside the headline; the CSV file has all."""
-JUDGED = ("citation_precision_nli", "mauve")
-"""Beginnings of the names of columns that a judge filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,24 +301,6 @@ def comparison(
 ) -> Comparison:
     """Compare all settings with the base, paired."""
     return compare(runs, against=studies[0].settings[0].name, seed=seed)
-
-
-def brief(comparison: Comparison) -> Comparison:
-    """Return the columns that a page has room for, without seconds, which no setting took alone."""
-    average = None if comparison.average is None else _brief(comparison.average)
-    return replace(
-        comparison, tables=tuple(map(_brief, comparison.tables)), average=average
-    )
-
-
-def _brief(table: ComparisonTable) -> ComparisonTable:
-    metrics = [table.metrics[0]]
-    for metric in table.metrics[1:]:
-        is_shown = metric in SHOWN or metric.startswith(JUDGED)
-        if is_shown and any(row.figures[metric] is not None for row in table.rows):
-            metrics.append(metric)
-    rows = tuple(replace(row, seconds=None) for row in table.rows)
-    return replace(table, metrics=tuple(metrics), rows=rows)
 
 
 def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:

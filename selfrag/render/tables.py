@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -22,24 +23,51 @@ def escape(text: str) -> str:
 
 
 def compact(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table for a page that is made again and again: cells as they are, one space around each."""
+    """Return a Markdown table of cells as they are."""
     return "".join(
         f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows)
     )
 
 
-def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table that is read as text as well: columns are as wide as their longest cell."""
-    table = [list(head), *map(list, rows)]
-    widths = [0] * len(head)
-    for row in table:
-        widths = list(map(max, widths, map(len, row)))
-    lines = []
-    for row in table:
-        cells = map(str.ljust, row, widths)
-        lines.append(f"| {' | '.join(cells)} |")
-    rule = "|".join("-" * (width + 2) for width in widths)
-    return "\n".join((lines[0], f"|{rule}|", *lines[1:]))
+_FIGURE = re.compile(
+    r"(\**)[+-]?[\d.,]+%?(?: [\[(][\d.,+-]+(?:,| to) [\d.,+-]+[\])])?(?: n=\d+)?(?: \*)?\1"
+)
+"""A cell that is a figure of ours, with its interval, a mark of significance, or in bold."""
+
+
+def text_of(value: object) -> str:
+    """Return a value as a cell shows it: numbers with 3 decimals or with commas, and a dash for NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if math.isnan(value):
+        return "-"
+    return f"{value:.3f}"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table of values; texts of others are escaped, and figures with intervals are not."""
+    return compact(list(map(escape, head)), [list(map(_cell, row)) for row in rows])
+
+
+def _cell(value: object) -> str:
+    text = text_of(value)
+    return text if _FIGURE.fullmatch(text) else escape(text)
+
+
+def markdown_section(
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    notes: Iterable[str] = (),
+) -> str:
+    """Return a heading, a table unless it has no columns, and notes, which get their full stop here."""
+    parts = [f"### {escape(title)}\n"]
+    if head:
+        parts.append(markdown_table(head, rows))
+    parts += [f"{note}.\n" for note in notes]
+    return "\n".join(parts)
 
 
 def quoted(text: str, most: int = 600) -> str:

@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import (
     UnusableError,
 )
@@ -36,8 +34,8 @@ from selfrag.experiments.intrinsics.public_benchmarks import (
 )
 from selfrag.experiments.intrinsics.recorded_answers import read_answers, read_run
 from selfrag.experiments.intrinsics.subjects import Subject
+from selfrag.interface import Judge, UserError, count_of, write_jsonl
 from selfrag.judges.entailment import premise
-from selfrag.reflection.judge import Judge
 from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 

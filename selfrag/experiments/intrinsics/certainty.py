@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from selfrag.common.errors import count_of
 from selfrag.evaluation.intervals import NONE, json_values, mean
 from selfrag.evaluation.metrics.classification import (
     Bin,
@@ -24,10 +23,17 @@ from selfrag.experiments.report_tables import (
     percent,
     share,
 )
+from selfrag.interface import (
+    ChatPrompt,
+    Completion,
+    Failed,
+    JudgeInput,
+    Message,
+    ModelRequest,
+    Slot,
+    count_of,
+)
 from selfrag.judges.sentences import last_query
-from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.requests import Failed
 from selfrag.training.intrinsics.certainty import (
     ChoiceAnswer,
     ChoiceQuestion,

@@ -8,7 +8,6 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from selfrag.common.errors import UserError
 from selfrag.common.public_fields import (
     PublicRow,
     UnusableError,
@@ -16,6 +15,7 @@ from selfrag.common.public_fields import (
 from selfrag.common.public_rows import RawRow
 from selfrag.experiments.intrinsics.conversations import csv_lines
 from selfrag.experiments.intrinsics.public_benchmarks import BenchmarkRow
+from selfrag.interface import UserError
 
 
 def read_mmlu(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import nan
 from typing import Any, TypeAlias
 
-from selfrag.common.errors import count_of
 from selfrag.evaluation.intervals import json_values, mean
 from selfrag.evaluation.metrics.alce import CitedClaim, Cites, cites
 from selfrag.evaluation.metrics.citations import (
@@ -27,11 +26,10 @@ from selfrag.experiments.intrinsics.part_tables import (
 )
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
 from selfrag.experiments.report_tables import MeasuredSection, ReportTable, percent
+from selfrag.interface import ModelRequest, Reflection, count_of
 from selfrag.intrinsics.catalog import find
 from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import merged
-from selfrag.judges.wire import ModelRequest
-from selfrag.reflection.findings import Reflection
 from selfrag.training.intrinsics.rows import (
     IntrinsicRow,
     TextSpan,

@@ -7,11 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.options import quiet, show_markdown
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Replaced, check_free
+from selfrag.cli.options import quiet
 from selfrag.experiments.intrinsics.settings import MeasurementSettings
+from selfrag.interface import (
+    CommandResult,
+    Fields,
+    FieldValues,
+    Replaced,
+    check_free,
+    show_markdown,
+)
 
 
 def rows(
@@ -40,7 +45,7 @@ def rows(
         write_rows,
     )
     from selfrag.experiments.intrinsics.subjects import prompted
-    from selfrag.intrinsics.named import open_judge
+    from selfrag.interface import open_judge
 
     parsed = list(map(parse, sources))
     check_free(ctx, rows_files(parsed, out, part).values())

@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from retrieval.passage import Passage, Retriever
-from selfrag.common.errors import UserError, require
-from selfrag.common.jsonl import read_jsonl
+from selfrag.interface import (
+    JudgeInput,
+    Message,
+    Passage,
+    Retriever,
+    UserError,
+    read_jsonl,
+    require,
+)
 from selfrag.judges.conversation import same_question
-from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.rows import IntrinsicRow
 
 PRONOUN = "it"

@@ -7,9 +7,6 @@ from math import isnan, nan
 from statistics import fmean
 from typing import Any
 
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError, count_of
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, json_values, mean
@@ -39,11 +36,11 @@ from selfrag.experiments.intrinsics.subjects import (
     ask,
 )
 from selfrag.experiments.report_tables import MeasuredSection, ReportTable, percent
+from selfrag.interface import Answer, JudgeInput, Message, Passage, UserError, count_of
 from selfrag.intrinsics.flows.flow import NAMES, named_flow, run
 from selfrag.intrinsics.flows.progress import AnswerWriter
 from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.judges.entailment import premise
-from selfrag.reflection.inputs import JudgeInput, Message
 
 FLOWS_PART = "flows"
 PASSAGES = 5

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from selfrag.evaluation.intervals import Estimate, pooled_auc
+from selfrag.evaluation.intervals import pooled_auc
 from selfrag.evaluation.metrics.classification import ClassFigures
 from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.intrinsics.conversations import JudgedTurn
 from selfrag.experiments.report_tables import ReportTable, percent, published_cells
+from selfrag.interface import Estimate
 from selfrag.training.intrinsics.rows import IntrinsicRow
 
 ALL_ROWS = "all rows"

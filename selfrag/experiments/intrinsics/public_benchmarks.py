@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from retrieval.sentences import Span, sentences
-from selfrag.common.errors import UserError
+from retrieval.sentences import sentences
 from selfrag.common.public_fields import (
     PublicRow,
     UnusableError,
@@ -26,6 +25,7 @@ from selfrag.common.public_fields import (
 from selfrag.common.public_rows import RawRow, raw_rows
 from selfrag.evaluation.normalisation import lifted
 from selfrag.experiments.intrinsics.conversations import read_qrels
+from selfrag.interface import Span, UserError
 from selfrag.judges.conversation import same_question
 from selfrag.judges.sentences import rules
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.sentences import sentences
-from selfrag.common.errors import UserError
 from selfrag.common.public_fields import (
     UnusableError,
     identifier,
@@ -17,6 +16,7 @@ from selfrag.common.public_fields import (
 )
 from selfrag.common.public_rows import RawRow
 from selfrag.experiments.intrinsics.public_benchmarks import BenchmarkRow, user_turn
+from selfrag.interface import UserError
 from selfrag.judges.sentences import rules
 
 

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
-from selfrag.decoding.answer import Answer
 from selfrag.evaluation.failures import Failures
-from selfrag.evaluation.intervals import Estimate, json_values, mean
+from selfrag.evaluation.intervals import json_values, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.rankings import ndcg_at, recall_at
 from selfrag.experiments.intrinsics.conversations import (
@@ -43,10 +40,10 @@ from selfrag.experiments.report_tables import (
     percent,
     share,
 )
+from selfrag.interface import Answer, Estimate, JudgeInput, Passage, UserError
 from selfrag.intrinsics.flows.flow import named_flow, run
 from selfrag.intrinsics.flows.progress import AnswerWriter
 from selfrag.judges.conversation import same_question, search_query
-from selfrag.reflection.inputs import JudgeInput
 from selfrag.training.intrinsics.rows import IntrinsicRow
 
 REWRITE_PART = "query_rewrite"

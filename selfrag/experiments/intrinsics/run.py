@@ -12,9 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from retrieval.passage import Passage
-from selfrag.common.atomic import write_json, write_text
-from selfrag.common.errors import UserError, VocabularyError, require
+from selfrag.common.errors import VocabularyError
 from selfrag.engines.adapters import shipped_adapters
 from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.metrics.alce import Entails
@@ -63,14 +61,21 @@ from selfrag.experiments.intrinsics.subjects import (
     worked,
 )
 from selfrag.experiments.report_tables import MeasuredSection, markdown
+from selfrag.interface import (
+    Passage,
+    UserError,
+    load_retriever,
+    open_judge,
+    require,
+    write_json,
+    write_text,
+)
 from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.flows.progress import AnswerWriter, ChatWriter, SelfRAGWriter
 from selfrag.intrinsics.model_library import JUDGES, Library, checked
-from selfrag.intrinsics.named import open_judge
 from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.judges.prompted import PromptedJudge
-from selfrag.loading import load_retriever
 from selfrag.training.intrinsics.certainty import OwnAnswer, own_answers, read_questions
 from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import (
@@ -258,9 +263,7 @@ def _part(
 
 def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
     """Return who writes: a model with reflection tokens by its beam, any other one as a chat model."""
-    from selfrag.decoding.policy import Decoding
-    from selfrag.loading import load_tokenizer, resolve_model
-    from selfrag.prompting import Prompting
+    from selfrag.interface import Decoding, Prompting, load_tokenizer, resolve_model
 
     tokenizer = load_tokenizer(resolve_model(settings.model))
     try:
@@ -341,7 +344,7 @@ def _answers(settings: MeasurementSettings, out: Path | None) -> list[OwnAnswer]
 
     import torch
 
-    from selfrag.loading import resolve_model
+    from selfrag.interface import resolve_model
 
     path = find_file(UNCERTAINTY_PART, settings.data, "dev")
     if path is None:
@@ -452,8 +455,8 @@ def write(
     library: Library,
 ) -> None:
     """Write what was measured so far."""
-    from selfrag.common.provenance import commit, sha256
     from selfrag.evaluation.metrics.classification import plot_reliability
+    from selfrag.interface import commit, sha256
 
     out.mkdir(parents=True, exist_ok=True)
     files = {}

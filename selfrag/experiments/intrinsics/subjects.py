@@ -9,25 +9,26 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from selfrag.common.progress import Progress
 from selfrag.evaluation.metrics.alce import Entails
 from selfrag.evaluation.metrics.grading import Grader
-from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.catalog import codec_of, find
-from selfrag.intrinsics.named import chat_model
-from selfrag.judges.wire import (
-    DIALECT,
+from selfrag.interface import (
+    Capability,
     ChatPrompt,
-    Codec,
+    Code,
     Completion,
-    Executor,
+    Failed,
+    Judge,
+    JudgeInput,
+    Message,
     ModelRequest,
+    Progress,
+    Reflection,
+    Steps,
     Teachable,
 )
-from selfrag.reflection.findings import Code, Reflection
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judge import Judge
-from selfrag.reflection.requests import Failed, Steps
+from selfrag.intrinsics.catalog import codec_of, find
+from selfrag.intrinsics.named import chat_model
+from selfrag.judges.wire import DIALECT, Codec, Executor
 from selfrag.training.intrinsics.job import chosen
 from selfrag.training.intrinsics.rows import IntrinsicRow, gold_of
 

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.provenance import model_files
-from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import NONE, kappa, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.runner import on_demand
@@ -26,11 +24,17 @@ from selfrag.experiments.self_interpretation.run import (
     read_grid,
     record,
 )
-from selfrag.reflection.findings import Reflection
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judge import Judge
-from selfrag.reflection.labels import ISREL, ISSUP
-from selfrag.runtime import finish
+from selfrag.interface import (
+    ISREL,
+    ISSUP,
+    Engine,
+    Judge,
+    JudgeInput,
+    Message,
+    Reflection,
+    finish,
+    model_files,
+)
 
 AGREEMENT = "agreement"
 CITATIONS = "citation_generation"
@@ -63,8 +67,8 @@ def run_judges(
     The intrinsic is the model's adapter where it brings one, else a prompt. `options` are of the engine.
     """
     from selfrag.engines import is_remote
+    from selfrag.interface import resolve_model
     from selfrag.intrinsics.named import adapters_of
-    from selfrag.loading import resolve_model
 
     run = read_grid(folder)
     cells = run.select(patterns)
@@ -84,8 +88,8 @@ def run_judges(
 
 
 def _judges(model: str, engine: str | None, **options: Any) -> _Judges:
-    from selfrag.api import SelfRAG
     from selfrag.decoding.token_writer import with_tokens
+    from selfrag.interface import SelfRAG
     from selfrag.judges.tokens import TokenJudge
 
     rag = SelfRAG.from_pretrained(

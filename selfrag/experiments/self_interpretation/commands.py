@@ -9,15 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.options import EngineChoice, engine_options, quiet, show_markdown
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Commands, Replaced, refuse_options
+from selfrag.cli.options import engine_options, quiet
+from selfrag.cli.running import Commands
 from selfrag.experiments.self_interpretation.settings import (
     DrawSettings,
     ExampleSettings,
     GridSettings,
     ReplySettings,
+)
+from selfrag.interface import (
+    CommandResult,
+    EngineChoice,
+    Fields,
+    FieldValues,
+    Replaced,
+    refuse_options,
+    show_markdown,
 )
 
 app = Commands(
@@ -183,7 +190,7 @@ def table(
     grid_run = read_grid(run)
     text = page(grid_run, answers=answers)
     if out is not None:
-        from selfrag.common.atomic import write_text
+        from selfrag.interface import write_text
 
         write_text(out, text)
     value = tables(grid_run, answers=answers)

@@ -16,9 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.untrusted import printable, replace_surrogates
-from selfrag.evaluation.comparison import bootstrap as figures_of
-from selfrag.evaluation.intervals import NONE, Estimate, kappa, mean
+from selfrag.evaluation.intervals import NONE, kappa, mean
 from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import normalise
@@ -44,7 +42,8 @@ from selfrag.experiments.self_interpretation.run import (
     read_grid,
     record,
 )
-from selfrag.reflection.requests import Failed
+from selfrag.interface import Estimate, Failed, printable, replace_surrogates
+from selfrag.interface import bootstrap as figures_of
 
 WITHOUT_CITED = "without-cited"
 WITHOUT_OTHERS = "without-others"

@@ -11,13 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError
-from selfrag.common.provenance import model_files
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import segment_separator
-from selfrag.engines.base import Engine
 from selfrag.evaluation.items import USAGE
 from selfrag.evaluation.runner import Model, engine_kind
 from selfrag.experiments.self_interpretation.prompts import GridTemplate
@@ -25,19 +20,32 @@ from selfrag.experiments.self_interpretation.questions import (
     Trial,
 )
 from selfrag.experiments.self_interpretation.settings import ReplySettings
-from selfrag.judges.wire import (
+from selfrag.interface import (
+    Answer,
     ChatPrompt,
-    Executor,
+    Decoding,
+    Engine,
+    Failed,
+    Generate,
+    Generated,
+    JudgeInput,
+    Message,
     ModelRequest,
+    Prompting,
     PromptPiece,
     TextPrompt,
+    UserError,
+    ask,
+    drive,
+    finish,
+    load_tokenizer,
+    model_files,
+    resolve_model,
 )
-from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.prompting import Prompting
-from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.judges.wire import Executor
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.requests import Failed, Generate, Generated, ask, failure_of
-from selfrag.runtime import QuestionAnswered, QuestionFailed, drive, finish
+from selfrag.reflection.requests import failure_of
+from selfrag.runtime import QuestionAnswered, QuestionFailed
 
 BATCH = 64
 """Replies that are asked for together: a kill loses at most the work on these."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeVar
 
-from selfrag.common.errors import UserError, count_of
 from selfrag.experiments.self_interpretation.prompts import Asking, asking
 from selfrag.experiments.self_interpretation.settings import ORDERS, PAPER
+from selfrag.interface import UserError, count_of
 
 MOST_EXAMPLES = 2
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from importlib.resources import files
 
 import jinja2
 
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.interface import Passage, UserError
 from selfrag.judges.layout import one_line
 
 

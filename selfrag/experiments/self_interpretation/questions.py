@@ -14,13 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from retrieval.build import index_passages
-from retrieval.encoders import Encoder
 from retrieval.local_encoders import load_encoder
-from retrieval.passage import Passage
-from selfrag.common.atomic import writing
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import read_jsonl, write_jsonl
-from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.presets import Given
@@ -40,6 +34,16 @@ from selfrag.experiments.self_interpretation.settings import (
     DRAW,
     DrawSettings,
     Relevance,
+)
+from selfrag.interface import (
+    Encoder,
+    Item,
+    Passage,
+    UserError,
+    count_of,
+    read_jsonl,
+    write_jsonl,
+    writing,
 )
 from selfrag.loading import resolve_encoder
 

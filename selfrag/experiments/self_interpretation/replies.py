@@ -12,7 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import (
     answer_recall,
     answer_recall_words,
@@ -22,6 +21,7 @@ from selfrag.evaluation.metrics.registry import Part, harmonic
 from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.experiments.self_interpretation.prompts import LABELS
 from selfrag.experiments.self_interpretation.questions import Trial
+from selfrag.interface import Item
 
 _BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
 _HEADING = re.compile(

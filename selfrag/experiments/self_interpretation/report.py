@@ -14,16 +14,8 @@ from functools import cache
 from importlib.resources import files
 from statistics import fmean
 
-from selfrag.common.errors import count_of
-from selfrag.common.untrusted import printable
-from selfrag.evaluation.comparison import (
-    Draws,
-    average,
-    bootstrap,
-    estimate_of,
-    paired_difference,
-)
-from selfrag.evaluation.intervals import NONE, Estimate
+from selfrag.evaluation.comparison import Draws, average, estimate_of, paired_difference
+from selfrag.evaluation.intervals import NONE
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.report_tables import ReportTable, markdown, percent, share
@@ -41,6 +33,7 @@ from selfrag.experiments.self_interpretation.replies import (
     WHOLE,
 )
 from selfrag.experiments.self_interpretation.run import GridRun
+from selfrag.interface import Estimate, bootstrap, count_of, printable
 
 SHORT = dict(
     zip(

@@ -14,9 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.progress import Progress
-from selfrag.common.untrusted import printable, replace_surrogates
 from selfrag.evaluation.records import (
     RecordFile,
     RunDirectory,
@@ -41,7 +38,14 @@ from selfrag.experiments.self_interpretation.questions import (
     read_questions,
     relevant,
 )
-from selfrag.reflection.requests import Failed
+from selfrag.interface import (
+    Failed,
+    Progress,
+    UserError,
+    count_of,
+    printable,
+    replace_surrogates,
+)
 
 KIND = "supported questions"
 Results = dict[str, dict[str, Any]]

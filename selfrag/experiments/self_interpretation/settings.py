@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from selfrag.common.checks import check_int
+from selfrag.interface import check_int
 
 Relevance = Literal["gold", "answers"]
 ORDERS = ("ranked", "top-last", "random", "reversed")

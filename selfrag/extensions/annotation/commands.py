@@ -11,7 +11,6 @@ from selfrag.interface import (
     CommandResult,
     Replaced,
     UserError,
-    printable,
     show_markdown,
 )
 
@@ -43,7 +42,7 @@ def annotate(
         read_export,
         write_tasks,
     )
-    from selfrag.render.tables import aligned
+    from selfrag.render.tables import markdown_section
 
     if out is not None and read is None:
         paths = write_tasks(run, out, sample, seed=seed, only=only or ())
@@ -64,16 +63,13 @@ def annotate(
             _interval(figure.agreement, 100),
             _interval(figure.kappa, 1),
         )
-        rows.append(
-            (printable(figure.file), FIGURES[figure.name], str(figure.share.n), *shares)
-        )
+        rows.append((figure.file, FIGURES[figure.name], str(figure.share.n), *shares))
     head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
     notes = (
         f"{people} people; intervals resample answers",
         "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
     )
-    sentences = "".join(f"\n{note}.\n" for note in notes)
-    text = f"### Human evaluation\n\n{aligned(head, rows)}\n{sentences}"
+    text = markdown_section("Human evaluation", head, rows, notes)
     return CommandResult(figures, lambda: show_markdown(text))
 
 
