@@ -26,7 +26,7 @@ from scripts.demo_model.learning import area
 from selfrag.engines import load_engine
 from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import bracketed, mean
-from selfrag.evaluation.reflection_calibration import Observed, calibrate, table
+from selfrag.experiments.reflection_calibration import Observed, calibrate, table
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.reflection_prompts import judge_name

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -443,53 +442,6 @@ def metrics() -> CommandResult:
         about = f"{judged.about}; needs {judged.needs}: selfrag eval judge"
         rows.append((name, about, judged.source))
     return _names(("metric", "what it is", "source"), rows)
-
-
-@app.command()
-def calibration(
-    rows: list[Path],
-    *,
-    out: Annotated[Path, Replaced(("calibration.json",))],
-    model: str = "demo",
-    engine: EngineChoice,
-    biased: Annotated[bool, typer.Option("--biases")] = False,
-    store: list[Path] | None = None,
-) -> CommandResult:
-    """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams.
-
-    Args:
-        rows: training rows that the model was not trained on, JSONL
-        out: folder of calibration.json, tables and diagrams
-        model: demo, a folder with a checkpoint, or a hub name
-        biased: fit a bias for each label beside the temperature
-        store: checkpoint or adapter that is to bring the result; repeatable
-    """
-    quiet()
-    from selfrag.api import SelfRAG
-    from selfrag.evaluation import reflection_calibration as calibrating
-    from selfrag.evaluation.task_files import nothing_searched
-    from selfrag.training.rows import read_rows
-
-    for folder in store or ():  # before the model is asked
-        calibrating.settings_file(folder)
-    read = list(chain.from_iterable(map(read_rows, rows)))
-    if not read:
-        raise UserError(f"{', '.join(map(str, rows))}: no rows")
-    engine_name, settings = engine_options(engine)
-    with SelfRAG.from_pretrained(
-        model, retriever=nothing_searched, engine=engine_name, **settings
-    ) as rag:
-        observed = calibrating.observe(read, rag.prompting, rag.engine)
-    scalings = calibrating.calibrate(observed, biased=biased)
-    calibrating.write(observed, scalings, out)
-    stored = [calibrating.store(scalings, folder) for folder in store or ()]
-
-    def show() -> None:
-        show_markdown(calibrating.table(scalings))
-        for file in stored:
-            typer.echo(printable(f"stored: {file}"))
-
-    return CommandResult({"groups": scalings, "stored": stored}, show)
 
 
 data_app = Commands(

@@ -34,7 +34,7 @@ from selfrag.evaluation.metrics.classification import (
     plot_reliability,
     reliability,
 )
-from selfrag.evaluation.reflection_calibration import (
+from selfrag.experiments.reflection_calibration import (
     Observed,
     calibrate,
     fit,

@@ -17,8 +17,8 @@ from selfrag.decoding.answer import Answer
 from selfrag.decoding.trace import Status, Trace
 from selfrag.decoding.writer import Hypothesis
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
-from selfrag.evaluation.reflection_calibration import observe
 from selfrag.evaluation.systems import named_system
+from selfrag.experiments.reflection_calibration import observe
 from selfrag.judges.chat_model import ChatModel, model_of
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.reflection_prompts import (

@@ -15,29 +15,45 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.passage import Passage
-from selfrag.common.atomic import write_text, writing
-from selfrag.common.errors import EngineError, UserError, count_of, require
-from selfrag.common.reading import read_json
 from selfrag.decoding.segments import read_critique
 from selfrag.decoding.token_writer import DecodingModel
-from selfrag.engines.base import Engine
-from selfrag.evaluation.intervals import Estimate, FloatArray, bracketed, mean
+from selfrag.evaluation.intervals import FloatArray, bracketed, mean
 from selfrag.evaluation.metrics.classification import (
     calibration_error,
     plot_reliability,
     reliability,
 )
+from selfrag.interface import (
+    GROUPS,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    Engine,
+    EngineError,
+    Estimate,
+    Generate,
+    Generated,
+    Judge,
+    JudgeInput,
+    Judgment,
+    LabelSet,
+    Message,
+    Passage,
+    Prompting,
+    Role,
+    UserError,
+    ask,
+    count_of,
+    finish,
+    read_json,
+    require,
+    write_text,
+    writing,
+)
 from selfrag.judges.reflection_prompts import judge_name
-from selfrag.prompting import Prompting
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import GROUPS, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
-from selfrag.reflection.requests import Generate, Generated, ask, failure_of
+from selfrag.reflection.requests import failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
 from selfrag.render.tables import markdown_table
-from selfrag.runtime import finish
 from selfrag.training.rows import TargetEvidence, TargetLayout, TargetText, TrainingRow
 
 FOLDS = 5
