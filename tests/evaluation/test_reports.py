@@ -50,20 +50,16 @@ ATTRIBUTES = """lang charset http-equiv content name class href id scope tabinde
 browser = browsing.browser
 
 
-@pytest.mark.parametrize("width, columns", [(80, 0), (120, 2), (190, 3)])
-def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
-    runs, capsys, monkeypatch, width, columns
+def test_a_directory_of_runs_is_enough_and_prints_the_columns_that_matter(
+    runs, capsys
 ):
-    monkeypatch.setenv("COLUMNS", str(width))
-    assert (
-        main(f"eval report {runs[0].parent} --only short --against finetuned".split())
-        == 0
-    )
+    line = f"eval report {runs[0].parent} --only short --against finetuned"
+    assert main(line.split()) == 0
     shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= width
-    assert re.search(r"\[\d+\.\d, 100\.0\]", shown)  # an interval is never broken
+    assert re.search(r"\[\d+\.\d, 100\.0\]", shown)
     assert "long (" not in shown
-    assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
+    assert "recall" in shown
+    assert "searches" not in shown
 
 
 def test_what_cannot_be_done_is_one_line(runs, tmp_path, refusal):
