@@ -547,8 +547,12 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path):
     assert figures["base"] is not None
     tables = sweeps.brief(sweeps.comparison(studies, again)).tables
     assert [table.metrics for table in tables] == [
-        ("contains", "citation_precision", "retrieval_rate", "words", column),
-        ("accuracy", "citation_precision", "retrieval_rate"),
+        (
+            "contains",
+            *("citation_precision", "citation_recall", "retrieval_rate", "words"),
+            *(column, "citation_recall_nli (short)", "citation_f1_nli (short)"),
+        ),
+        ("accuracy", "citation_precision", "citation_recall", "retrieval_rate"),
     ]
 
 
