@@ -50,9 +50,7 @@ ATTRIBUTES = """lang charset http-equiv content name class href id scope tabinde
 browser = browsing.browser
 
 
-def test_a_directory_of_runs_is_enough_and_prints_the_columns_that_matter(
-    runs, capsys
-):
+def test_a_directory_of_runs_is_enough_and_prints_the_columns_that_matter(runs, capsys):
     line = f"eval report {runs[0].parent} --only short --against finetuned"
     assert main(line.split()) == 0
     shown = capsys.readouterr().out
