@@ -19,7 +19,9 @@ from importlib.metadata import (
     version,
 )
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import typer
 
 from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult
@@ -48,7 +50,7 @@ class DoctorFinding:
     fix: str = ""  # what to do, a command to copy where there is one
 
 
-def doctor(model: str = "demo") -> CommandResult:
+def doctor(model: Annotated[str, typer.Argument()] = "demo") -> CommandResult:
     """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.
 
     Args:

@@ -160,7 +160,7 @@ def comparison_result(
 
 
 @app.command()
-def tasks(name: str | None = None) -> CommandResult:
+def tasks(name: Annotated[str | None, typer.Argument()] = None) -> CommandResult:
     """List the published tasks and what their files look like, or show one task in full.
 
     Args:

@@ -1,8 +1,9 @@
 """What a command takes: its signature and its docstring declare it, and nothing else.
 
-A positional parameter is an argument, one by keyword an option. Type, choices and default stand in the signature, the
-help in the docstring: under `Args:`, or under the heading that the option has in `--help`. What the docstring leaves
-out has one meaning in all commands and stands in `COMMON`. `typer.Option(..)` is for other names and bounds alone.
+A positional parameter without a default is an argument, any other an option. Type, choices and default stand in the
+signature, the help in the docstring: under `Args:`, or under the heading that the option has in `--help`. What the
+docstring leaves out has one meaning in all commands and stands in `COMMON`. `typer.Option(..)` is for other names and
+bounds alone, `typer.Argument()` for an argument that may be left out.
 
 Options that set fields of a dataclass are one parameter, `Annotated[FieldValues, Fields(Decoding, "How far", "beam")]`;
 the command gets the values that were given, by field. The class documents its fields under `Attributes:`.
@@ -219,9 +220,10 @@ def _declared(
         kind = get_args(hint)[0]
     info = next((note for note in notes if isinstance(note, ParameterInfo)), None)
     if info is None:
-        info = typer.Option()
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            info = typer.Argument()
+        is_option = parameter.kind is parameter.KEYWORD_ONLY
+        if parameter.default is not parameter.empty:
+            is_option = True
+        info = typer.Option() if is_option else typer.Argument()
         notes.append(info)
     if isinstance(info, OptionInfo) and info.default is ...:
         flag = "--" + name.replace("_", "-")
@@ -230,7 +232,7 @@ def _declared(
         elif name == "out":
             info.default, info.param_decls = flag, ("-o",)
     if info.help is None:
-        info.help, info.rich_help_panel = described[name]
+        info.help, info.rich_help_panel = described.get(name, (None, None))
     return parameter.replace(
         kind=inspect.Parameter.KEYWORD_ONLY,
         annotation=Annotated[(kind, *notes)],

@@ -355,7 +355,10 @@ def _synced(report: SyncReport) -> CommandResult:
 
 @app.command()
 def remove(
-    directory: Path, ids: list[str] | None = None, *, file: list[str] | None = None
+    directory: Path,
+    ids: Annotated[list[str] | None, typer.Argument()] = None,
+    *,
+    file: list[str] | None = None,
 ) -> CommandResult:
     """Remove passages from an index by id, or by the file that they came from.
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def judge(
-    name: str | None = None,
-    question: str | None = None,
+    name: Annotated[str | None, typer.Argument()] = None,
+    question: Annotated[str | None, typer.Argument()] = None,
     *,
     ctx: typer.Context,
     conversation: Path | None = None,
