@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from retrieval.corpus import Place, Row
-from retrieval.documents import ReadingOptions, Table, document_format
+from retrieval.documents import Document, ReadingOptions, Table, document_format
 from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.passage import Passage
 from retrieval.reports import ReadReport, SkippedContent, UnreadableFile
@@ -114,12 +115,7 @@ def _read_each(
                     path, kind, names[file.location], splitting, find, reader, report
                 )
             else:
-                columns = TableColumns(
-                    splitting.text_column,
-                    splitting.title_column,
-                    splitting.id_column,
-                    names[file.location],
-                )
+                columns = _columns_of(splitting, names[file.location])
                 if skip_unreadable:
                     _check_table(TABLES[kind](path, columns))
                 rows = _cut_long_rows(TABLES[kind](path, columns), splitting, report)
@@ -147,6 +143,53 @@ def _read_each(
                     str(path), f"column {column} of {count_of(count, 'rows')}", _DROPPED
                 )
             )
+
+
+def _columns_of(splitting: Splitting, name: str) -> TableColumns:
+    """Return the columns that are chosen for a table; its rows without an id are `name-1`, `name-2` and so on."""
+    return TableColumns(
+        splitting.text_column, splitting.title_column, splitting.id_column, name
+    )
+
+
+def _sheet_rows(
+    document: Document, path: Path, name: str, splitting: Splitting, report: ReadReport
+) -> list[Row]:
+    """Return the rows of sheets with the columns `sheet` and `row`; one without a title has the name of its sheet.
+
+    Several sheets may share ids, so that their rows are numbered unless a column of ids is chosen. A sheet that lacks a
+    chosen column is left out, unless all do.
+    """
+    rows: list[Row] = []
+    refusals: list[UserError] = []
+    several = len(document.sheets) > 1
+    for sheet in document.sheets:
+        place = f"{path}, sheet {sheet.name}"
+        columns = _columns_of(splitting, f"{name}-{sheet.name}" if several else name)
+        if columns.text is None and "text" in sheet.columns:
+            columns = replace(columns, text="text")
+        try:
+            columns = columns.resolve(Path(place), sheet.columns)
+        except UserError as error:
+            refusals.append(error)
+            why = str(error).removeprefix(f"{place}: ")
+            left_out = SkippedContent(str(path), f"sheet {sheet.name}", why)
+            report.skipped.append(left_out)
+            continue
+        if several:
+            columns = replace(columns, id=splitting.id_column)
+        for number, cells in enumerate(sheet.rows, start=1):
+            if not any(cells):
+                continue
+            fields = dict(zip(sheet.columns, cells, strict=False))
+            row = columns.row(fields, path, number, Place(place, number, "row"))
+            metadata = {"sheet": sheet.name, "row": number, **row.metadata}
+            title = row.passage.title or sheet.name
+            passage = replace(row.passage, title=title)
+            rows.append(Row(passage, Place(str(path), number, "row"), metadata))
+    if refusals and not rows:
+        raise refusals[0]
+    return rows
 
 
 def _cut_long_rows(
@@ -214,10 +257,12 @@ def read_document(
     """
     document = reader.read(path, kind, name)
     text = document.text
-    if not text.strip():
+    if not text.strip() and not document.sheets:
         raise EmptyFileError(f"{path}: the file is empty")
-    if report is not None:
-        report.add_document(path, document)
+    report = report or ReadReport()
+    report.add_document(path, document)
+    rows = _sheet_rows(document, path, name, splitting, report)
+    yield from _cut_long_rows(iter(rows), splitting, report)
     number, line, seen = 0, 1, 0
     waiting = deque(document.tables)
     for section in document.sections:

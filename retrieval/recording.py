@@ -138,10 +138,11 @@ def reading_of(splitting: Splitting, kind: str) -> str:
     """
     here = Path(__file__).parent
     modules = [Path(reading.__file__)]
-    modules += [here / f"{name}.py" for name in ("readers", "splitting", "sentences")]
+    shared = ("readers", "splitting", "sentences", "tables")
+    modules += [here / f"{name}.py" for name in shared]
     document = document_format(kind)
     if document is None:
-        version = code_version((here / "tables.py", here / "parquet.py"))
+        version = code_version((here / "parquet.py",))
     else:
         version = document.version()
         shared = ("charset", "document", "formulas", "headers", "list_numbers")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         DocumentBuilder,
         ReadingOptions,
         Section,
+        Sheet,
         Skipped,
         Table,
         check_size,
@@ -298,7 +299,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "retrieval.documents": "DocumentFormat",
     "retrieval.documents.document": (
-        "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Skipped "
+        "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Sheet Skipped "
         "Table check_size lay_out_table"
     ),
     "retrieval.documents.formulas": "FormulaPart FormulaTerm FormulaWriter MATHML write_script",
@@ -420,6 +421,7 @@ __all__ = [
     "MAX_HEADING",
     "ReadingOptions",
     "Section",
+    "Sheet",
     "Skipped",
     "Table",
     "check_size",

@@ -20,6 +20,7 @@ from retrieval.documents.document import (
     Document,
     ReadingOptions,
     Section,
+    Sheet,
     Skipped,
     Table,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "DocumentFormat",
     "ReadingOptions",
     "Section",
+    "Sheet",
     "Skipped",
     "Table",
     "check_options",

@@ -69,6 +69,15 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Sheet:
+    """A sheet of a workbook, whose rows are read as those of a table."""
+
+    name: str
+    columns: list[str]  # names, each once
+    rows: list[list[str]]  # cells by column; a blank row keeps its place
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """Content of a file that a reader could not turn into text."""
 
@@ -86,6 +95,7 @@ class Document:
     tables: list[Table] = field(default_factory=list)
     pages: int | None = None  # of a format that has pages
     skipped: list[Skipped] = field(default_factory=list)
+    sheets: list[Sheet] = field(default_factory=list)  # in place of a text
 
 
 class Outline:

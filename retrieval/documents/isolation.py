@@ -20,6 +20,7 @@ from retrieval.documents.document import (
     Document,
     ReadingOptions,
     Section,
+    Sheet,
     Skipped,
     Table,
 )
@@ -175,6 +176,7 @@ def plain_document(document: Document) -> dict[str, Any]:
         "tables": [[table.header, table.rows] for table in document.tables],
         "pages": document.pages,
         "skipped": [[part.what, part.why] for part in document.skipped],
+        "sheets": [asdict(sheet) for sheet in document.sheets],
     }
 
 
@@ -192,4 +194,5 @@ def _document_of(values: Mapping[str, Any]) -> Document:
         tables,
         pages=values["pages"],
         skipped=[Skipped(what, why) for what, why in values["skipped"]],
+        sheets=[Sheet(**sheet) for sheet in values["sheets"]],
     )

@@ -7,8 +7,15 @@ from zipfile import ZipFile
 
 import pytest
 
-from retrieval import UserError
+from retrieval import (
+    UserError,
+    add_files,
+    build_index,
+    open_index,
+    sync_index,
+)
 from retrieval.documents.isolation import IsolatedReader
+from retrieval.splitting import Splitting
 
 pytest.importorskip("kreuzberg")
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -48,12 +55,92 @@ def read(path):
         return reader.read(path, path.suffix, path.stem)
 
 
-def test_a_sheet_is_read_row_by_row_with_its_place(tmp_path):
-    document = read(sheet(tmp_path / "a.xlsx", ROWS))
-    texts = [document.text[part.start : part.end] for part in document.sections]
-    assert texts == ["name: Ann, city: Oslo, since: 2020", "name: Bob, since: 2021"]
-    places = [dict(part.metadata) for part in document.sections]
-    assert places == [{"sheet": "People", "row": 1}, {"sheet": "People", "row": 2}]
+OFFICE = "urn:oasis:names:tc:opendocument:xmlns:"
+
+
+def ods(path, rows):
+    """Write a sheet of OpenDocument, and a second one with its first row alone."""
+    tables = ""
+    for name, lines in (("People", rows), ("Other", rows[:1])):
+        tables += f'<table:table table:name="{name}">'
+        for row in lines:
+            cells = "".join(
+                '<table:table-cell office:value-type="string">'
+                f"<text:p>{text}</text:p></table:table-cell>"
+                for text in row
+            )
+            tables += f"<table:table-row>{cells}</table:table-row>"
+        tables += "</table:table>"
+    spaces = " ".join(
+        f'xmlns:{name}="{OFFICE}{name}:1.0"' for name in ("office", "table", "text")
+    )
+    body = (
+        f"<office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body>"
+    )
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    entry = (
+        f'<manifest:file-entry manifest:full-path="/" manifest:media-type="{kind}"/>'
+    )
+    listed = f'<manifest:manifest xmlns:manifest="{OFFICE}manifest:1.0">{entry}'
+    with ZipFile(path, "w") as file:
+        file.writestr("mimetype", kind)
+        file.writestr("META-INF/manifest.xml", f"{listed}</manifest:manifest>")
+        file.writestr(
+            "content.xml",
+            f"<office:document-content {spaces}>{body}</office:document-content>",
+        )
+    return path
+
+
+def rows_of(directory):
+    corpus = open_index(directory).corpus
+    return [
+        (passage.id, passage.title, passage.text, dict(corpus.further(row)))
+        for row, passage in enumerate(corpus)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "ods"])
+def test_rows_are_passages_and_columns_are_chosen(tmp_path, kind):
+    """Issue 61, section 3: Excel sheets likewise."""
+    folder, index = tmp_path / "files", tmp_path / "i"
+    folder.mkdir()
+    path = folder / f"people.{kind}"
+    if kind == "csv":
+        path.write_text("".join(f"{','.join(row)}\n" for row in ROWS))
+    else:
+        (sheet if kind == "xlsx" else ods)(path, ROWS)
+    build_index([path], index, encoder="none")
+    several = kind == "ods"
+    start = "people-People" if several else "people"
+    title = "" if kind == "csv" else "People"
+    first, second = rows_of(index)[:2]
+    assert first[:3] == (f"{start}-1", title, "name: Ann, city: Oslo, since: 2020")
+    assert second[2] == "name: Bob, since: 2021"
+    place = {"row": 1} if kind == "csv" else {"sheet": "People", "row": 1}
+    columns = {"name": "Ann", "city": "Oslo", "since": "2020"}
+    assert {**place, **columns}.items() <= first[3].items()
+    if several:
+        assert rows_of(index)[2][2] == "A: name, B: city, C: since"
+    chosen = Splitting(text_column="name", title_column="city", id_column="since")
+    report = sync_index(index, [folder], splitting=chosen)
+    assert report.changed == [path.name]
+    left_out = [part.what for part in report.read.skipped]
+    assert left_out == ["sheet Other"] * several
+    assert [row[:3] for row in rows_of(index)[-2:]] == [
+        ("2020", "Oslo", "Ann"),
+        ("2021", title, "Bob"),
+    ]
+    if kind == "xlsx":
+        more = folder / "more.xlsx"
+        sheet(more, [ROWS[0], ["Cid", "Rome", "2030"], ["", "Bern", "2031"]])
+        with pytest.raises(UserError, match="sheet People: row 2: text is empty"):
+            add_files(index, [more])
+        sheet(more, [ROWS[0], ["Cid", "Rome", "2030"], ["", "", ""], ["Dan", "", "9"]])
+        assert add_files(index, [more]).passages_added == 2  # as the index has it
+    lost = Splitting(text_column="town")
+    with pytest.raises(UserError, match="no column 'town' for the text"):
+        sync_index(index, [folder], splitting=lost)
 
 
 def test_a_formula_without_a_value_is_told(tmp_path):

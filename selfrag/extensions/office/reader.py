@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from string import ascii_uppercase
 from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -18,6 +19,7 @@ from selfrag.interface import (
     MAX_BYTES,
     Document,
     Section,
+    Sheet,
     Skipped,
     UserError,
     check_size,
@@ -44,7 +46,7 @@ _UNREAD = {"ppt/notesSlides/": "speaker notes", "ppt/charts/": "charts"}
 
 
 def read_office(path: Path, name: str) -> Document:
-    """Return the text of a file with its places: the column `slide`, or `sheet` and `row`.
+    """Return the sheets of a file, or its text with the column `slide`.
 
     Raises:
         UserError: the file cannot be read, is too large, or has raised text that would become plain digits.
@@ -72,9 +74,9 @@ def read_office(path: Path, name: str) -> Document:
             skipped.append(Skipped(what, "the library does not read them"))
     attached = result.metadata.get("attachments") or ()
     skipped += [Skipped(f"attachment {file!s:.80}", "save it") for file in attached]
-    document = (
-        _sheets(result) if kind in _SHEETS else _pages(result.content, marker, name)
-    )
+    if kind in _SHEETS:
+        return Document("", [], skipped=skipped, sheets=_sheets(result))
+    document = _pages(result.content, marker, name)
     return replace(document, skipped=[*document.skipped, *skipped])
 
 
@@ -106,36 +108,35 @@ def _check_parts(path: Path, kind: str) -> tuple[list[str], list[Skipped]]:
     return names, [Skipped(f"values of {count_of(empty, 'formulas')}", why)]
 
 
-def _sheets(result: Any) -> Document:
-    """Return sheets row by row, each row a section of its own: `name: Ann, city: Oslo`."""
+def _sheets(result: Any) -> list[Sheet]:
+    """Return the sheets; their first row names the columns."""
     names = result.metadata.get("sheet_names") or []
-    parts: list[str] = []
-    sections: list[Section] = []
-    length = 0
+    sheets = []
     for table in result.tables or []:
-        sheet = f"sheet {table.page_number}"
+        name = f"sheet {table.page_number}"
         if 0 < table.page_number <= len(names):
-            sheet = str(names[table.page_number - 1])
-        header, *rows = table.cells or [[]]
-        for number, cells in enumerate(rows or [header], start=1 if rows else 0):
-            text = _row_text(header if rows else [], cells)
-            if text:
-                place: dict[str, str | int] = {"sheet": sheet, "row": number}
-                sections.append(Section(sheet, length, length + len(text), place))
-                parts.append(f"{text}\n")
-                length += len(text) + 1
-    return Document("".join(parts), sections)
+            name = str(names[table.page_number - 1])
+        rows = [[" ".join(cell.split()) for cell in row] for row in table.cells]
+        if rows:
+            header = rows.pop(0) if len(rows) > 1 else []
+            width = max(len(row) for row in (header, *rows))
+            sheets.append(Sheet(name, _column_names(header, width), rows))
+    return sheets
 
 
-def _row_text(header: Sequence[str], cells: Sequence[str]) -> str:
-    """Return the cells of a row with the names of their columns; blank cells are left out."""
-    texts = []
-    for column, cell in enumerate(cells):
-        value = " ".join(cell.split())
-        title = " ".join(header[column].split()) if column < len(header) else ""
-        if value:
-            texts.append(f"{title}: {value}" if title else value)
-    return ", ".join(texts)
+def _column_names(header: Sequence[str], width: int) -> list[str]:
+    """Return the names of columns; one without a name has its letters, also beside a name that is used twice."""
+    names: dict[str, None] = {}
+    for number in range(width):
+        letters, rest = "", number + 1
+        while rest:
+            rest, place = divmod(rest - 1, 26)
+            letters = f"{ascii_uppercase[place]}{letters}"
+        name = header[number] if number < len(header) else ""
+        if name in names:
+            name = f"{name} ({letters})"
+        names[name or letters] = None
+    return list(names)
 
 
 def _pages(markup: str, marker: str, name: str) -> Document:
