@@ -224,14 +224,21 @@ def written_together(text: str) -> str:
             sign
         ) in "\u2010\u2011\u05f4":  # two hyphens, and the sign of Hebrew abbreviations
             text = text.replace(sign, "-")
-    has_abbreviation = _ABBREVIATION.search(text) is not None
-    if "-" not in text and not has_abbreviation:
-        return ""
     words: list[str] = []
-    for word in text.split():
-        if "-" in word or (has_abbreviation and "." in word):
-            words += _TOGETHER.findall(word)
-    return " ".join(words).replace("-", "").replace(".", "")
+    end, sign = 0, text.find("-")
+    while sign >= 0:  # to split every text would take longer
+        start = max(end, text.rfind(" ", end, sign))
+        end = text.find(" ", sign)
+        if end < 0:
+            end = len(text)
+        words += [word for word in text[start:end].split() if "-" in word]
+        sign = text.find("-", end)
+    if _ABBREVIATION.search(text) is not None:
+        words += [word for word in text.split() if "." in word and "-" not in word]
+    if not words:
+        return ""
+    together = " ".join(_TOGETHER.findall(" ".join(words)))
+    return together.replace("-", "").replace(".", "")
 
 
 def split_words(text: str, *, singles: bool = False) -> list[str]:

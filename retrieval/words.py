@@ -161,9 +161,10 @@ class WordAnalyzer:
             return text
         spaced = self._spaced(text)
         words: list[str] = []
-        if not spaced.isascii() or self.language == "german":
+        german = self.language == "german"
+        if german or not spaced.isascii():
             for word in spaced.split():
-                if word.isascii() and not self._has_umlaut(word):
+                if word.isascii() and not (german and _GERMAN_UMLAUT.search(word)):
                     words.append(word)
                     continue
                 for term in word_terms(word, singles=True):
@@ -247,9 +248,6 @@ class WordAnalyzer:
         if together:
             text = f"{text} {together}"
         return spaced_words(text, symbols=True)
-
-    def _has_umlaut(self, word: str) -> bool:
-        return self.language == "german" and _GERMAN_UMLAUT.search(word) is not None
 
     def _written_forms(self, word: str) -> tuple[str, ...]:
         """Return a word and, where its stem is another, the word without accents."""
@@ -375,15 +373,12 @@ class WordIndex:
         """Return the query of a form: of its only term, or of all its terms."""
         import tantivy
 
-        terms = [
-            tantivy.Query.term_query(self._schema, "body", term, index_option="freq")
-            for term in form.split(" ")
-        ]
-        if len(terms) == 1:
-            return terms[0]
-        return tantivy.Query.boolean_query(
-            [(tantivy.Occur.Must, term) for term in terms]
-        )
+        if " " in form:
+            terms = [
+                (tantivy.Occur.Must, self._form_query(term)) for term in form.split()
+            ]
+            return tantivy.Query.boolean_query(terms)
+        return tantivy.Query.term_query(self._schema, "body", form, index_option="freq")
 
     def _compound_queries(self, query: str) -> Iterator[Any]:
         """Yield the queries of the compounds with a word of a query, and of the parts of a word that is a compound."""
