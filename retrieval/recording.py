@@ -138,8 +138,8 @@ def reading_of(splitting: Splitting, kind: str) -> str:
     """
     here = Path(__file__).parent
     modules = [Path(reading.__file__)]
-    shared = ("readers", "splitting", "sentences", "tables")
-    modules += [here / f"{name}.py" for name in shared]
+    names = ("readers", "splitting", "sentences", "tables")
+    modules += [here / f"{name}.py" for name in names]
     document = document_format(kind)
     if document is None:
         version = code_version((here / "parquet.py",))
