@@ -170,13 +170,14 @@ def plain_document(document: Document) -> dict[str, Any]:
         [part.title, part.start, part.end, dict(part.metadata)]
         for part in document.sections
     ]
+    sheets = [asdict(sheet) for sheet in document.sheets]
     return {
         "text": document.text,
         "sections": sections,
         "tables": [[table.header, table.rows] for table in document.tables],
         "pages": document.pages,
         "skipped": [[part.what, part.why] for part in document.skipped],
-        "sheets": [asdict(sheet) for sheet in document.sheets],
+        "sheets": sheets,
     }
 
 
@@ -185,6 +186,7 @@ def _document_of(values: Mapping[str, Any]) -> Document:
     for header, rows in values["tables"]:
         spans = tuple((start, end) for start, end in rows)
         tables.append(Table(None if header is None else (header[0], header[1]), spans))
+    sheets = [Sheet(**sheet) for sheet in values["sheets"]]
     return Document(
         values["text"],
         [
@@ -194,5 +196,5 @@ def _document_of(values: Mapping[str, Any]) -> Document:
         tables,
         pages=values["pages"],
         skipped=[Skipped(what, why) for what, why in values["skipped"]],
-        sheets=[Sheet(**sheet) for sheet in values["sheets"]],
+        sheets=sheets,
     )

@@ -128,9 +128,9 @@ def _column_names(header: Sequence[str], width: int) -> list[str]:
     """Return the names of columns; one without a name has its letters, also beside a name that is used twice."""
     names: dict[str, None] = {}
     for number in range(width):
-        letters, rest = "", number + 1
-        while rest:
-            rest, place = divmod(rest - 1, 26)
+        letters, position = "", number + 1
+        while position:
+            position, place = divmod(position - 1, 26)
             letters = f"{ascii_uppercase[place]}{letters}"
         name = header[number] if number < len(header) else ""
         if name in names:
