@@ -225,14 +225,14 @@ def written_together(text: str) -> str:
         ) in "\u2010\u2011\u05f4":  # two hyphens, and the sign of Hebrew abbreviations
             text = text.replace(sign, "-")
     words: list[str] = []
-    end, sign = 0, text.find("-")
-    while sign >= 0:  # to split every text would take longer
-        start = max(end, text.rfind(" ", end, sign))
-        end = text.find(" ", sign)
+    end, hyphen = 0, text.find("-")
+    while hyphen >= 0:  # to split every text would take longer
+        start = max(end, text.rfind(" ", end, hyphen))
+        end = text.find(" ", hyphen)
         if end < 0:
             end = len(text)
         words += [word for word in text[start:end].split() if "-" in word]
-        sign = text.find("-", end)
+        hyphen = text.find("-", end)
     if _ABBREVIATION.search(text) is not None:
         words += [word for word in text.split() if "." in word and "-" not in word]
     if not words:
