@@ -1,1 +1,1 @@
-"""Benchmarks of a machine that is at hand for some minutes only: steps with time limits, and one report."""
+"""Benchmarks. Each states what it compares; `measure` times, pairs and prints, `workload` has the questions."""

@@ -1,215 +1,247 @@
 """Measure decoding speed: `bench_decoding.py [--model DIR] [--data FILE.jsonl.gz] [--out REPORT.json]`.
 
-Ours answers all questions. The floor gets the same requests in one call of the engine. On a few of the questions ours
-meets the published loop, with 20 and with all of its log-probabilities.
-At last the answers are ranked again under random weights, without the model. The table goes to the standard output,
-progress to the error stream.
+Ours answers all questions. The floor gets the same requests at once, without log-probabilities. On
+a few of the questions ours meets the published loop, with 20 and with all of its log-probabilities, in turn.
 """
 
 from __future__ import annotations
 
 import gc
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
+from time import perf_counter
+from typing import Literal
 
-import numpy as np
-
-from scripts.benchmarks.report import results_table
-from scripts.benchmarks.speed.rivals import KIND, OfficialLoop, Recording, replay
-from scripts.benchmarks.speed.timing import (
+from scripts.benchmarks.measure import (
+    Report,
     Run,
-    Series,
-    Served,
-    Work,
     answer_all,
-    least_tokens,
-    prompting_of,
     race,
     ratio,
-    serve,
+    speed_of,
 )
-from scripts.benchmarks.speed.workload import (
-    FORMS,
-    LONG,
-    Form,
-    Item,
-    chosen_forms,
-    demo_items,
-    read_items,
+from scripts.benchmarks.rivals import (
+    FEW,
+    Complete,
+    PublishedLoop,
+    complete_on_transformers,
+    complete_on_vllm,
+    replay_on,
+    replay_on_vllm,
 )
-from scripts.command import command, progress
-from selfrag.common.atomic import write_json
-from selfrag.common.provenance import machine
-from selfrag.decoding.answer import Answer
-from selfrag.decoding.sweep import sweep
-from selfrag.engines.vllm import VLLMConfig
-from selfrag.loading import resolve_model
+from scripts.benchmarks.workload import FORMS, Item, items_of
+from scripts.command import command
+from selfrag.common.checks import check_choice
+from selfrag.decoding.policy import Decoding
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.engines.transformers_model import load
+from selfrag.engines.vllm import VLLMConfig, VLLMEngine
+from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
-
-RESCORED, SETTINGS = 500, 1000
-"""Recorded answers, repeated up to this number, and weight settings under which each is ranked."""
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, Usage
+from selfrag.runtime.sessions import Serving
 
 
 @dataclass(slots=True)
-class Bench:
-    """Two loaded models that answer the same questions."""
+class Recording:
+    """Passes everything on and keeps the requests, in order.
 
-    cached: Served
-    uncached: Served  # without prefix caching
+    With `ending` every candidate runs to its full budget, and this id, a Retrieve token, takes the place of its last
+    one: random weights end nowhere, and so every path has all its segments, each of equal length.
+    """
+
+    engine: Serving
+    ending: int | None = None
+    requests: list[Generate] = field(default_factory=list)
+
+    def submit(self, request: Generate) -> int:
+        """Queue and record a request."""
+        if self.ending is not None:
+            request = replace(request, stop_ids=())
+        self.requests.append(request)
+        return self.engine.submit(request)
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        """Work, and end what is done."""
+        results = list(self.engine.step())
+        if self.ending is not None:
+            for place, (ticket, result) in enumerate(results):
+                if isinstance(result, Generated):
+                    ids = (*result.token_ids[:-1], self.ending)
+                    ended = replace(result, token_ids=ids, finish=Finish.STOP)
+                    results[place] = ticket, ended
+        return results
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        """Forget requests."""
+        self.engine.abort(tickets)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSystem:
+    """A loaded model, for ours and for the loop."""
+
+    fresh: Callable[[], Serving]  # an engine that knows no earlier prompt
+    complete: Complete
+    replay: Callable[[Sequence[Generate]], int]  # serves requests at once
+    logprobs: int  # most that it gives of a token
+
+
+def on_vllm(path: str, kv_gib: float | None) -> LoadedSystem:
+    """Load a checkpoint into vLLM."""
+    most = max(form.logprobs for form in FORMS.values())
+    options = {"max_logprobs": most}
+    engine = VLLMEngine.load(VLLMConfig(path, kv_cache_gib=kv_gib, engine_args=options))
+    vllm = engine._engine
+
+    def fresh() -> VLLMEngine:
+        vllm.reset_prefix_cache()
+        return engine
+
+    complete = partial(complete_on_vllm, vllm)
+    return LoadedSystem(fresh, complete, partial(replay_on_vllm, vllm), most)
+
+
+def on_transformers(path: str, device: str) -> LoadedSystem:
+    """Load a checkpoint into transformers; batches and kept prompts are as the memory of a large card allows."""
+    config = TransformersConfig(path, device=device)
+    if device.startswith("cuda"):
+        config = replace(config, max_batch=96, max_prefill_tokens=16384)
+        config = replace(config, prefix_cache_mib=4096)
+    model = load(config)
+
+    def replay(requests: Sequence[Generate]) -> int:
+        return replay_on(TransformersEngine(model, config), requests)
+
+    return LoadedSystem(
+        partial(TransformersEngine, model, config),
+        partial(complete_on_transformers, model),
+        replay,
+        model.vocab_size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingBenchmark:
+    """A loaded model, and the ways to answer with it."""
+
+    system: LoadedSystem
     prompting: Prompting
+    report: Report
     repeats: int  # rounds
-    answers: list[Answer] = field(default_factory=list)  # of the last form
+    ending: int | None  # of every candidate, for random weights
 
-    def measure(
-        self, form: Form, items: Sequence[Item], rivals: int
-    ) -> Iterator[dict[str, Any]]:
-        """Yield a line for each way of answering in one form; rivals answer the first of the questions."""
-        # the first steps of an engine are slow
-        for served in (
-            self.cached,
-            self.uncached,
-        ):
-            answer_all(items[:2], self.prompting, form.policy, served.engine)
-        recording = Recording(self.cached.engine)
+    def time_ours(
+        self, form: str, policy: Decoding, items: Sequence[Item], live: int
+    ) -> None:
+        """Time ours with so many questions in flight, and the floor of its requests."""
+        recording = Recording(self.system.fresh(), self.ending)
 
         def ours() -> Run:
+            recording.engine = self.system.fresh()
             recording.requests.clear()
-            run = answer_all(items, self.prompting, form.policy, recording)
-            self.answers = list(run.answers)
-            return run
+            return answer_all(items, self.prompting, policy, recording, max_live=live)
 
         def floor() -> Run:
-            seconds, generated = replay(self.cached.llm, recording.requests)
-            prompts = sum(len(request.prompt_ids) for request in recording.requests)
-            return Run(
-                seconds,
-                ("",) * len(items),
-                Work(len(generated), prompts, 0, sum(generated)),
-            )
+            requests = recording.requests
+            start = perf_counter()
+            generated = self.system.replay(requests)
+            prompts = sum(len(request.prompt_ids) for request in requests)
+            usage = Usage(len(requests), prompts, generated_tokens=generated)
+            return Run(perf_counter() - start, len(items), usage)
 
-        series = race({"ours": ours, "floor": floor}, self.repeats, self._prepare)
-        least = least_tokens(request.prompt_ids for request in recording.requests)
-        computed = series["ours"].work.prompt_tokens - series["ours"].work.cached_tokens
-        yield {
-            **_line(form, series["ours"], series["floor"]),
-            "computed / fewest": computed / least,
-        }
-        yield _line(form, series["floor"], series["floor"])
-        few = items[:rivals]
-        ways: dict[str, Callable[[], Run]] = {}
-        ways["ours"] = partial(
-            answer_all, few, self.prompting, form.policy, self.cached.engine
-        )
-        for logprobs in (KIND, form.rival_logprobs):
-            most = min(logprobs, self.uncached.engine.limits.vocab_size)
-            loop = OfficialLoop(self.uncached.llm, self.prompting, form, most)
-            ways[f"published loop, {logprobs:,} log-probabilities"] = partial(
-                loop.answer_all, few
-            )
-        series = race(ways, self.repeats, self._prepare)
-        for rival in series.values():
-            yield _line(form, rival, series["ours"])
+        self._race(form, {f"ours, {live} live": ours, "floor": floor}, "floor")
 
-    def _prepare(self) -> None:
-        self.cached.forget()
+    def time_loops(self, form: str, policy: Decoding, items: Sequence[Item]) -> None:
+        """Time the published loop against ours on the same questions."""
+
+        def ours() -> Run:
+            engine = Recording(self.system.fresh(), self.ending)
+            return answer_all(items, self.prompting, policy, engine)
+
+        ways: dict[str, Callable[[], Run]] = {"ours": ours}
+        for logprobs in (FEW, min(FORMS[form].logprobs, self.system.logprobs)):
+            loop = PublishedLoop(
+                self.system.complete, self.prompting, policy, logprobs, self.ending
+            )
+            name = f"published loop, {logprobs:,} log-probabilities"
+            ways[name] = partial(loop.answer_all, items)
+        self._race(form, ways, "ours")
+
+    def _race(
+        self, form: str, ways: Mapping[str, Callable[[], Run]], reference: str
+    ) -> None:
+        """Time ways in turn, and report each against the reference."""
+        series = {way.name: way for way in race(ways, self.repeats, self._forget)}
+        for name, way in series.items():
+            against = f"{ratio(way, series[reference])} {reference}"
+            self.report.add(form=form, way=name, **speed_of(way), time=against)
+
+    def _forget(self) -> None:
+        self.system.fresh()
         gc.collect()
-
-
-def _line(form: Form, series: Series, reference: Series) -> dict[str, Any]:
-    """Return a line of the table; the time of a question is compared with that of the reference."""
-    requests = max(1, series.work.requests)
-    return {
-        "form": form.name,
-        "way": series.name,
-        "questions": series.questions,
-        "questions/s": series.speed,
-        "seconds": median(series.seconds),
-        "compared with": reference.name,
-        "times its time": ratio(series, reference),
-        "requests": series.work.requests,
-        "prompt tokens": series.work.prompt_tokens / requests,
-        "of these cached": series.work.cached_tokens / requests,
-        "new tokens": series.work.generated_tokens / requests,
-    }
-
-
-def rescore(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Rank recorded answers under random weights in [0, 2], whose seed is fixed."""
-    many = (list(answers) * RESCORED)[:RESCORED]
-    weights = np.random.default_rng(0).uniform(0.0, 2.0, (SETTINGS, 3))
-    start = time.perf_counter()
-    sweep(many, weights)
-    seconds = time.perf_counter() - start
-    nodes = sum(len(answer.trace.nodes) for answer in many)
-    return {
-        "answers": RESCORED,
-        "distinct": len(answers),
-        "nodes": nodes,
-        "settings": SETTINGS,
-        "seconds": seconds,
-    }
 
 
 @command
 def main(
     *,
     model: str = "demo",
+    engine: Literal["vllm", "transformers"] = "vllm",
+    device: str = "auto",
     data: Path | None = None,
     out: Path | None = None,
     kv_gib: float | None = None,
-    forms: list[str] = list(FORMS),  # noqa: B006 - of the command line alone
+    form: list[str] = list(FORMS),  # noqa: B006 - of the command line alone
+    live: list[int] = [256],  # noqa: B006
     questions: int = 64,
     passages: int = 5,
     rivals: int = 4,
     repeats: int = 3,
+    fixed_tokens: int | None = None,
 ) -> None:
     """Print the table, and write it where it is asked for.
 
     Args:
         model: checkpoint directory, hub name or `demo`.
+        engine: vllm or transformers.
+        device: torch device of the transformers engine.
         data: rows with instruction and passages; else made from the demo corpus.
         out: JSON file with everything measured.
-        kv_gib: memory for keys and values of each of the two engines.
-        forms: short or long; repeatable, both by default.
+        kv_gib: memory for keys and values of vLLM.
+        form: short or long; repeatable, both by default.
+        live: questions in flight; repeatable. Four times as many are asked at most.
         questions: of ours and the floor.
         passages: of each question.
         rivals: questions of the rivals.
         repeats: rounds.
+        fixed_tokens: new tokens of every candidate, for a model with random weights.
     """
-    say = progress()
-    read = demo_items if data is None else partial(read_items, data)
-    items = read(questions, passages)
-    path = str(resolve_model(model))
-    options = {"max_logprobs": LONG.rival_logprobs}
-    config = VLLMConfig(path, kv_cache_gib=kv_gib, engine_args=options)
-    say("loading with and without prefix caching")
-    cached = serve(config)
-    uncached = serve(replace(config, enable_prefix_caching=False))
-    bench = Bench(cached, uncached, prompting_of(path), repeats)
-    lines: list[dict[str, Any]] = []
-    for form in chosen_forms(forms):
-        for line in bench.measure(form.with_passages(passages), items, rivals):
-            speed = f"{line['questions/s']:.3g} questions/s"
-            say(f"{line['form']}: {line['way']}, {speed}")
-            lines.append(line)
-    report = {
-        "machine": machine(),
-        "engine": cached.settings(),
-        "lines": lines,
-        "rescoring": rescore(bench.answers),
-    }
-    cached.engine.close()
-    uncached.engine.close()
-    print(results_table(lines))
-    for name in ("rescoring", "machine", "engine"):
-        print(f"{name}: {report[name]}\n")
-    if out:
-        write_json(out, report)
+    for name in form:
+        check_choice("--form", name, FORMS)
+    report = Report(out)
+    items = items_of(data, questions, passages)
+    path = resolve_model(model)
+    report.say("loading")
+    system = (
+        on_vllm(str(path), kv_gib)
+        if engine == "vllm"
+        else on_transformers(str(path), device)
+    )
+    prompting = Prompting.from_tokenizer(load_tokenizer(path))
+    ending = None if fixed_tokens is None else prompting.vocabulary.retrieve[0]
+    benchmark = DecodingBenchmark(system, prompting, report, repeats, ending)
+    for name in form:
+        policy = replace(FORMS[name].policy, passages=passages)
+        if fixed_tokens is not None:
+            policy = replace(policy, segment_tokens=fixed_tokens)
+        # the first steps of an engine are slow
+        answer_all(items[:2], prompting, policy, system.fresh())
+        for most in live:
+            benchmark.time_ours(name, policy, items[: 4 * most], most)
+        benchmark.time_loops(name, policy, items[:rivals])
+    report.print()
 
 
 if __name__ == "__main__":

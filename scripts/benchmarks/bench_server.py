@@ -11,23 +11,26 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import random
 import socket
 import statistics
 import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 
-from scripts.benchmarks.hostile_clients import attack, watch_health
-from scripts.benchmarks.report import results_table
-from scripts.benchmarks.speed.workload import demo_items
-from scripts.command import command, progress
-from selfrag.common.atomic import write_json
+from scripts.benchmarks.measure import Report
+from scripts.benchmarks.workload import demo_items
+from scripts.command import command
 
-MIB = 1 << 20
+CHAT = "/v1/chat/completions"
 
 
 def serve(
@@ -61,37 +64,25 @@ def serve(
     started = time.perf_counter()
     together = rag.generate(list(questions))
     seconds = time.perf_counter() - started
-    same = sum(
-        answer.cited_text() == text
-        for answer, text in zip(together, alone, strict=True)
-    )
+    pairs = zip(together, alone, strict=True)
+    same = sum(answer.cited_text() == text for answer, text in pairs)
     listener = socket.create_server(("127.0.0.1", 0))
     pipe.send((listener.getsockname()[1], alone, first, seconds, same))
-    protocol = limited_connections(ConnectionLimits())
     config = uvicorn.Config(
         create_app(Service(rag)),
-        http=protocol,
+        http=limited_connections(ConnectionLimits()),
         log_level="critical",
         timeout_keep_alive=KEEP_ALIVE,
     )
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def resident(process: int) -> float:
-    """Return MiB of a process in memory."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * 4096 / MIB
-
-
 async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
     """Return the streamed answer, and the seconds to its first segment."""
     started, first, text = time.perf_counter(), None, ""
-    body = {
-        "model": "selfrag",
-        "stream": True,
-        "messages": [{"role": "user", "content": question}],
-    }
-    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+    turns = [{"role": "user", "content": question}]
+    body = {"model": "selfrag", "stream": True, "messages": turns}
+    async with client.stream("POST", CHAT, json=body) as reply:
         reply.raise_for_status()
         async for line in reply.aiter_lines():
             if line.startswith("data: {"):
@@ -104,40 +95,130 @@ async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
 
 
 def measure_health(pipe: Connection, url: str, seconds: float) -> None:
-    """Ask for `/health` in a process of its own, and send the seconds of each reply when its time is over."""
-    pipe.send(asyncio.run(watch_health(url, time.perf_counter() + seconds)))
-
-
-async def load(
-    url: str,
-    questions: Sequence[str],
-    expected: Sequence[str],
-    clients: int,
-    seconds: float,
-    hostile: int = 0,
-) -> Any:
-    """Ask from many clients for a while, beside hostile ones; return what was measured."""
-    measured: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
-    until, numbers = time.perf_counter() + seconds, iter(range(1 << 60))
-
-    async def ask_on(client: httpx.AsyncClient) -> None:
+    """Ask for `/health` four times a second, and send the seconds of each reply when the time is over."""
+    until, replies = time.perf_counter() + seconds, []
+    with httpx.Client(base_url=url, timeout=60) as client:
         while time.perf_counter() < until:
-            number = next(numbers) % len(questions)
-            try:
-                text, first = await ask(client, questions[number])
-            except httpx.HTTPError as error:
-                measured["failed"].append(repr(error))
-                continue
-            measured["answers"] += 1
-            measured["wrong"] += text != expected[number]
-            measured["first"].append(first)
+            started = time.perf_counter()
+            client.get("/health").raise_for_status()
+            replies.append(time.perf_counter() - started)
+            time.sleep(0.25)
+    pipe.send(replies)
 
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
-        measured["hostile"], *_ = await asyncio.gather(
-            attack(url, hostile, until), *(ask_on(client) for _ in range(clients))
-        )
-    return measured
+
+def hostile_request(kind: int, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of a request that tries to harm the server."""
+    turns = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Who are you?"},
+    ]
+    chat: dict[str, Any] = {"model": "selfrag", "messages": turns}
+    post = {"method": "POST", "url": CHAT}
+    if kind == 0:
+        turns[0]["content"] = "word " * rng.choice([100_000, 190_000, 800_000])
+        return "long conversation", {**post, "json": chat}
+    if (
+        kind == 1
+    ):  # the server would keep an answer with 1.5 MB that cannot be compressed
+        evidence = [
+            {"id": str(n), "text": rng.randbytes(7_500).hex()} for n in range(100)
+        ]
+        chat["selfrag"] = {
+            "evidence": evidence,
+            "mode": "always",
+            "passages": 5,
+            "max_segments": 1,
+            "segment_tokens": 5,
+        }
+        return "much evidence", {**post, "json": chat}
+    if kind == 2:
+        bodies = '{"model": NaN}', "[" * 100_000, '{"model": "selfrag"', '{"a": 1e400}'
+        headers = {"Content-Type": "application/json"}
+        content = rng.choice(bodies)
+        return "broken JSON", {**post, "content": content, "headers": headers}
+    if kind == 3:
+        trace: dict[str, Any] = {"question": "Q", "decoding": {}, "best": 0}
+        trace |= {"options": [], "decisions": [], "nodes": [{"id": 0, "parent": 0}]}
+        body = {"trace": trace}
+        return "endless trace", {"method": "POST", "url": "/v1/rescore", "json": body}
+    headers = {"Host": "evil.example"}
+    return "foreign host", {"method": "GET", "url": "/v1/models", "headers": headers}
+
+
+async def hold_a_connection(url: httpx.URL, rng: random.Random) -> str:
+    """Send nothing, or a byte a second, until the server ends the connection."""
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    started = time.monotonic()
+    with suppress(ConnectionError):
+        slow = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+        writer.write(rng.choice([b"", slow]))
+        while not reader.at_eof() and time.monotonic() - started < 60:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reader.read(100), 1.0)
+            writer.write(b"x")
+    writer.close()
+    return "held" if time.monotonic() - started >= 60 else "closed by the server"
+
+
+@dataclass(slots=True)
+class ServerLoad:
+    """What clients ask of a server until a time is over, and what came of it."""
+
+    questions: Sequence[str]
+    expected: Sequence[str]  # the answers of the single run
+    until: float  # time of `time.perf_counter`
+    answers: int = 0
+    wrong: int = 0  # answers that are not the expected ones
+    failed: list[str] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)  # seconds to the first segment
+    hostile: Counter[str] = field(default_factory=Counter)  # outcomes of attempts
+    _numbers: Any = field(default_factory=count)
+
+    async def ask_on(self, client: httpx.AsyncClient) -> None:
+        """Ask one question after the other."""
+        while time.perf_counter() < self.until:
+            number = next(self._numbers) % len(self.questions)
+            try:
+                text, first = await ask(client, self.questions[number])
+            except httpx.HTTPError as error:
+                self.failed.append(repr(error))
+                continue
+            self.answers += 1
+            self.wrong += text != self.expected[number]
+            self.first.append(first)
+
+    async def attack(self, client: httpx.AsyncClient, seed: int) -> None:
+        """Try to harm the server in one way, once a second."""
+        rng = random.Random(seed)  # noqa: S311 - the same attempts in every run
+        kind = seed % 6
+        while time.perf_counter() < self.until:
+            name, outcome = "held connection", ""
+            try:
+                if kind == 5:
+                    outcome = await hold_a_connection(client.base_url, rng)
+                else:
+                    name, words = hostile_request(kind, rng)
+                    outcome = str((await client.request(**words)).status_code)
+            except (httpx.HTTPError, OSError) as error:
+                outcome = type(error).__name__
+            self.hostile[f"{name}: {outcome}"] += 1
+            await asyncio.sleep(1.0)
+
+    async def run(self, url: str, clients: int, hostile: int) -> None:
+        """Ask from many clients at once, beside hostile ones."""
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(
+            base_url=url, timeout=600, limits=limits
+        ) as client:
+            asking = [self.ask_on(client) for _ in range(clients)]
+            attacking = [self.attack(client, seed) for seed in range(hostile)]
+            await asyncio.gather(*asking, *attacking)
+
+
+def resident(process: int) -> float:
+    """Return MiB of a process in memory."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
 
 
 @command
@@ -164,8 +245,8 @@ def main(
         segments: most of an answer.
         out: JSON file with everything measured.
     """
-    say = progress()
-    texts = [item.question for item in demo_items(questions, 1)]
+    report = Report(out)
+    texts = [item.instruction for item in demo_items(questions, 1)]
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     words = (theirs, model, engine, texts, segments)
@@ -173,37 +254,41 @@ def main(
     server.start()
     theirs.close()  # so that a server that ends early ends the waiting
     port, alone, alone_first, batch_seconds, same = ours.recv()
-    say(f"one by one and in one call: done, {same} of {len(texts)} answers equal")
+    in_batch = len(texts) / batch_seconds
+    report.add(what="questions/s of generate()", value=in_batch)
+    report.add(what="its answers equal to the single run", value=same)
     url = f"http://127.0.0.1:{port}"
-    asyncio.run(load(url, texts, alone, clients, min(20, seconds)))
+
+    def start_load(length: float) -> ServerLoad:
+        return ServerLoad(texts, alone, time.perf_counter() + length)
+
+    asyncio.run(start_load(min(20, seconds)).run(url, clients, 0))  # warms up
     health, sends_health = spawning.Pipe()
     watched = (sends_health, url, seconds)
     spawning.Process(target=measure_health, args=watched, daemon=True).start()
-    before, started = resident(server.pid or 0), time.perf_counter()
-    measured = asyncio.run(load(url, texts, alone, clients, seconds, hostile))
-    lasted, after = time.perf_counter() - started, resident(server.pid or 0)
-    health_seconds = health.recv()
+    report.add(what="MiB resident before", value=resident(server.pid or 0))
+    started, measured = time.perf_counter(), start_load(seconds)
+    asyncio.run(measured.run(url, clients, hostile))
+    served = measured.answers / (time.perf_counter() - started)
+    report.add(what="MiB resident after", value=resident(server.pid or 0))
+    replies = health.recv()
     server.terminate()
-    in_batch, served = len(texts) / batch_seconds, measured["answers"] / lasted
-    report = {
-        "batch_questions_per_second": in_batch,
-        "batch_equal_to_single": same,
-        "served_questions_per_second": served,
-        "served / batch": served / in_batch,
-        "answers": measured["answers"],
-        "different_from_single": measured["wrong"],
-        "failed": measured["failed"],
-        "first_segment_alone_p50": statistics.median(alone_first),
-        "first_segment_loaded_p50": statistics.median(measured["first"]),
-        "health_p99": statistics.quantiles(health_seconds, n=100)[98],
-        "health_max": max(health_seconds),
-        "hostile": measured["hostile"],
-        "resident_mib_before": before,
-        "resident_mib_after": after,
+    figures = {
+        "questions/s served": served,
+        "served / generate()": served / in_batch,
+        "answers": measured.answers,
+        "other than the single run": measured.wrong,
+        "failed": len(measured.failed),
+        "first failures": measured.failed[:3],
+        "median seconds to the first segment alone": statistics.median(alone_first),
+        "median seconds to the first segment loaded": statistics.median(measured.first),
+        "/health, 99th percentile": statistics.quantiles(replies, n=100)[98],
+        "/health, longest": max(replies),
+        **dict(sorted(measured.hostile.items())),
     }
-    print(results_table([{"what": name, "value": report[name]} for name in report]))
-    if out:
-        write_json(out, report)
+    for what, value in figures.items():
+        report.add(what=what, value=value)
+    report.print()
 
 
 if __name__ == "__main__":
