@@ -6,7 +6,7 @@ Other pages are run by docs/test_pages_run.py.
 import os
 import re
 import shlex
-import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -113,10 +113,13 @@ def test_the_front_page_leads_to_every_guide():
     assert [path for path in paths if f"({path})" not in front] == []
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_imports(process):
-    script = ROOT / "scripts/tools/draw_rooms.py"
-    done = process(sys.executable, script, "--check")
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_rooms_of_the_page_are_those_of_the_contract():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    [rooms] = [contract for contract in contracts if contract.get("exhaustive")]
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    shown = page.partition("```text\n")[2].partition("```")[0]
+    assert shown.splitlines() == rooms["layers"][1:]  # without __main__
 
 
 # --- the README: in an empty folder, and as a newcomer would, from a clone, in a test marked slow -----------------

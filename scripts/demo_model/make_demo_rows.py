@@ -1,8 +1,14 @@
 """Make the demo model's training rows.
 
     python scripts/demo_model/make_demo_rows.py --data DATA --out runs/demo/rows
-    python scripts/demo_model/make_dgen.py --data DATA --critic demo --out runs/dgen
-    python scripts/demo_model/make_demo_rows.py --data DATA --dgen runs/dgen/rows --out runs/demo/rows
+    selfrag index build DATA/corpus/wiki-mix.jsonl.gz -o runs/index
+    critic augment DATA/train/pairs.jsonl --critic demo --index runs/index --gold join --initial output \
+        --choice graded --balance paper --seed 20 --limit 2560 -o runs/dgen
+    python scripts/demo_model/make_demo_rows.py --data DATA --dgen runs/dgen --out runs/demo/rows
+
+Pairs of some data bring the passage that their annotators saw, and the corpus holds the evidence of only some of them,
+so these passages join the candidates. The labelled cases that the critic learned from always show an output, so the
+first judgment sees it too (Algorithm 3).
 
 Folders 1 to 3 are annotated rows, and so are 5 and 6. Folder 4, made when D_gen is there, has rows that a critic wrote.
 train_demo.py says which stage learns which.
@@ -26,7 +32,7 @@ def main(*, data: Path, dgen: Path | None = None, out: Path) -> None:
 
     Args:
         data: folder with train/, corpus/ and intrinsics/.
-        dgen: folder that critic augment wrote (make_dgen.py: OUT/rows).
+        dgen: folder that critic augment wrote.
         out: rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2 ..
     """
     for stage, mixture in (*enumerate(STAGES, 1), *enumerate(LAST, len(STAGES) + 2)):

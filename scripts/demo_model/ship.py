@@ -1,11 +1,11 @@
 """Put trained weights into the package, their model cards completed by what was measured.
 
-    python scripts/demo_model/ship.py intrinsics --runs runs/intrinsics --report report [--note NAME="Use it for .."]
+    python scripts/demo_model/ship.py rewrite --run runs/query_rewrite --report report [--note "Use it for .."]
     python scripts/demo_model/ship.py critic --run RUN --report report.md [--note "Use it for .."]
 
-The runs are those of `train_intrinsics.py` and `train_critic.py`. The reports are the folder of `selfrag eval
-intrinsics --adapters RUNS --out REPORT`, and what `critic eval ROWS --critic RUN/model` printed. What is there already
-is replaced; what was learned about tokens stays.
+The runs are folders of `selfrag train adapter query_rewrite` and `critic train`. The reports are the folder of `selfrag
+eval intrinsics --adapters RUNS --out REPORT`, and what `critic eval ROWS --critic RUN/model` printed. What is there
+already is replaced.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from critic.demo import ADAPTER
-from critic.student.card import CARD
 from scripts.command import command
 from selfrag.common.atomic import new_directory, write_text
-from selfrag.common.checks import split_pair
 from selfrag.common.errors import UserError
 from selfrag.demo import intrinsics
-from selfrag.experiments.intrinsics.run import found_adapters
-from selfrag.loading import CALIBRATOR, WEIGHTS
 
+NAME = "query_rewrite"
 CRITIC_DATA = (
     "Natural Questions, SQuAD 2.0, QED, QuoteSum, FEVER-Symmetric (CC BY-SA: text of Wikipedia"
     " or the data set itself); FEVEROUS, Fool Me Twice, NoMIRACL, WiCE, ARES, Factcheck-GPT, ExpertQA, BEGIN, FaithDial"
     " audit, EfficientQA, GSM8K, Self-Instruct seed tasks and others (permissive annotations, partly of Wikipedia or"
     " web text)"
 )
-INTRINSIC_DATA = {
-    "answerability": "SQuAD 2.0 (CC BY-SA 4.0), NoMIRACL (Apache-2.0 annotations of CC BY-SA text of Wikipedia)",
-    "citation_generation": "QED (CC BY-SA 3.0), QuoteSum (CC BY-SA 4.0)",
-    "hallucination_detection": "BEGIN (CC BY 4.0, CDLA-Sharing 1.0), FaithDial audit (MIT), WiCE (ODC-By annotations of"
-    " CC BY-SA text of Wikipedia and cited web text)",
-    "query_rewrite": "TREC CAsT and iKAT (MIT), MTRAG (Apache-2.0)",
-    "uncertainty": "ARC-Easy and OpenBookQA via LLM-Adapters (ODC-By); the labels are the model's own correctness",
-}
+REWRITE_DATA = "TREC CAsT and iKAT (MIT), MTRAG (Apache-2.0)"
+
+
+def read_file(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 def complete_card(
@@ -50,10 +52,7 @@ def complete_card(
     Raises:
         UserError: the card cannot be read, or does not have this end.
     """
-    try:
-        head, separator, _ = path.read_text(encoding="utf-8").rpartition(ending)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    head, separator, _ = read_file(path).rpartition(ending)
     if not separator:
         raise UserError(
             f"{path} is not as training wrote it; give the folder that training wrote to"
@@ -65,15 +64,10 @@ def complete_card(
     return "\n\n".join(parts) + "\n"
 
 
-def replace_weights(
-    adapter: Path, target: Path, texts: dict[str, str], keep: Sequence[str] = ()
-) -> None:
-    """Copy an adapter to a folder of the package, with some texts beside it; files of `keep` stay there."""
+def replace_weights(adapter: Path, target: Path, texts: dict[str, str]) -> None:
+    """Copy an adapter to a folder of the package, with some texts beside it."""
     with new_directory(target) as draft:
         shutil.copytree(adapter, draft, dirs_exist_ok=True)
-        for name in keep:
-            if (target / name).is_file():
-                shutil.copyfile(target / name, draft / name)
         for name, text in texts.items():
             write_text(draft / name, text)
     megabytes = sum(path.stat().st_size for path in target.iterdir()) / 1e6
@@ -86,7 +80,7 @@ def ship_critic(
     """Copy the adapter of a critic and complete its card.
 
     Args:
-        run: folder of train_critic.py.
+        run: folder of critic train.
         report: what `critic eval` printed.
         note: what it is good for.
         to: folder that gets it.
@@ -94,89 +88,53 @@ def ship_critic(
     Raises:
         UserError: no adapter, card or report.
     """
-    try:
-        training = (run / "model" / "training.json").read_text(encoding="utf-8")
-        text = report.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{run} or {report} is not complete: {error}") from error
-    tables, separator, _ = text.partition(" in full\n")
+    training = read_file(run / "model" / "training.json")
+    tables, separator, _ = read_file(report).partition(" in full\n")
     tables = tables.rpartition("\n## ")[0].strip().replace("\n## ", "\n### ")
     if not (separator and tables):
         raise UserError(f"{report} is not as `critic eval` printed it")
-    adapter = run / "adapter"
-    if not (adapter / CARD).is_file():
-        raise UserError(f"{adapter} holds no adapter of a critic")
-    ending = "\n## Before you publish it"
-    card = complete_card(
-        run / "model" / "README.md", ending, CRITIC_DATA, f"#{tables}", note
+    card = run / "model" / "README.md"
+    text = complete_card(
+        card, "\n## Before you publish it", CRITIC_DATA, f"#{tables}", note
     )
-    replace_weights(adapter, to, {"training.json": training, "README.md": card})
+    replace_weights(run / "adapter", to, {"training.json": training, "README.md": text})
 
 
-def ship_intrinsics(
+def ship_rewrite(
     *,
-    runs: Path,
+    run: Path,
     report: Path,
-    note: list[str] | None = None,
-    to: Path = Path(intrinsics.__file__).parent,
+    note: str | None = None,
+    to: Path = Path(intrinsics.__file__).parent / NAME,
 ) -> None:
-    """Copy the adapters of intrinsics and complete their cards.
+    """Copy the adapter for rewriting and complete its card.
 
     Args:
-        runs: folder of train_intrinsics.py.
+        run: folder of selfrag train adapter query_rewrite.
         report: folder that `selfrag eval intrinsics` wrote.
-        note: NAME=TEXT, what an adapter is good for; repeatable.
-        to: folder that gets them.
+        note: what it is good for.
+        to: folder that gets it.
 
     Raises:
-        UserError: no adapter, or the report does not measure one of them.
+        UserError: no adapter, card or report.
     """
-    notes = dict(split_pair("--note", text, "NAME=TEXT") for text in note or ())
-    adapters = found_adapters(runs)
-    if unknown := sorted(set(notes) - set(adapters)):
-        raise UserError(f"--note {unknown[0]}: there is no such adapter in {runs}")
+    figures = read_file(report / "figures.json")
     try:
-        manifest = json.loads((report / "figures.json").read_text(encoding="utf-8"))[
-            "manifest"
-        ]
-        reports = {
-            name: (report / f"{name}.md").read_text(encoding="utf-8")
-            for name in adapters
-        }
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{report} does not measure all of {', '.join(sorted(adapters))}: {error}"
-        ) from error
-    limit = manifest["settings"]["limit"]
+        manifest: dict[str, Any] = json.loads(figures)["manifest"]
+        limit, commit = manifest["settings"]["limit"], manifest["commit"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{report / 'figures.json'} is no report: {error}") from error
     rows = "all" if limit is None else f"{limit} at most of each kind"
-    how = f"On development rows, {rows}, code at commit `{manifest['commit']}`. In brackets: 95% bootstrap intervals."
-    cards = {}
-    for name, folder in adapters.items():
-        tables = re.split(r"(?m)^(?=### )", reports[name])
-        ours = [
-            table
-            for table in tables
-            if table.strip() and not table.startswith("### Published")
-        ]
-        measured = "\n".join([f"{how}\n", *ours])
-        ending = "\nWhat it is good for"
-        cards[name] = complete_card(
-            folder / "README.md",
-            ending,
-            INTRINSIC_DATA[name],
-            measured,
-            notes.get(name),
-        )
-    for name, folder in sorted(adapters.items()):
-        replace_weights(
-            folder,
-            to / name,
-            {"README.md": cards[name]},
-            keep=(WEIGHTS, CALIBRATOR),
-        )
+    measured = f"On development rows, {rows}, code at commit `{commit}`. In brackets: 95% bootstrap intervals.\n\n"
+    for table in re.split(r"(?m)^(?=### )", read_file(report / f"{NAME}.md")):
+        if not table.startswith("### Published"):
+            measured += table
+    card = run / "adapter" / "README.md"
+    text = complete_card(card, "\nWhat it is good for", REWRITE_DATA, measured, note)
+    replace_weights(run / "adapter", to, {"README.md": text})
 
 
-main = command(intrinsics=ship_intrinsics, critic=ship_critic)
+main = command(rewrite=ship_rewrite, critic=ship_critic)
 
 if __name__ == "__main__":
     main()

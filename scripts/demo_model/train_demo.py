@@ -1,10 +1,7 @@
 """Fine-tune the demo model: LoRA and reflection rows on SmolLM2-135M-Instruct. Resumes by itself when started again.
 
-    python scripts/demo_model/make_demo_rows.py --data DATA --dgen DGEN/rows --out runs/demo/rows
+    python scripts/demo_model/make_demo_rows.py --data DATA --dgen DGEN --out runs/demo/rows
     python scripts/demo_model/train_demo.py --rows runs/demo/rows --base demo-base --out runs/demo/train
-    python scripts/demo_model/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER
-
-`--start` adds the stages that an adapter lacks.
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
 critic easily accepts passages on topic without an answer, and claims are at chance after it. The fifth is three runs
@@ -24,7 +21,6 @@ from typing import Any
 import torch
 
 from scripts.command import command
-from selfrag.common.errors import UserError, count_of
 from selfrag.loading import resolve_model
 from selfrag.training.model import Trainee
 from selfrag.training.rows import TrainingExample
@@ -79,29 +75,23 @@ MADE = "training.json"
 
 
 @command
-def main(
-    *, rows: Path, base: str = "demo-base", out: Path, start: Path | None = None
-) -> None:
+def main(*, rows: Path, base: str = "demo-base", out: Path) -> None:
     """Train and export.
 
     Args:
         rows: folder that make_demo_rows.py wrote.
         base: demo-base, or directory of a checkpoint.
         out: directory of the runs, one a stage, and of the adapters.
-        start: adapter of the first stages, with its training.json.
     """
-    print(trained(rows, resolve_model(base), out, start))
+    print(train_all(rows, resolve_model(base), out))
 
 
-def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
-    """Train the stages that `start` lacks, all without it. Returns the last adapter's folder."""
-    history = [] if start is None else stages_of(start)
-    done = sum("config" in stage for stage in history)
+def train_all(rows: Path, base: Path, out: Path) -> Path | None:
+    """Train all stages, and return the last adapter's folder."""
+    history: list[dict[str, Any]] = []
+    start: Path | None = None
     number = 0
     for name, stages, averaged, most_taken in PARTS:
-        if done >= number + len(stages) + len(averaged):
-            number += len(stages) + len(averaged)
-            continue
         trainees = []
         for folder, config in (*stages, *averaged):
             number += 1
@@ -115,10 +105,11 @@ def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
             if len(trainees) <= len(stages):
                 start = out / str(number)
         trainee = mean(trainees[len(stages) :] or trainees[-1:])
-        start = _exported(trainee, rows, out / name, history, most_taken)
-        history = stages_of(start)
-    if start is None or done >= number:
-        raise UserError(f"{start} has these {count_of(number, 'stages')} already")
+        start = out / name
+        if not start.exists():
+            _export(trainee, rows, start, history, most_taken)
+        made = json.loads((start / MADE).read_text(encoding="utf-8"))
+        history = [*made["stages"], {"calibration": made["calibration"]}]
     return start
 
 
@@ -132,21 +123,6 @@ def mean(trainees: Sequence[Trainee]) -> Trainee:
                     torch.stack([each[name] for each in parameters]).mean(dim=0)
                 )
     return trainees[0]
-
-
-def stages_of(adapter: Path) -> list[dict[str, Any]]:
-    """Return how an adapter was made: the manifest of each stage, and each calibration.
-
-    Raises:
-        UserError: the adapter does not say.
-    """
-    try:
-        made = json.loads((adapter / MADE).read_text(encoding="utf-8"))
-        return [*made["stages"], {"calibration": made["calibration"]}]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{adapter / MADE} does not say how the adapter was made: {error}"
-        ) from error
 
 
 def calibrating_examples(
@@ -168,27 +144,24 @@ def calibrating_examples(
         yield layout.example(row)
 
 
-def _exported(
+def _export(
     trainee: Any,
     rows: Path,
     adapter: Path,
     stages: list[dict[str, Any]],
     most_taken: float,
-) -> Path:
+) -> None:
     from scripts.demo_model.relevance_calibration import restrain_relevance
     from selfrag.training.export import save_adapter
 
-    if adapter.exists():
-        return adapter
     held_out = [
         rows / str(folder) / "heldout.jsonl" for folder in range(1, 1 + len(ANNOTATED))
     ]
     examples = calibrating_examples(held_out, trainee.tokenizer)
     calibration = asdict(restrain_relevance(trainee, examples, most_taken=most_taken))
     print(calibration)
-    return save_adapter(
-        trainee, adapter, beside={MADE: {"stages": stages, "calibration": calibration}}
-    )
+    made = {"stages": stages, "calibration": calibration}
+    save_adapter(trainee, adapter, beside={MADE: made})
 
 
 if __name__ == "__main__":

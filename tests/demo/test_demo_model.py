@@ -101,7 +101,7 @@ def test_the_weights_made_here_are_those_that_were_measured_and_trained_for():
     made, base = weights(model_path()), weights(base_path())
     for name, folder in shipped_adapters("demo").items():
         assert trained_on(folder) == {made}, (
-            f"{name}: train_intrinsics.py trains it again"
+            f"{name}: `selfrag train adapter` trains it again"
         )
     assert trained_on(ADAPTER) == {base}
     learned = Weighing.read(shipped_weights("demo")["hallucination_detection"])
