@@ -2,7 +2,7 @@
 
     python scripts/demo_model/make_demo_rows.py --data DATA --out runs/demo/rows
     selfrag index build DATA/corpus/wiki-mix.jsonl.gz -o runs/index
-    critic augment DATA/train/pairs.jsonl --critic demo --index runs/index --gold join --initial output \
+    critic augment DATA/train/pairs.jsonl --critic demo --index runs/index --gold-passages join --initial output \
         --choice graded --balance paper --seed 20 --limit 2560 -o runs/dgen
     python scripts/demo_model/make_demo_rows.py --data DATA --dgen runs/dgen --out runs/demo/rows
 
