@@ -11,7 +11,7 @@ from selfrag.extensions.word.blocks import (
     TextBlock,
     WordBlock,
 )
-from selfrag.extensions.word.package import Attributes, number
+from selfrag.extensions.word.package import Attributes, XmlHandler, number
 
 _PLACES = ("c:tx", "c:cat", "c:val", "c:xVal", "c:yVal")
 
@@ -25,19 +25,18 @@ class Series:
     values: dict[int, str] = field(default_factory=dict)
 
 
-class ChartReader:
+class ChartReader(XmlHandler):
     """Receives the elements of a chart part."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._titles: list[str] = []
         self._series: list[Series] = []
-        self._path: list[str] = []
         self._place = ""  # what the values that are being read belong to
         self._point = 0
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element."""
-        self._path.append(name)
         if name == "c:ser":
             self._series.append(Series())
         elif name in _PLACES:
@@ -47,13 +46,12 @@ class ChartReader:
 
     def end(self, name: str) -> None:
         """End an element."""
-        self._path.pop()
         if name in _PLACES:
             self._place = ""
 
     def text(self, text: str) -> None:
         """Receive text."""
-        name = self._path[-1] if self._path else ""
+        name = self.path[-1] if self.path else ""
         if name == "a:t":
             self._titles.append(text)
         if name != "c:v" or not self._series:

@@ -7,6 +7,17 @@ from dataclasses import dataclass
 
 from selfrag.extensions.word.package import number
 
+FORM_SETTINGS = frozenset(
+    (
+        "w:checkBox",
+        "w:checked",
+        "w:default",
+        "w:listEntry",
+        "w:ddList",
+        "w:result",
+    )
+)
+"""Elements that describe a field of a form."""
 PAGE_FIELDS = frozenset(("PAGE", "NUMPAGES", "SECTIONPAGES"))
 _LONGEST_INSTRUCTION = 200  # characters that are looked at
 

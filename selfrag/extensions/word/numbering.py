@@ -5,13 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from selfrag.extensions.word.package import Attributes, is_on, number
+from selfrag.extensions.word.package import Attributes, XmlHandler, is_on, number
 from selfrag.extensions.word.styles import Styles
 from selfrag.interface import format_number
 
 BULLET = "•"
 MAX_LEVEL = 8
 _LONGEST_LABEL = 100  # characters
+_ELEMENTS = frozenset(
+    (
+        "w:abstractNum",
+        "w:num",
+        "w:numStyleLink",
+        "w:lvlOverride",
+        "w:abstractNumId",
+        "w:startOverride",
+        "w:lvl",
+        "w:start",
+        "w:numFmt",
+        "w:lvlText",
+        "w:isLgl",
+        "w:lvlRestart",
+    )
+)
 
 
 @dataclass(slots=True)
@@ -43,7 +59,7 @@ class NumberedList:
     starts: dict[int, int] = field(default_factory=dict)  # not used yet
 
 
-class Numbering:
+class Numbering(XmlHandler):
     """Reads the numbering part and counts the paragraphs of lists.
 
     Args:
@@ -51,6 +67,7 @@ class Numbering:
     """
 
     def __init__(self, styles: Styles) -> None:
+        super().__init__()
         self._styles = styles
         self._abstract: dict[str, AbstractList] = {}
         self._lists: dict[str, NumberedList] = {}
@@ -58,6 +75,10 @@ class Numbering:
         self._open_list: NumberedList | None = None
         self._override = 0
         self._level = Level()
+
+    def reads(self, name: str) -> bool:
+        """Return whether an element tells something about a list."""
+        return name in _ELEMENTS
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element of the numbering part."""
@@ -110,9 +131,6 @@ class Numbering:
             self._open_abstract = None
         elif name == "w:num":
             self._open_list = None
-
-    def text(self, text: str) -> None:
-        """Receive text; the numbering part has none."""
 
     def next_label(self, list_id: str, depth: int) -> str:
         """Count a paragraph of a list and return its number or bullet.

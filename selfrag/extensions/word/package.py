@@ -6,14 +6,16 @@ and a part that declares entities is refused, so none is expanded or fetched.
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import IO
 from xml.parsers import expat
 
 from selfrag.interface import MAX_BYTES, UserError, check_size, count_of
@@ -21,6 +23,9 @@ from selfrag.interface import MAX_BYTES, UserError, check_size, count_of
 Attributes = Mapping[str, str]
 
 _CHUNK = 1 << 16
+_WHOLE = 1 << 24  # bytes of a part that is read at once
+_ROOT = re.compile(rb"<[A-Za-z_][^>]*>")
+_NAMESPACE = re.compile(r"""xmlns:([\w.-]+)\s*=\s*["']([^"']*)["']""")
 _PREFIXES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w:",
     "http://purl.oclc.org/ooxml/wordprocessingml/main": "w:",
@@ -49,12 +54,15 @@ class DamagedPartError(Exception):
     """A part that is missing, not XML or too large. The text is a reason to show."""
 
 
-class XmlHandler(Protocol):
+class XmlHandler:
     """Receives the elements and the text of a part in order.
+
+    Attributes:
+        path: names of the open elements.
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> class Printer:
+        >>> class Printer(XmlHandler):
         ...     def start(self, name, attributes): print("start", name)
         ...     def end(self, name): print("end", name)
         ...     def text(self, text): print("text", text)
@@ -69,6 +77,13 @@ class XmlHandler(Protocol):
         text Tea
         end note
     """
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+
+    def reads(self, name: str) -> bool:
+        """Return whether `start` and `end` are called for elements of a name."""
+        return True
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element, such as `w:p`."""
@@ -171,17 +186,19 @@ class WordPackage:
             raise DamagedPartError(
                 f"{part} unpacks to more than a text would: {count_of(size, 'bytes', form=',')}"
             )
-        parser = self._parser(part, handler)
         try:
-            with self._archive.open(info) as content:
+            with self._archive.open(info) as packed:
+                content: IO[bytes] = packed
+                is_usual = False
+                if size <= _WHOLE:
+                    whole = packed.read()
+                    content, is_usual = io.BytesIO(whole), _has_usual_prefixes(whole)
+                parser = self._parser(part, handler, is_usual)
                 fed = 0
                 while chunk := content.read(_CHUNK):
                     parser.Parse(chunk, False)
                     fed += len(chunk)
-                    if fed - parser.CurrentByteIndex > self.max_tag:
-                        raise DamagedPartError(
-                            f"{part} has a tag of more than {count_of(self.max_tag, 'bytes', form=',')}"
-                        )
+                    self._check_limits(part, parser, fed)
                 parser.Parse(b"", True)
         except (
             zipfile.BadZipFile,
@@ -195,53 +212,63 @@ class WordPackage:
             # a password, a compression or an encoding that Python does not know
             raise DamagedPartError(f"{part} cannot be unpacked: {error}") from error
 
-    def _parser(self, part: str, handler: XmlHandler) -> expat.XMLParserType:
-        names: dict[str, str] = {}
-        start = handler.start
+    def _check_limits(self, part: str, parser: expat.XMLParserType, fed: int) -> None:
+        """Raise DamagedPartError where a part has more than a text would, given its bytes so far."""
+        excess = None
+        if self._elements_left < 0:
+            excess = f"{count_of(self.max_elements, 'elements', form=',')}"
+        elif len(parser.intern) > self.max_names:
+            excess = f"{self.max_names:,} names of elements"
+        elif fed - parser.CurrentByteIndex > self.max_tag:
+            excess = f"a tag of more than {count_of(self.max_tag, 'bytes', form=',')}"
+        if excess:
+            raise DamagedPartError(f"{part} has more than {excess}")
 
-        def shorten(full: str) -> str:
-            if len(names) >= self.max_names:
-                raise DamagedPartError(
-                    f"{part} has more than {self.max_names:,} names of elements"
-                )
-            namespace, _, name = full.rpartition(" ")
-            names[full] = _PREFIXES.get(namespace, "?:" if namespace else "") + name
-            return names[full]
+    def _parser(
+        self, part: str, handler: XmlHandler, is_usual: bool
+    ) -> expat.XMLParserType:
+        """Return a parser that calls a handler. Names are only looked up where the prefixes are not the usual ones."""
+        path, start, end = handler.path, handler.start, handler.end
+        reads, shorten = cache(handler.reads), cache(_short_name)
 
-        def start_element(full: str, attributes: dict[str, str]) -> None:
+        def start_element(name: str, attributes: Attributes) -> None:
             self._elements_left -= 1
-            if self._elements_left < 0:
-                raise DamagedPartError(
-                    f"{part} has more than {count_of(self.max_elements, 'elements', form=',')}"
-                )
-            if attributes:
-                attributes = {
-                    names.get(key) or shorten(key): value
-                    for key, value in attributes.items()
-                }
-            start(names.get(full) or shorten(full), attributes)
+            path.append(name)
+            if reads(name):
+                start(name, attributes)
 
-        def end_element(full: str) -> None:
-            handler.end(names[full])
+        def start_unusual(full: str, attributes: Attributes) -> None:
+            short = {shorten(key): value for key, value in attributes.items()}
+            start_element(shorten(full), short)
+
+        def end_element(_: str) -> None:
+            name = path.pop()
+            if reads(name):
+                end(name)
 
         def refuse_entities(*_: object) -> None:
             raise DamagedPartError(
                 f"{part} declares a document type, which Word files never do"
             )
 
-        parser = expat.ParserCreate(namespace_separator=" ")
+        if is_usual:
+            parser = expat.ParserCreate()
+            parser.StartElementHandler = start_element
+        else:
+            parser = expat.ParserCreate(namespace_separator=" ")
+            parser.StartElementHandler = start_unusual
         parser.buffer_text = True
-        parser.StartElementHandler = start_element
         parser.EndElementHandler = end_element
         parser.CharacterDataHandler = handler.text
         parser.StartDoctypeDeclHandler = refuse_entities
         return parser
 
 
-class _RelationshipList:
+class _RelationshipList(XmlHandler):
     """Collects the relationships of a part."""
 
     def __init__(self, folder: str) -> None:
+        super().__init__()
         self._folder = folder
         self.links: dict[str, Relationship] = {}
 
@@ -257,14 +284,8 @@ class _RelationshipList:
             ).lstrip("/")
         self.links[attributes.get("Id", "")] = Relationship(kind, target, external)
 
-    def end(self, name: str) -> None:
-        pass
 
-    def text(self, text: str) -> None:
-        pass
-
-
-class ElementText:
+class ElementText(XmlHandler):
     """Collects the text of the first element of a name, such as the title of a document.
 
     Args:
@@ -272,6 +293,7 @@ class ElementText:
     """
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
         self._open = False
         self._parts: list[str] = []
@@ -293,6 +315,23 @@ class ElementText:
         """Receive text."""
         if self._open:
             self._parts.append(text)
+
+
+def _has_usual_prefixes(content: bytes) -> bool:
+    """Return whether a part declares namespaces in its first element only, with the prefixes of `_PREFIXES`."""
+    root = _ROOT.search(content)
+    declared = _NAMESPACE.findall(root[0].decode("utf-8", "replace")) if root else []
+    for prefix, namespace in declared:
+        short = f"{prefix}:"
+        known = _PREFIXES.get(namespace)
+        if known != short and (known or short in _PREFIXES.values()):
+            return False
+    return 0 < len(declared) == content.count(b"xmlns")
+
+
+def _short_name(full: str) -> str:
+    namespace, _, name = full.rpartition(" ")
+    return _PREFIXES.get(namespace, "?:" if namespace else "") + name
 
 
 def _part_name(name: str) -> str:

@@ -18,9 +18,9 @@ from selfrag.extensions.word.blocks import (
     cell_text,
 )
 from selfrag.extensions.word.equations import EquationWriter
-from selfrag.extensions.word.fields import form_value
+from selfrag.extensions.word.fields import FORM_SETTINGS, form_value
 from selfrag.extensions.word.numbering import Numbering
-from selfrag.extensions.word.package import Attributes
+from selfrag.extensions.word.package import Attributes, XmlHandler
 from selfrag.extensions.word.paragraphs import ParagraphReader
 from selfrag.extensions.word.pictures import PictureReader
 from selfrag.extensions.word.runs import RunReader
@@ -49,10 +49,11 @@ _LEFT_OUT = frozenset(
     )
 )
 """Elements that are left out with all that stands in them: deletions, former properties, settings of controls."""
+_ALTERNATIVES = ("mc:Choice", "mc:Fallback")
 _TEXT = frozenset(("w:t", "m:t", "a:t"))
 
 
-class Story:
+class Story(XmlHandler):
     """Receives the elements of a part and hands its blocks on.
 
     Args:
@@ -77,10 +78,10 @@ class Story:
         drop_page_numbers: bool = False,
     ) -> None:
         self._text = StoryText(add, styles, left_out, drop_page_numbers)
-        self._path = self._text.path
+        self.path = self._text.path
         self._paragraphs = ParagraphReader(self._text, numbering)
         self._notes = notes
-        self._ignored = 0  # depth inside an element that is left out
+        self._ignored = 0  # length of the path to an element that is left out
         self._tables = TableStack(MAX_NESTING)
         self._boxes: list[list[WordBlock] | None] = []
         self._choices: list[Choice] = []
@@ -122,43 +123,49 @@ class Story:
 
     # 1. Elements and text
 
+    def reads(self, name: str) -> bool:
+        """Return whether an element is more than a wrapper of text."""
+        if name[:2] == "m:" or name in self._starts or name in self._ends:
+            return True
+        return name in _LEFT_OUT or name in TABLE_PROPERTIES or name in FORM_SETTINGS
+
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element."""
-        if self._ignored or self._is_left_out(name):
-            self._ignored += 1
-            return
-        self._path.append(name)
-        if name[:2] == "m:":
-            self._start_equation(name, attributes)
+        if self._ignored:
             return
         handler = self._starts.get(name)
-        if handler is not None:
+        if name in _LEFT_OUT or (name in _ALTERNATIVES and self._is_done()):
+            self._ignored = len(self.path)
+            if name == "w:del":
+                self._note_deletion(self._parent())
+        elif handler is not None:
             handler(attributes)
+        elif name[:2] == "m:":
+            self._start_equation(name, attributes)
         elif name in TABLE_PROPERTIES:
-            self._tables.set_property(name, self._path[-2], attributes)
-        elif "w:ffData" in self._path[-3:]:
+            self._tables.set_property(name, self._parent(), attributes)
+        elif "w:ffData" in self.path[-3:]:
             self._form.setdefault(name, []).append(attributes.get("w:val", "1"))
 
     def end(self, name: str) -> None:
         """End an element."""
         if self._ignored:
-            self._ignored -= 1
-            return
-        self._path.pop()
-        if name[:2] == "m:":
-            self._end_equation(name)
+            if len(self.path) < self._ignored:
+                self._ignored = 0
             return
         handler = self._ends.get(name)
         if handler is not None:
             handler()
+        elif name[:2] == "m:":
+            self._end_equation(name)
         elif name == "w:tr":
             self._tables.end_row()
 
     def text(self, text: str) -> None:
         """Receive text."""
-        if self._ignored or not self._path:
+        if self._ignored or not self.path:
             return
-        name = self._path[-1]
+        name = self.path[-1]
         if name in _TEXT:
             self._text.write(text.replace("\n", " "))
         elif name == "w:instrText":
@@ -169,20 +176,18 @@ class Story:
         self._text.close_fields(0)
         self._paragraphs.flush_carried()
 
-    def _is_left_out(self, name: str) -> bool:
-        parent = self._path[-1] if self._path else ""
-        if name == "w:del":
-            self._note_deletion(parent)
-            return True
-        if name in ("mc:Choice", "mc:Fallback"):
-            return bool(self._choices) and self._choices[-1].taken
-        return name in _LEFT_OUT
+    def _parent(self) -> str:
+        return self.path[-2] if len(self.path) > 1 else ""
+
+    def _is_done(self) -> bool:
+        """Return whether another alternative of the same content has been read."""
+        return bool(self._choices) and self._choices[-1].taken
 
     def _note_deletion(self, parent: str) -> None:
         """Handle a deletion that marks what it stands in: a paragraph mark or a row."""
         if (
             parent == "w:rPr"
-            and self._path[-2:-1] == ["w:pPr"]
+            and self.path[-3:-2] == ["w:pPr"]
             and self._text.paragraphs
         ):
             self._text.paragraphs[-1].joins_next = True
@@ -322,7 +327,7 @@ class Story:
     def _end_equation(self, name: str) -> None:
         if self._text.equation is None:
             return
-        if name != "m:oMath" or "m:oMath" in self._path:
+        if name != "m:oMath" or "m:oMath" in self.path:
             self._text.equation.end(name)
             return
         text = self._text.equation.finish()

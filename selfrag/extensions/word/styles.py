@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from selfrag.extensions.word.package import Attributes, is_on, number
+from selfrag.extensions.word.package import Attributes, XmlHandler, is_on, number
 
 BODY_LEVEL = 9
 """Outline level of text that is no heading."""
@@ -16,6 +16,9 @@ _HEADING_NAME = re.compile(
 )
 """Names and ids of heading styles in the languages of Word; ids lose the letters outside ASCII."""
 _LOOKED_AT = 50  # styles of a chain
+_ELEMENTS = frozenset(
+    ("w:style", "w:name", "w:basedOn", "w:outlineLvl", "w:vanish", "w:numId", "w:ilvl")
+)
 
 
 @dataclass(slots=True)
@@ -30,17 +33,21 @@ class Style:
     numbering_level: int | None = None
 
 
-class Styles:
+class Styles(XmlHandler):
     """Reads the styles part and answers for a style and those that it is based on. A loop of styles ends."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._styles: dict[str, Style] = {}
         self._open: Style | None = None
-        self._in_run = False
         self._default_paragraph = ""
         self._headings: dict[str, int | None] = {}
         self._lists: dict[str, tuple[str, int | None]] = {}
         self._hidden: dict[str, bool] = {}
+
+    def reads(self, name: str) -> bool:
+        """Return whether an element tells something about a style."""
+        return name in _ELEMENTS
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element of the styles part."""
@@ -74,9 +81,6 @@ class Styles:
         """End an element of the styles part."""
         if name == "w:style":
             self._open = None
-
-    def text(self, text: str) -> None:
-        """Receive text; the styles part has none."""
 
     def heading_level(self, style_id: str) -> int | None:
         """Return the level of a heading style, 0 for a title, None for other text."""

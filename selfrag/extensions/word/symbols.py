@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import re
+
+_PRIVATE_USE = re.compile("[\uf000-\uf0ff]")
 _SYMBOL = {
     0x20: " !∀#∃%&∋()∗+,−./0123456789:;<=>?",
     0x40: "≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_",
@@ -71,12 +74,6 @@ def symbol_text(font: str, code: int) -> str | None:
 
 def read_private_use(font: str, text: str) -> str:
     """Replace characters of the private use area by the letters of the font, where they are known."""
-    if not any("\uf000" <= letter <= "\uf0ff" for letter in text):
-        return text
-    letters: list[str] = []
-    for letter in text:
-        replaced = (
-            symbol_text(font, ord(letter)) if "\uf000" <= letter <= "\uf0ff" else letter
-        )
-        letters.append(replaced or letter)
-    return "".join(letters)
+    return _PRIVATE_USE.sub(
+        lambda match: symbol_text(font, ord(match[0])) or match[0], text
+    )
