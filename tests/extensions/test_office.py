@@ -20,6 +20,8 @@ from retrieval.splitting import Splitting
 pytest.importorskip("kreuzberg")
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 KIND = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+SLIDES = "http://schemas.openxmlformats.org/presentationml/2006/main"
+DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
 ROWS = [["name", "city", "since"], ["Ann", "Oslo", "2020"], ["Bob", "", "2021"]]
 
@@ -47,6 +49,24 @@ def sheet(path, rows, more=""):
         file.writestr("xl/workbook.xml", book)
         data = f'<worksheet xmlns="{SHEET}"><sheetData>{lines}{more}</sheetData></worksheet>'
         file.writestr("xl/worksheets/sheet1.xml", data)
+    return path
+
+
+def slide(path, runs):
+    shape = f"<p:sp><p:nvSpPr/><p:spPr/><p:txBody><a:p>{runs}</a:p></p:txBody></p:sp>"
+    names = f'xmlns:p="{SLIDES}" xmlns:a="{DRAWING}" xmlns:r="{KIND}"'
+    show = f'<p:presentation {names}><p:sldIdLst><p:sldId id="256" r:id="r1"/></p:sldIdLst></p:presentation>'
+    relations = {"_rels/.rels": ("officeDocument", "ppt/presentation.xml")}
+    relations["ppt/_rels/presentation.xml.rels"] = ("slide", "slides/slide1.xml")
+    with ZipFile(path, "w") as file:
+        for name, (kind, target) in relations.items():
+            link = f'<Relationship Id="r1" Type="{KIND}/{kind}" Target="{target}"/>'
+            file.writestr(
+                name, f'<Relationships xmlns="{PACKAGE}">{link}</Relationships>'
+            )
+        file.writestr("ppt/presentation.xml", show)
+        tree = f"<p:cSld><p:spTree>{shape}</p:spTree></p:cSld>"
+        file.writestr("ppt/slides/slide1.xml", f"<p:sld {names}>{tree}</p:sld>")
     return path
 
 
@@ -174,6 +194,18 @@ def test_raised_digits_that_would_be_lost_are_refused(tmp_path):
         read(tmp_path / "a.rtf")
     (tmp_path / "b.rtf").write_text(r"{\rtf1 Ten units.\par}")
     assert "Ten units." in read(tmp_path / "b.rtf").text
+
+
+def test_raised_digits_of_slides_and_restructured_text_stay_raised(tmp_path):
+    role = "10\\ :sup:`6` units of H\\ :sub:`2`\\ O"
+    (tmp_path / "a.rst").write_text(f"Tea\n===\n\n{role}\n")
+    assert "10⁶ units of H₂O" in read(tmp_path / "a.rst").text
+    runs = [("10", ""), ("6", "30000"), (" units of H", ""), ("2", "-25000"), ("O", "")]
+    text = "".join(
+        f'<a:r><a:rPr baseline="{shift or 0}"/><a:t>{run}</a:t></a:r>'
+        for run, shift in runs
+    )
+    assert "10⁶ units of H₂O" in read(slide(tmp_path / "a.pptx", text)).text
 
 
 @pytest.mark.parametrize("kind", ["pptx", "xlsx", "ods", "odt", "epub", "ipynb", "rtf"])

@@ -286,6 +286,18 @@ def test_prose_in_two_columns_is_no_table(tmp_path, frame):
     assert document.text.split() == " ".join(LEFT + RIGHT).split()
 
 
+def test_lines_of_prose_in_boxes_of_their_lengths_are_no_table(tmp_path):
+    """Each line stands once, and not in each column that the ends of the other boxes make."""
+    content, texts = "", LEFT[:6]
+    for row, text in enumerate(texts):
+        width = 300 + 30 * (row % 3)
+        content += f"68 {696 - 16 * row} {width} 16 re S\n"
+        content += drawn(72, 700 - 16 * row, text)
+    document = read(tmp_path, pdf(content))
+    assert not document.tables
+    assert document.text.split() == " ".join(texts).split()
+
+
 def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path):
     # one cell over two rows
     content = strokes(3, 3, step=32).replace(
@@ -392,6 +404,20 @@ def test_letters_that_are_spaced_out_are_words(tmp_path):
     assert text_of(tmp_path, drawn(72, 700, "one") + drawn(93, 700, "two")) == "one two"
 
 
+@pytest.mark.parametrize(
+    "content, text",
+    [
+        (drawn(72, 700, "S U M M A R Y of 3"), "SUMMARY of 3"),
+        (drawn(72, 700, "Answers A B C D E"), "Answers A B C D E"),
+        (drawn(72, 700, "M T W T F S S"), "M T W T F S S"),
+        (drawn(72, 680, "T", 36) + drawn(98, 700, "he fee rises"), "The fee rises"),
+        (drawn(72, 680, "A", 36) + drawn(100, 700, "fee rises"), "A fee rises"),
+    ],
+)
+def test_letters_that_stand_apart_join_their_word(tmp_path, content, text):
+    assert text_of(tmp_path, content) == text
+
+
 def unicode_pdf(*texts):
     """A PDF with a line for each text, in a font that names any character."""
     letters = sorted(set("".join(texts)))
@@ -431,6 +457,7 @@ def unicode_pdf(*texts):
             "The misfits driffed office flat x² ½",
         ),
         (("soft\u00ad", "ware and co\u00adop"), "software and coop"),
+        (("\u5400\u6500\u6100\u7300 320",), "Teas 320"),  # bytes in the wrong order
     ],
 )
 def test_d9_d14_ligatures_and_scripts_without_spaces(tmp_path, texts, joined):
@@ -690,6 +717,10 @@ RAISED = {
         + drawn(80, 680, "Boiling") + moved("250", "9", 4, 180, 680)
         + drawn(80, 650, "Frozen") + moved("17", "8", -2, 180, 650),
         "Boiling | 250⁹\nFrozen | 17₈",
+    ),
+    "another column between": (
+        drawn(72, 700, "22206") + drawn(300, 700, "tea") + drawn(99.8, 704, "-90", 7),
+        "22206⁻⁹⁰ tea",
     ),
     "small beside large": (set_in(("Fee", 14, 0), (" 320", 8, 0)), "Fee 320"),
     "large letter": (drawn(72, 688, "T", 26) + drawn(88, 700, "en 320 ships", 10), "Ten 320 ships"),

@@ -1,6 +1,7 @@
 """Reads files of office programs by kreuzberg: sheets row by row, all other kinds as HTML, by the reader of web pages.
 
-kreuzberg writes raised digits of some kinds as plain ones, `10⁶` as `106`. A file that has them is refused.
+kreuzberg writes raised digits of some kinds as plain ones, `10⁶` as `106`. A file that has them is refused, except
+slides and reStructuredText: kreuzberg reads a copy in which they are written as such.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from secrets import token_hex
 from string import ascii_uppercase
 from tempfile import TemporaryDirectory
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from selfrag.interface import (
     MAX_BYTES,
@@ -26,6 +27,7 @@ from selfrag.interface import (
     count_of,
     read_html,
     require,
+    write_script,
 )
 
 _SHEETS = (".xlsx", ".ods")
@@ -41,6 +43,9 @@ _RAISED = {
 """Where a file tells of raised and lowered text: how the names of parts of a packed file begin; else in itself."""
 _NO_VALUE = re.compile(rb"</f><v\s*(?:/>|></v>)|</f></c>")
 """A formula of a sheet whose value no program has computed."""
+_ROLE = re.compile(r"(?:\\ )?:(sup|sub):`([^`<>]{1,100})`(?:\\ )?")
+_SHIFTED = re.compile(rb'baseline="-?[1-9]')
+_DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _UNREAD = {"ppt/notesSlides/": "speaker notes", "ppt/charts/": "charts"}
 """Parts of a presentation that kreuzberg does not read."""
 
@@ -66,8 +71,10 @@ def read_office(path: Path, name: str) -> Document:
         concurrency=kreuzberg.ConcurrencyConfig(max_threads=1),
     )
     try:
-        result = kreuzberg.extract_file_sync(str(path), config=config)
-    except kreuzberg.KreuzbergError as error:
+        with TemporaryDirectory() as folder:
+            file = _write_raised(path, kind, Path(folder) / path.name)
+            result = kreuzberg.extract_file_sync(str(file), config=config)
+    except (kreuzberg.KreuzbergError, SyntaxError, OSError) as error:
         raise UserError(f"{path}: cannot be read ({error!s:.200})") from error
     for folder, what in _UNREAD.items():
         if any(part.startswith(folder) for part in parts):
@@ -106,6 +113,55 @@ def _check_parts(path: Path, kind: str) -> tuple[list[str], list[Skipped]]:
         return names, []
     why = "no program has computed them; open and save the file in one"
     return names, [Skipped(f"values of {count_of(empty, 'formulas')}", why)]
+
+
+def _write_raised(path: Path, kind: str, copy: Path) -> Path:
+    """Write a copy of slides or reStructuredText with raised digits as such; return it, or the file that has none."""
+    if kind == ".rst":
+        text = path.read_text("utf-8", errors="replace")
+        copy.write_text(_ROLE.sub(_write_role, text), "utf-8")
+        return copy
+    if kind != ".pptx":
+        return path
+    with ZipFile(path) as packed, ZipFile(copy, "w", ZIP_DEFLATED) as written:
+        for part in packed.infolist():
+            with packed.open(part) as file:
+                content = file.read(MAX_BYTES)
+            if part.filename.startswith("ppt/slides/") and _SHIFTED.search(content):
+                content = _write_slide(content)
+            written.writestr(part, content)
+    return copy
+
+
+def _write_role(match: re.Match[str]) -> str:
+    return write_script(match[2], raised=match[1] == "sup")
+
+
+def _write_slide(content: bytes) -> bytes:
+    """Return a slide with the text of raised and lowered runs in the runs beside them, which kreuzberg parts."""
+    from lxml import etree
+
+    root = etree.fromstring(content, etree.XMLParser(resolve_entities=False))
+    for paragraph in root.iter(f"{_DRAWING}p"):
+        base, was_shifted = None, False
+        for run in list(paragraph):
+            text = run.find(f"{_DRAWING}t")
+            if run.tag != f"{_DRAWING}r" or text is None:
+                base = None
+                continue
+            properties = run.find(f"{_DRAWING}rPr")
+            shift = "0" if properties is None else properties.get("baseline", "0")
+            is_shifted = shift.strip("-0%") != ""
+            if is_shifted:
+                text.text = write_script(text.text or "", raised=shift[0] != "-")
+            if base is not None and (is_shifted or was_shifted):
+                base.text = (base.text or "") + (text.text or "")
+                paragraph.remove(run)
+            else:
+                base = text
+            was_shifted = is_shifted
+    written: bytes = etree.tostring(root)
+    return written
 
 
 def _sheets(result: Any) -> list[Sheet]:

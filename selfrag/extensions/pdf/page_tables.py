@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from statistics import median
 from typing import TypeAlias
 
@@ -127,20 +127,27 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     columns = sorted({column for _, column in cells if column < width})
     rows: list[list[CellText]] = []
     bold: list[bool] = []
+    rows_of_cells = 0  # rows with more than one text
     for row in range(len(grid.rows) - 1):
         texts: list[CellText] = []
+        sources: set[int] = set()
         for column in columns:
             lines = [line.text for line in build_lines(cells.get((row, column), ()))]
             if sum(map(len, lines)) > _MAX_CELL:
                 return None
-            if not lines and (row, column) in grid.open_above and rows:
+            if lines:
+                sources.add(id(cells[row, column][0]))
+            elif (row, column) in grid.open_above and rows:
                 lines = _repeated(rows[-1][len(texts)])
+                if lines:
+                    sources.add(column)
             texts.append(lines)
+        rows_of_cells += len(sources) > 1
         if any(texts):
             rows.append(texts)
             of_row = [cells.get((row, column), ()) for column in columns]
             bold.append(all(item.bold for item in chain.from_iterable(of_row)))
-    if sum(sum(map(bool, texts)) > 1 for texts in rows) < 2:
+    if rows_of_cells < 2:
         return None
     # strokes around the header and around all other rows
     if len(grid.rows) == 3 and _has_aligned_lines(rows[-1]):
@@ -180,7 +187,7 @@ def _merge_across(
         for column in range(first, end):
             members += cells.get((row, column), ())
         lines = build_lines(members)
-        is_one_cell = bool(lines) and all(len(line.cells) == 1 for line in lines)
+        is_one_cell = bool(lines) and not any(_has_gap(line.cells) for line in lines)
         if end - first > 1 and is_one_cell:
             is_short = sum(len(line.text) for line in lines) <= _MAX_REPEATED
             last = end if is_short and end - first < width else first + 1
@@ -191,13 +198,21 @@ def _merge_across(
         first = end
 
 
+def _has_gap(cells: Sequence[Fragment]) -> bool:
+    """Return whether the texts of a line stand apart as those of two columns do."""
+    for before, cell in pairwise(sorted(cells, key=lambda cell: cell.left)):
+        if cell.left - before.right > _MIN_GAP * cell.height:
+            return True
+    return False
+
+
 def _repeated(lines: CellText) -> CellText:
     return list(lines) if sum(map(len, lines)) <= _MAX_REPEATED else []
 
 
 def _has_aligned_lines(row: Sequence[CellText]) -> bool:
-    counts = sorted(len(lines) for lines in row)
-    return counts[-2] >= _MIN_ROWS
+    counts = sorted(len(lines) for lines in {tuple(lines) for lines in row})
+    return len(counts) > 1 and counts[-2] >= _MIN_ROWS
 
 
 def _with_header(

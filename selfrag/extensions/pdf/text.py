@@ -31,13 +31,22 @@ _SPACED = 0.08
 # a gap up to this many times the last one is still inside such a word
 _WIDEST_LETTER_GAP = 1.15
 _SAME_LINE = 0.3  # vertical overlap of letters of one line, as a share of the lower one
+_RECENT = (
+    12  # fragments that text may belong to which is drawn after that of another column
+)
 _UPSIDE_DOWN = 2  # quarter turns
 _MAX_FONT_NAME = 128  # bytes; a longer name is left out
 _BOLD = re.compile(rb"bold|black|heavy|demi|cmbx", re.IGNORECASE)
 _SAMPLES = 200  # characters whose direction is looked at
 _DIGIT = re.compile(r"\d")
+_SPACED_WORD = re.compile(r"(?<!\S)(?:[^\W\d_a-z] ){4,}[^\W\d_a-z](?!\S)")
+_VOWEL = re.compile("[AEIOUÄÖÜÀÉÈÍÓÚ]")
+_DROP_CAP = re.compile("[BCDFGHJKLMNPQRSTVX]")  # no word by itself
+_LARGER = 1.5  # size of a large first letter, in heights of its line
 _HYPHEN_AT_LINE_END = "\x02\ufffe"  # as PDFium marks it
 _UNMAPPED = "\0\ufffd\uffff"
+_SWAPPED = re.compile(f"[{''.join(chr(code << 8) for code in range(33, 127))}]{{4,}}")
+"""ASCII letters of a font that tells the two bytes of each in the wrong order."""
 _TOKEN = re.compile(
     rf"(?P<word>[^\x00-\x20\xa0{_HYPHEN_AT_LINE_END}{_UNMAPPED}]+)|(?P<hyphen>[{_HYPHEN_AT_LINE_END}])"
     rf"|(?P<line_end>[\r\n]+)|(?P<space>[\t \xa0]+)|(?P<unmapped>[{_UNMAPPED}]+)"
@@ -69,7 +78,8 @@ class PageCharacters:
         box = _bind(raw.FPDFText_GetLooseCharBox, number, pointer, number, pointer)
         count = textpage.count_chars()
         self._page = ctypes.cast(textpage.raw, pointer).value
-        self.text = _read_text(textpage.raw, count)
+        text = _read_text(textpage.raw, count)
+        self.text = _SWAPPED.sub(_swap_bytes, text)
         boxes = (raw.FS_RECTF * count)()
         deque(map(box, repeat(self._page), range(count), _addresses(boxes)), maxlen=0)
         sides = memoryview(boxes).cast("B").cast("f")
@@ -121,6 +131,10 @@ class PageCharacters:
         return [-height for height in heights] if turns in (1, 2) else heights
 
 
+def _swap_bytes(match: re.Match[str]) -> str:
+    return match[0].encode("utf-16-le").decode("utf-16-be")
+
+
 def _bind(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
     """Return a function of PDFium that takes addresses as numbers."""
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -164,6 +178,7 @@ class FragmentReader:
         self._raw, self._textpage = raw, textpage.raw
         self._characters = PageCharacters(textpage)
         self._fragments: list[Fragment] = []
+        self._sources: list[list[LinePiece]] = []  # pieces of each fragment
         self._pieces: list[LinePiece] = []  # of the fragment that is being read
         self._turned = 0  # their quarter turns
         self._is_bold = False
@@ -233,15 +248,25 @@ class FragmentReader:
             self._end()
             self._begin(index)
             return
+        is_capital = self._is_drop_cap(height, larger, index)
         if next_top - next_bottom > high - low:
             self._tallest = index
         self._characters.cover(previous, index)
+        if is_capital:
+            return
         if space is None:
             if gap > _NO_GAP * height:
                 self._pieces.append(SPACE)
         elif not self._is_letter_gap(gap, height, space):
             self._pieces.append(SPACE)
             self._pair = None
+
+    def _is_drop_cap(self, height: float, larger: float, index: int) -> bool:
+        """Return whether the text so far is the large first letter of the word that begins here."""
+        if larger < _LARGER * height or len(self._pieces) != 1:
+            return False
+        is_letter = _DROP_CAP.fullmatch(self._pieces[0].text) is not None
+        return is_letter and self._characters.text[index].islower()
 
     def _is_letter_gap(self, gap: float, height: float, space: int) -> bool:
         """Return whether a space that PDFium made of a gap is no wider than the gaps inside the word before it."""
@@ -276,13 +301,22 @@ class FragmentReader:
             return
         first, end = pieces[0].first, pieces[-1].end
         box, is_level = self._characters.bounds(first, end, self._turned)
-        if not is_level and _DIGIT.search(text):
+        has_digit = _DIGIT.search(text) is not None
+        touched = self._touched(first) if has_digit else None
+        place = len(self._fragments) if touched is None else touched
+        if touched is not None:
+            base = self._fragments.pop(place)
+            pieces = self._sources.pop(place) + pieces
+            first, is_level = pieces[0].first, False
+            text = clean_text("".join(piece.text for piece in pieces)).strip()
+            box = _around(box, (base.left, base.bottom, base.right, base.top))
+        if not is_level and has_digit:
             baselines = self._characters.baselines(first, end, self._turned)
             if max(baselines) - min(baselines) > SAME_BASELINE:
                 text = write_pieces(pieces, baselines, self._height)
                 text = clean_text(text).strip()
+        text = _SPACED_WORD.sub(_close_up, text)
         fragment = Fragment(text, *box, self._turned == self.turns, self._is_bold)
-        place = len(self._fragments)
         # PDFium sorts the pieces of a line from the left of the page
         if self._turned == _UPSIDE_DOWN:
             while place > self._upside_down and _stands_before(
@@ -292,10 +326,40 @@ class FragmentReader:
         else:
             self._upside_down = len(self._fragments) + 1
         self._fragments.insert(place, fragment)
+        self._sources.insert(place, pieces)
+
+    def _touched(self, index: int) -> int | None:
+        """Return the place of a recent fragment that ends where a character begins, on another level."""
+        left, bottom, _, top = self._characters.box(index, self._turned)
+        for place in range(len(self._fragments) - 1, -1, -1)[:_RECENT]:
+            base = self._fragments[place]
+            if base.upright != (self._turned == self.turns):
+                continue
+            if abs(left - base.right) > _NO_GAP * base.height:
+                continue
+            last = self._sources[place][-1].end - 1
+            _, low, _, high = self._characters.box(last, self._turned)
+            overlap = min(top, high) - max(bottom, low)
+            is_beside = overlap > _SAME_LINE * min(top - bottom, high - low)
+            if is_beside and abs(bottom - low) > SAME_BASELINE:
+                return place
+        return None
+
+
+def _close_up(match: re.Match[str]) -> str:
+    """Return `SUMMARY` for `S U M M A R Y`; what is no word, such as `A B C D E` or `M T W T F`, stays."""
+    letters = match[0].replace(" ", "")
+    is_list = letters == "".join(sorted(letters)) or not _VOWEL.search(letters)
+    return match[0] if is_list else letters
 
 
 def _stands_before(fragment: Fragment, previous: Fragment) -> bool:
     return share_row(fragment, previous) and fragment.right <= previous.left
+
+
+def _around(first: Box, second: Box) -> Box:
+    low = (min(first[0], second[0]), min(first[1], second[1]))
+    return (*low, max(first[2], second[2]), max(first[3], second[3]))
 
 
 def turn_box(box: Box, turns: int) -> Box:
