@@ -191,8 +191,8 @@ class WordPackage:
                 content: IO[bytes] = packed
                 is_usual = False
                 if size <= _WHOLE:
-                    whole = packed.read()
-                    content, is_usual = io.BytesIO(whole), _has_usual_prefixes(whole)
+                    text = packed.read()
+                    content, is_usual = io.BytesIO(text), _has_usual_prefixes(text)
                 parser = self._parser(part, handler, is_usual)
                 fed = 0
                 while chunk := content.read(_CHUNK):
