@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from critic.cases import GROUPS, Case, LabelledCase, judgment
+from critic.cases import FIELDS, GROUPS, Case
 from critic.demo import ADAPTER
-from critic.judging import CaseJudge, Critic, group_of
+from critic.judging import Critic, group_of
 from critic.student.judge import DEMO, load_critic, resolve_critic
 from critic.student.prompt import (
     CHARACTERS_A_TOKEN,
@@ -31,79 +31,45 @@ from critic.teacher.forms import OWN, answers
 from selfrag.common.errors import UserError, require
 from selfrag.common.provenance import sha256
 from selfrag.intrinsics.named import open_judge
+from selfrag.judges.external import Function, FunctionJudge
+from selfrag.judges.words import overlap
 from selfrag.prompting import Prompting
-from selfrag.reflection.judge import Cost
-from selfrag.reflection.judgment import Judgment, JudgmentSource
+from selfrag.reflection.inputs import JudgeInput
+from selfrag.reflection.judge import Cost, Judge
 from selfrag.reflection.labels import ISREL, ISSUP
-from selfrag.reflection.requests import Steps
 from selfrag.tokenization import HFTextCodec, TextCodec
 
-PARTS: Mapping[str, Callable[[Case], str]] = {
-    "instruction": lambda case: case.instruction,
-    "preceding": lambda case: case.preceding,
-    "output": lambda case: case.output,
-    "evidence": lambda case: (
-        ""
-        if case.evidence is None
-        else f"{case.evidence.title} {case.evidence.text}".strip()
-    ),
-}
 
-
-def _by_group(rows: Sequence[LabelledCase]) -> dict[str, list[LabelledCase]]:
-    groups: dict[str, list[LabelledCase]] = defaultdict(list)
+def _by_group(rows: Sequence[Case]) -> dict[str, list[Case]]:
+    groups: dict[str, list[Case]] = defaultdict(list)
     for row in rows:
-        groups[row.case.group].append(row)
+        groups[row.group].append(row)
     return groups
 
 
-class BaselineJudge(CaseJudge):
-    """Judges without a language model, by a function that gives the share of each label, in label order.
-
-    Args:
-        group: what is judged.
-        name: of the baseline.
-        shares: a row for each case.
-        source: `HARD` where the function only chooses a label.
-    """
-
-    cost = Cost.INLINE
-
-    def __init__(
-        self,
-        group: str,
-        name: str,
-        shares: Callable[[Sequence[Case]], Iterable[Sequence[float]]],
-        source: JudgmentSource = JudgmentSource.JUDGE,
-    ) -> None:
-        super().__init__(group, name)
-        self._shares, self._source = shares, source
-
-    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
-        """Return one judgment a case; never None."""
-        judgments: list[Judgment | str | None] = []
-        for number, shares in enumerate(self._shares(cases)):
-            case = cases[number]
-            judgments.append(judgment(case, shares, number, source=self._source))
-        return judgments
-        yield []  # a generator, as every judge
+def _baseline(name: str, group: str, shares: Function) -> Judge:
+    """Return a judge without a language model, by a function that gives the share of each label, in label order."""
+    labels = GROUPS[group]
+    return FunctionJudge(f"{name}-{labels.role}", labels, shares, Cost.INLINE)
 
 
-def majority_critic(rows: Sequence[LabelledCase]) -> Critic:
+def _same(
+    shares: Sequence[float], inputs: Sequence[JudgeInput]
+) -> list[Sequence[float]]:
+    return [shares] * len(inputs)
+
+
+def majority_critic(rows: Sequence[Case]) -> Critic:
     """Return a critic that gives each group the label frequencies of the rows, whatever the case."""
     judges = {}
     for group, members in _by_group(rows).items():
         counts = Counter(row.label for row in members)
         shares = [counts[name] / len(members) for name in GROUPS[group].names]
-        judges[group] = BaselineJudge(group, "majority", partial(_same, shares))
+        judges[group] = _baseline("majority", group, partial(_same, shares))
     return Critic(judges)
 
 
-def _same(shares: Sequence[float], cases: Sequence[Case]) -> list[Sequence[float]]:
-    return [shares] * len(cases)
-
-
-def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
+def tfidf_critic(rows: Sequence[Case]) -> Critic:
     """Return a critic by logistic regression on tf-idf of words and word pairs, each part of a case with its own words.
 
     Raises:
@@ -119,20 +85,24 @@ def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
             raise UserError(
                 f"{group} has rows of one label only: nothing to fit; add rows or leave the group out"
             )
-        cases = [row.case for row in members]
         model = make_pipeline(
-            _features(cases), LogisticRegression(max_iter=500, class_weight="balanced")
+            _features(members),
+            LogisticRegression(max_iter=500, class_weight="balanced"),
         )
-        model.fit(cases, [row.label for row in members])
-        judges[group] = BaselineJudge(group, "tfidf", partial(_predicted, model))
+        model.fit(members, [row.label for row in members])
+        judges[group] = _baseline("tfidf", group, partial(_predicted, model, group))
     return Critic(judges)
 
 
-def _predicted(model: Any, cases: Sequence[Case]) -> Iterator[Sequence[float]]:
-    """Yield what a fitted pipeline of scikit-learn says; labels that it has not seen have the share 0."""
-    for case, row in zip(cases, model.predict_proba(list(cases)), strict=True):
+def _predicted(
+    model: Any, group: str, inputs: Sequence[JudgeInput]
+) -> list[Sequence[float]]:
+    """Return what a fitted pipeline of scikit-learn says; labels that it has not seen have the share 0."""
+    shares: list[Sequence[float]] = []
+    for row in model.predict_proba([Case(group, state) for state in inputs]):
         known = dict(zip(model.classes_, map(float, row), strict=True))
-        yield [known.get(name, 0.0) for name in case.labels.names]
+        shares.append([known.get(name, 0.0) for name in GROUPS[group].names])
+    return shares
 
 
 def _features(cases: Sequence[Case]) -> Any:
@@ -142,7 +112,7 @@ def _features(cases: Sequence[Case]) -> Any:
     from sklearn.preprocessing import FunctionTransformer
 
     vectorizers = []
-    for part in PARTS:
+    for part in FIELDS:
         if not any(
             character.isalnum() for text in _texts(part, cases) for character in text
         ):
@@ -157,12 +127,12 @@ def _features(cases: Sequence[Case]) -> Any:
 
 
 def _texts(part: str, cases: Sequence[Case]) -> list[str]:
-    return [PARTS[part](case) for case in cases]
+    return [case.texts()[part] for case in cases]
 
 
 @dataclass(frozen=True)
 class PromptedCodec:
-    """What `StudentCritic` asks an untrained model with: the teacher's prompt, its labels scored exactly."""
+    """What `student_critic` asks an untrained model with: the teacher's prompt, its labels scored exactly."""
 
     text: TextCodec  # safe tokenisation; demonstrations and cases alike are text
     eos_id: int  # ends an answer
@@ -191,7 +161,7 @@ class PromptedCodec:
 
 @dataclass(frozen=True)
 class GeneratorCodec:
-    """What `StudentCritic` asks a generator with: its own reflection tokens, read where training puts them (C.1).
+    """What `student_critic` asks a generator with: its own reflection tokens, read where training puts them (C.1).
 
     Retrieve is due before the output, which a generator does not see; a passage stands before what precedes, as the one
     in use. IsRel follows a passage, IsSup the output, IsUse all of it, with the most favourable tokens before them.
@@ -263,7 +233,7 @@ class GeneratorCodec:
     def _part(self, case: Case, part: str, dropped: Counter[str]) -> list[int]:
         limit: int = getattr(self.limits, part)
         ids = self.prompting.codec.encode(
-            getattr(case, part)[: CHARACTERS_A_TOKEN * 4 * limit]
+            case.texts()[part][: CHARACTERS_A_TOKEN * 4 * limit]
         )
         dropped[part] = max(0, len(ids) - limit)
         return cut(ids, limit, part)
@@ -274,14 +244,6 @@ LEXICAL = "lexical"
 _NOTES = frozenset({"README.md", "training.json"})
 """Files of a critic's folder that decide no judgment."""
 
-_WORD = re.compile(r"\w+")
-_COMMON = frozenset(
-    _WORD.findall(
-        "a an and are as at be but by can did do does for from had has have he her his how i if in is it its me my of"
-        " on or our she so that the their them there they this to us was we were what when where which who whom whose"
-        " why will with you your"
-    )
-)
 _ASKS = re.compile(
     r"\?|^\W*(who|what|when|where|which|whose|whom|how|why|is|are|was|were|did|does|do|can|in what|tell me about)\b",
     re.IGNORECASE,
@@ -338,50 +300,42 @@ def lexical_critic() -> Critic:
     """Return the critic by word overlap: the floor of a trained one. It ignores order, inflection and meaning."""
     judges = {}
     for group in GROUPS:
-        judges[group] = BaselineJudge(group, LEXICAL, _overlaps, JudgmentSource.HARD)
+        judges[group] = _baseline(LEXICAL, group, partial(_overlaps, group))
     return Critic(judges)
 
 
-def _overlaps(cases: Sequence[Case]) -> Iterator[Sequence[float]]:
-    for case in cases:
-        size = len(case.labels)
+def _overlaps(group: str, inputs: Sequence[JudgeInput]) -> list[Sequence[float]]:
+    rows: list[Sequence[float]] = []
+    for state in inputs:
+        size = len(GROUPS[group])
         shares = [(1 - _SURE) / (size - 1)] * size
-        shares[_lexical_label(case)] = _SURE
-        yield shares
+        shares[_lexical_label(Case(group, state))] = _SURE
+        rows.append(shares)
+    return rows
 
 
 def _lexical_label(case: Case) -> int:
     """Return the position of the label in its group."""
+    output = case.output
     match case.group:
         case "IsRel":
             return int(_evident(case, case.instruction) < 0.4)
         case "IsSup":
-            share = _evident(case, case.output)
+            share = _evident(case, output)
             return int(share < 0.8) + int(share < 0.4)
         case "IsUse":
-            if overlap(case.output, case.instruction) < 0.9:
+            if overlap(output, case.instruction) < 0.9:
                 return 4
             return 1
     # Retrieve: a question or something checkable retrieves, unless the evidence has it.
-    if not case.preceding and (not case.output or case.evidence is None):
+    if not case.preceding and (not output or case.evidence is None):
         retrieves = _ASKS.search(case.instruction)
-    elif case.evidence is not None and _evident(case, case.output) >= 0.6:
+    elif case.evidence is not None and _evident(case, output) >= 0.6:
         return 2
     else:
-        retrieves = _CHECKABLE.search(case.output)
+        retrieves = _CHECKABLE.search(output)
     return int(retrieves is None)
 
 
-def overlap(text: str, reference: str) -> float:
-    """Share of the content words of `text` that occur in `reference`; all words count where none has content."""
-    words = set(_WORD.findall(text.casefold()))
-    content = words - _COMMON or words
-    if not content:
-        return 0.0
-    return len(content.intersection(_WORD.findall(reference.casefold()))) / len(content)
-
-
 def _evident(case: Case, text: str) -> float:
-    if case.evidence is None:
-        return 0.0
-    return overlap(text, f"{case.evidence.title} {case.evidence.text}")
+    return overlap(text, case.texts()["evidence"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypeVar
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from critic.cases import Case, LabelledCase, UnlabelledCase, check
+from critic.cases import Case, check
 from critic.released import is_released, parse_released
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -17,8 +18,6 @@ from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.public_rows import raw_rows
 from selfrag.common.validation import validate
-
-CaseRow = TypeVar("CaseRow", LabelledCase, UnlabelledCase)
 
 
 class EvidenceRecord(TypedDict):
@@ -51,7 +50,7 @@ class LabelledRecord(CaseRecord):
 
 def read_labelled(
     path: str | Path, *, judgeable: bool = False, skip_unlabelled: bool = False
-) -> Iterator[LabelledCase]:
+) -> Iterator[Case]:
     """Read labelled cases, strictly: JSON lines (`.gz` allowed), or a published file (`.json` or `.parquet` too).
 
     Args:
@@ -63,7 +62,7 @@ def read_labelled(
         UserError: a row cannot be used, by `file:line` or row.
     """
 
-    def parse(record: dict[str, Any], number: int) -> LabelledCase:
+    def parse(record: dict[str, Any], number: int) -> Case:
         row = (
             parse_released(record, _key(path, number))
             if is_released(record)
@@ -74,27 +73,22 @@ def read_labelled(
                 "the teacher gave no label; set such rows aside: critic label FILE --gold FILE -o FOLDER"
             )
         if judgeable:
-            check(row.case)
+            check(row)
         return row
 
     return (row for row in _read(path, parse) if row.label)
 
 
-def read_questions(path: str | Path) -> Iterator[UnlabelledCase]:
+def read_questions(path: str | Path) -> Iterator[Case]:
     """Read cases from the same files, as strictly. Labels in them are ignored, to label rows again."""
 
-    def parse(record: dict[str, Any], number: int) -> UnlabelledCase:
+    def parse(record: dict[str, Any], number: int) -> Case:
         if is_released(record):
             released = parse_released(record, _key(path, number))
-            question = UnlabelledCase(
-                released.id, released.case, released.dataset, released.rule
-            )
+            question = replace(released, label="", label_source="")
         else:
-            row = validate(CaseRecord, record, others="ignore")
-            question = UnlabelledCase(
-                row["id"], _case(row), row.get("dataset", ""), row.get("rule", "")
-            )
-        check(question.case)
+            question = _case(validate(CaseRecord, record, others="ignore"))
+        check(question)
         return question
 
     return _read(path, parse)
@@ -105,8 +99,8 @@ def _key(path: str | Path, number: int) -> str:
 
 
 def _read(
-    path: str | Path, parse: Callable[[dict[str, Any], int], CaseRow]
-) -> Iterator[CaseRow]:
+    path: str | Path, parse: Callable[[dict[str, Any], int], Case]
+) -> Iterator[Case]:
     numbers = count(1)
     if Path(str(path).removesuffix(".gz")).suffix not in (".json", ".parquet"):
         yield from read_identified(path, lambda record: parse(record, next(numbers)))
@@ -130,7 +124,7 @@ def rows_file(path: Path) -> Path:
     )
 
 
-def parse_labelled(record: dict[str, Any]) -> LabelledCase:
+def parse_labelled(record: dict[str, Any]) -> Case:
     """Check one decoded JSON object and make it a labelled case."""
     row = validate(LabelledRecord, record, others="ignore")
     case, label = _case(row), row["label"]
@@ -138,14 +132,7 @@ def parse_labelled(record: dict[str, Any]) -> LabelledCase:
         raise UserError(
             f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}"
         )
-    return LabelledCase(
-        row["id"],
-        case,
-        label,
-        row.get("dataset", ""),
-        row.get("label_source", ""),
-        row.get("rule", ""),
-    )
+    return replace(case, label=label, label_source=row.get("label_source", ""))
 
 
 def _case(row: CaseRecord) -> Case:
@@ -153,12 +140,15 @@ def _case(row: CaseRecord) -> Case:
     passage = (
         None if evidence is None else passage_of(evidence, f"{row['id']}/evidence")
     )
-    return Case(
+    return Case.of(
         row["group"],
         row["instruction"],
         row.get("preceding", ""),
         row.get("output", ""),
         passage,
+        id=row["id"],
+        dataset=row.get("dataset", ""),
+        rule=row.get("rule", ""),
     )
 
 

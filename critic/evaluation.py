@@ -26,10 +26,10 @@ from critic.baselines import (
     tfidf_critic,
 )
 from critic.case_files import read_labelled, rows_file
-from critic.cases import GROUPS, LabelledCase, judgment
+from critic.cases import GROUPS, Case
 from critic.judging import Critic
 from critic.released import DATASET
-from critic.student.judge import StudentCritic, load_critic
+from critic.student.judge import load_critic, student_critic
 from critic.subjects import EvaluationSubjects
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError, count_of
@@ -46,7 +46,7 @@ from selfrag.evaluation.metrics.classification import (
     macro_f1,
 )
 from selfrag.evaluation.published import why_left_out
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.render.tables import markdown_table
 
 HUMAN = "human"
@@ -111,17 +111,15 @@ class Evaluation:
         return record
 
 
-def evaluate(
-    critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0
-) -> Evaluation:
+def evaluate(critic: Critic, rows: Sequence[Case], *, seed: int = 0) -> Evaluation:
     """Let a critic judge all rows, of any groups, and compare with their labels; `seed` is of the intervals."""
     started = time.perf_counter()
-    judgments = critic.judge([row.case for row in rows])
+    judgments = critic.judge(rows)
     return compare(rows, judgments, seed=seed, seconds=time.perf_counter() - started)
 
 
 def compare(
-    rows: Sequence[LabelledCase],
+    rows: Sequence[Case],
     judgments: Sequence[Judgment | None],
     *,
     seed: int = 0,
@@ -137,7 +135,7 @@ def compare(
         if row.label_source == HUMAN:
             source = HUMAN
         for part in ("", source, f"{row.dataset}/{row.rule}"):
-            members[row.case.group][part].append(number)
+            members[row.group][part].append(number)
     # 2. Their figures.
     groups: dict[str, CriticFigures] = {}
     parts: dict[str, dict[str, CriticFigures]] = {}
@@ -154,10 +152,10 @@ def compare(
 
 
 def figures(
-    rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0
+    rows: Sequence[Case], judgments: Sequence[Judgment | None], *, seed: int = 0
 ) -> CriticFigures:
     """Return the figures of rows of one group, at least one; `seed` is of the intervals."""
-    groups = {row.case.group for row in rows}
+    groups = {row.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
         raise ValueError(
             f"{count_of(len(rows), 'rows')} of {count_of(len(groups), 'groups')} with"
@@ -489,7 +487,7 @@ def run_evaluation(
     return evaluations
 
 
-def _rows(path: Path, rows: Iterable[LabelledCase]) -> list[LabelledCase]:
+def _rows(path: Path, rows: Iterable[Case]) -> list[Case]:
     listed = list(rows)
     if not listed:
         raise UserError(f"{path} holds no rows")
@@ -499,7 +497,7 @@ def _rows(path: Path, rows: Iterable[LabelledCase]) -> list[LabelledCase]:
 def _evaluations(
     subjects: EvaluationSubjects,
     fitted: Mapping[str, Critic],
-    rows: list[LabelledCase],
+    rows: list[Case],
     journal: EvaluationJournal,
     seed: int,
 ) -> Iterator[tuple[str, Callable[[], Evaluation]]]:
@@ -522,43 +520,39 @@ def _evaluations(
 
 def _load_model(
     model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]
-) -> StudentCritic:
+) -> Critic:
     """Load a model that is no critic, asked in its own way."""
     from selfrag.engines import load_engine
     from selfrag.loading import load_tokenizer, resolve_model
 
     directory = resolve_model(model)
     codec = kind.from_tokenizer(load_tokenizer(directory))
-    return StudentCritic(
-        load_engine(engine, directory, max_model_len=codec.max_length),
-        codec,
-        exact=True,
-    )
+    loaded = load_engine(engine, directory, max_model_len=codec.max_length)
+    return student_critic(loaded, codec, exact=True)
 
 
 def _judge(
     name: str,
-    load: Callable[[], StudentCritic],
-    rows: list[LabelledCase],
+    load: Callable[[], Critic],
+    rows: list[Case],
     journal: EvaluationJournal,
     seed: int,
 ) -> Evaluation:
     """Evaluate a model, asked about those chunks only that the journal lacks; shows its progress."""
-    cases = [row.case for row in rows]
-    starts = range(0, len(cases), CHUNK)
+    starts = range(0, len(rows), CHUNK)
     missing = [
         number for number in range(len(starts)) if (name, number) not in journal.chunks
     ]
     if missing:
-        done = len(cases) - sum(
-            len(cases[starts[number] :][:CHUNK]) for number in missing
+        done = len(rows) - sum(
+            len(rows[starts[number] :][:CHUNK]) for number in missing
         )
         with (
             load() as critic,
-            Progress("evaluation", "case", len(cases), done) as progress,
+            Progress("evaluation", "case", len(rows), done) as progress,
         ):
             for number in missing:
-                part = cases[starts[number] :][:CHUNK]
+                part = rows[starts[number] :][:CHUNK]
                 started = time.perf_counter()
                 judged = critic.judge(part)
                 progress.advance(len(part))
@@ -574,13 +568,14 @@ def _judge(
                 )
     chunks = [journal.chunks[name, number] for number in range(len(starts))]
     judgments: list[Judgment | None] = []
-    for score in chain.from_iterable(chunk.scores for chunk in chunks):
-        number = len(judgments)
-        judgments.append(
-            None
-            if score is None
-            else judgment(cases[number], score[0], number, score[1])
-        )
+    by_row = chain.from_iterable(chunk.scores for chunk in chunks)
+    for number, (row, score) in enumerate(zip(rows, by_row, strict=True)):
+        judgment = None
+        if score is not None:
+            judgment = Judgment(
+                row.labels, f"case {number}", *score, JudgmentSource.JUDGE
+            )
+        judgments.append(judgment)
     evaluation = compare(
         rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks)
     )
@@ -630,9 +625,7 @@ def _manifest(
     }
 
 
-def _by_id(
-    rows: list[LabelledCase], judgments: Sequence[Judgment | None]
-) -> dict[str, Any]:
+def _by_id(rows: list[Case], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
     distributions = {}
     for row, judged in zip(rows, judgments, strict=True):
         distributions[row.id] = (

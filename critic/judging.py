@@ -1,17 +1,16 @@
-"""`Critic`: a judge for each reflection group, and cases as what such a judge looks at."""
+"""`Critic`: a judge for each reflection group."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from critic.cases import GROUPS, Case
+from critic.student.prompt import CaseCodec
 from selfrag.common.errors import EngineError, UserError
 from selfrag.judges.external import beside
-from selfrag.reflection.findings import Code, Finding, Reflection
-from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
-from selfrag.reflection.judge import Judge, usual_scope
+from selfrag.reflection.findings import Code, Reflection
+from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import (
@@ -28,70 +27,23 @@ GROUP_OF: Mapping[Role, str] = {labels.role: group for group, labels in GROUPS.i
 """Role to the group under its name in files."""
 
 
-def case_input(case: Case) -> JudgeInput:
-    """Return a case as what a judge looks at."""
-    turns = [Message("user", case.instruction)]
-    if case.preceding or case.output:
-        turns.append(Message("assistant", case.preceding + case.output))
-    passages = () if case.evidence is None else (case.evidence,)
-    return JudgeInput(tuple(turns), passages, begin=len(case.preceding))
-
-
-def case_of(group: str, state: JudgeInput) -> Case:
-    """Return what a judge looks at as a case of a group; its first passage is the evidence."""
-    evidence = state.passages[0] if state.passages else None
-    preceding = ""
-    if state.messages[-1].role == "assistant":
-        preceding = state.before
-    return Case(group, state.query or "", preceding, state.text, evidence)
-
-
-class CaseJudge(Judge):
-    """A judge of one group that looks at cases."""
-
-    def __init__(self, group: str, name: str) -> None:
-        """Judge a group; `name` is that of the critic."""
-        self.group, self.labels = group, GROUPS[group]
-        self.name, self.scope = f"{name}-{self.labels.role}", usual_scope(self.labels)
-
-    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
-        """Return one reflection an input; undefined where the critic gave no label any probability."""
-        cases = [case_of(self.group, state) for state in inputs]
-        results = yield from self.judge_cases(cases)
-        reflections = []
-        for state, result in zip(inputs, results, strict=True):
-            if isinstance(result, str):
-                reflections.append(Reflection.failed(state, result))
-            else:
-                reflections.append(
-                    Reflection(state, (Finding(self._site(state), result),))
-                )
-        return reflections
-
-    @abstractmethod
-    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
-        """Return the judgment of each case, None where there is none, or why it could not be asked for."""
-
-    def _site(self, state: JudgeInput) -> Site:
-        if self.group == "IsRel" and state.passages:
-            return state.in_passage(SiteKind.PASSAGE, 0)
-        last = len(state.messages) - 1
-        kind = (
-            SiteKind.RESPONSE
-            if state.messages[last].role == "assistant"
-            else SiteKind.QUERY
-        )
-        return state.in_message(
-            kind, last, state.begin if kind is SiteKind.RESPONSE else 0
-        )
-
-
 class Critic:
     """Judges of the reflection groups. At the end of a `with` block their engine is freed."""
 
-    def __init__(self, judges: Mapping[str, Judge], engine: Any = None) -> None:
-        """Make a critic of a judge for each group, by the keys of `GROUPS`; `engine` is where most of them run."""
-        self.judges, self.engine = dict(judges), engine
+    def __init__(
+        self,
+        judges: Mapping[str, Judge],
+        engine: Any = None,
+        codec: CaseCodec | None = None,
+    ) -> None:
+        """Make a critic of a judge for each group.
+
+        Args:
+            judges: by the keys of `GROUPS`.
+            engine: where most of them run.
+            codec: what lays out their prompts, if there is one for all.
+        """
+        self.judges, self.engine, self.codec = dict(judges), engine, codec
 
     def __enter__(self) -> Self:
         return self
@@ -102,9 +54,14 @@ class Critic:
 
     def replaced(self, judges: Iterable[Judge]) -> Critic:
         """Return the critic with other judges, each in place of the one of its group."""
-        return Critic(
-            {**self.judges, **{group_of(judge): judge for judge in judges}}, self.engine
-        )
+        others = {group_of(judge): judge for judge in judges}
+        return Critic({**self.judges, **others}, self.engine)
+
+    def shortened(self, cases: Sequence[Case]) -> int:
+        """Return how many cases are asked with less than they hold, because their prompts would be too long."""
+        if self.codec is None:
+            return 0
+        return sum(bool(self.codec.prompt(case).dropped) for case in cases)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """Return one judgment for each case, in order; None where there is no label. Groups may be mixed."""
@@ -121,15 +78,10 @@ class Critic:
             if case.group in places:
                 places[case.group].append(place)
         groups = [group for group in places if places[group]]
+        judges = beside([self.judges[group] for group in groups], self.engine)
         steps = []
-        for group, judge in zip(
-            groups,
-            beside([self.judges[group] for group in groups], self.engine),
-            strict=True,
-        ):
-            steps.append(
-                judge.judge([case_input(cases[place]) for place in places[group]])
-            )
+        for group, judge in zip(groups, judges, strict=True):
+            steps.append(judge.judge([cases[place].state for place in places[group]]))
         answers = yield from gather(steps, serve_in_order)
         judgments: list[Judgment | None] = [None] * len(cases)
         for group, reflections in zip(groups, answers, strict=True):
@@ -142,9 +94,8 @@ def _judgment(case: Case, number: int, reflection: Reflection) -> Judgment | Non
     for note in reflection.diagnostics:
         if note.code is Code.FAILED:
             raise EngineError(f"a case could not be judged: {note.message}")
-    judgment = reflection.mean(
-        f"case {number}", None if case.evidence is None else case.evidence.id
-    )
+    evidence = None if case.evidence is None else case.evidence.id
+    judgment = reflection.mean(f"case {number}", evidence)
     if judgment is None:
         return None
     return judgment.over(case.labels)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from critic.cases import GROUPS, Case, LabelledCase
+from critic.cases import GROUPS, Case
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.public_fields import PublicRow
@@ -43,7 +43,7 @@ def is_released(record: Mapping[str, Any]) -> bool:
     return "group" not in record and "input" in record
 
 
-def parse_released(record: Mapping[str, Any], key: str) -> LabelledCase:
+def parse_released(record: Mapping[str, Any], key: str) -> Case:
     """Return a published row under an id; the label is empty where the teacher gave none.
 
     Raises:
@@ -67,9 +67,15 @@ def parse_released(record: Mapping[str, Any], key: str) -> LabelledCase:
         raise UserError("the instruction of the case is empty")
     evidence = _passage(f"{key}/evidence", fields.get("Evidence", ""))
     preceding, output = fields.get("Preceding sentences", ""), fields.get("Output", "")
-    case = Case(expected, fields["instruction"], preceding, output, evidence)
-    return LabelledCase(
-        key, case, label if group == expected else "", DATASET, TEACHER, task
+    row_fields = {"id": key, "dataset": DATASET, "rule": task, "label_source": TEACHER}
+    return Case.of(
+        expected,
+        fields["instruction"],
+        preceding,
+        output,
+        evidence,
+        label=label if group == expected else "",
+        **row_fields,
     )
 
 

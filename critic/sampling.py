@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from critic.augment.algorithm import segments
-from critic.cases import Case, UnlabelledCase, digest
+from critic.cases import Case, digest
 from critic.pairs import Pair
 from critic.tables import counted
 from retrieval.passage import Passage, Retriever
@@ -76,7 +76,7 @@ def _draft(
     donor: Pair,
     find: SentenceFinder,
     rng: random.Random,
-) -> tuple[UnlabelledCase, str] | None:
+) -> tuple[Case, str] | None:
     """Draw a case by a rule, and what to search for its passage, if anything; None where the pair offers no case.
 
     `donor` is a pair for rules that want something foreign.
@@ -87,21 +87,21 @@ def _draft(
     query = sentence
     if rule.evidence == "first":
         query = pair.output.strip()
-    draft = Case(rule.group, pair.instruction)
+    preceding = output = ""
     if rule.group != "IsUse" and (rule.output == "sentence" or rule.evidence != "none"):
-        draft = replace(draft, preceding=pair.output[:start].strip())
+        preceding = pair.output[:start].strip()
     match rule.output:
         case "sentence":
-            draft = replace(draft, output=sentence)
+            output = sentence
         case "whole":
-            draft = replace(draft, output=pair.output)
+            output = pair.output
         case "beginning" if len(spans) > 1:
-            middle = spans[len(spans) // 2 - 1][1]
-            draft = replace(draft, output=pair.output[:middle].strip())
+            output = pair.output[: spans[len(spans) // 2 - 1][1]].strip()
         case "other" if donor.output.strip() != pair.output.strip():
-            draft = replace(draft, output=donor.output)
+            output = donor.output
         case "beginning" | "other":
             return None
+    evidence = None
     if rule.evidence in ("gold", "other"):
         known = {passage.text for passage in pair.passages}
         choices = pair.passages if rule.evidence == "gold" else donor.passages
@@ -112,8 +112,17 @@ def _draft(
         ]
         if not usable:
             return None
-        draft = replace(draft, evidence=rng.choice(usable))
-    question = UnlabelledCase(f"{pair.id}/{rule.name}", draft, pair.dataset, rule.name)
+        evidence = rng.choice(usable)
+    question = Case.of(
+        rule.group,
+        pair.instruction,
+        preceding,
+        output,
+        evidence,
+        id=f"{pair.id}/{rule.name}",
+        dataset=pair.dataset,
+        rule=rule.name,
+    )
     return question, f"{pair.instruction} {query}" if rule.searches else ""
 
 
@@ -126,14 +135,14 @@ class CaseSample:
     """What was drawn."""
 
     # in a seeded random order, so that a run that ends early has seen something of all
-    questions: list[UnlabelledCase]
+    questions: list[Case]
     requested: Mapping[str, int]  # group -> cases asked for
     # rule -> pairs that offered no case, or one that had been drawn already
     left_out: Mapping[str, int]
 
     def short(self) -> dict[str, int]:
         """Group -> cases lacking."""
-        drawn = Counter(question.case.group for question in self.questions)
+        drawn = Counter(question.group for question in self.questions)
         return {
             group: count - drawn[group]
             for group, count in self.requested.items()
@@ -142,9 +151,7 @@ class CaseSample:
 
     def by_rule(self) -> list[tuple[object, ...]]:
         """(group, rule, cases)."""
-        return counted(
-            (question.case.group, question.rule) for question in self.questions
-        )
+        return counted((question.group, question.rule) for question in self.questions)
 
 
 def draw(
@@ -166,7 +173,7 @@ def draw(
             "there are no pairs to draw from; give a file with at least one"
         )
     left_out: Counter[str] = Counter()
-    drawn: list[UnlabelledCase] = []
+    drawn: list[Case] = []
     for group, count in requested.items():
         usable = [
             rule
@@ -187,10 +194,10 @@ def draw(
 
 
 def _share(
-    streams: dict[str, Iterator[UnlabelledCase]], count: int, left_out: Counter[str]
-) -> list[UnlabelledCase]:
+    streams: dict[str, Iterator[Case]], count: int, left_out: Counter[str]
+) -> list[Case]:
     """Take from each stream in turn, until there are enough or none has any left; the same case is taken once."""
-    taken: dict[str, UnlabelledCase] = {}
+    taken: dict[str, Case] = {}
     while streams and len(taken) < count:
         for name in list(streams):
             if len(taken) == count:
@@ -198,7 +205,7 @@ def _share(
             question = next(streams[name], None)
             if question is None:
                 del streams[name]
-            elif (key := digest(question.case)) in taken:
+            elif (key := digest(question)) in taken:
                 left_out[name] += 1
             else:
                 taken[key] = question
@@ -213,7 +220,7 @@ def _stream(
     retriever: Retriever | None,
     passages: int,
     left_out: Counter[str],
-) -> Iterator[UnlabelledCase]:
+) -> Iterator[Case]:
     """Cases by one rule, one a pair, pairs in a random order; searches go out in batches."""
     order = list(pairs)
     donors = [pair for pair in pairs if pair.passages or rule.evidence != "other"]
@@ -245,16 +252,16 @@ def _stream(
 
 
 def _with_hit(
-    question: UnlabelledCase,
+    question: Case,
     hits: Sequence[Passage],
     rule: SamplingRule,
     rng: random.Random,
-) -> UnlabelledCase | None:
+) -> Case | None:
     """Return a case with the first or any passage of its search; None where there is none."""
     if not hits:
         return None
     evidence = hits[0] if rule.evidence == "first" else rng.choice(hits)
-    return replace(question, case=replace(question.case, evidence=evidence))
+    return replace(question, state=replace(question.state, passages=(evidence,)))
 
 
 def report(sample: CaseSample, examples: int = 2) -> str:
@@ -264,7 +271,7 @@ def report(sample: CaseSample, examples: int = 2) -> str:
         (group, count, count - short.get(group, 0))
         for group, count in sample.requested.items()
     ]
-    sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)
+    sets = counted((q.group, q.rule, q.dataset) for q in sample.questions)
     parts = [
         "# Cases for a teacher\n",
         markdown_table(("group", "wanted", "drawn"), groups),
@@ -277,9 +284,7 @@ def report(sample: CaseSample, examples: int = 2) -> str:
         "## Examples\n",
     ]
     for group, rule, _ in sample.by_rule():
-        cases = [
-            question.case for question in sample.questions if question.rule == rule
-        ]
+        cases = [question for question in sample.questions if question.rule == rule]
         parts += [
             f"### {group}: {rule}\n",
             *(quoted(case.shown()) for case in cases[:examples]),

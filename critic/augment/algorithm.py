@@ -270,8 +270,8 @@ class _Augmentation:
         if options.initial == "output":
             shown = pair.output
         cases = [
-            Case("Retrieve", pair.instruction, output=shown),
-            Case("IsUse", pair.instruction, output=pair.output),
+            Case.of("Retrieve", pair.instruction, output=shown),
+            Case.of("IsUse", pair.instruction, output=pair.output),
         ]
         retrieve, use = yield from self.judge(cases)
         if retrieve is None:
@@ -420,7 +420,7 @@ class _Augmentation:
     def case(self, group: str, start: int, end: int, evidence: Passage | None) -> Case:
         """Return a span of the output, after what comes before it, as the critic sees it."""
         output = self.pair.output
-        return Case(
+        return Case.of(
             group,
             self.pair.instruction,
             output[:start].strip(),

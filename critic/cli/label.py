@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from critic.agreement import Agreement, Labels
-    from critic.cases import LabelledCase, UnlabelledCase
+    from critic.cases import Case
     from critic.pairs import Pair
     from critic.teacher.endpoint import TeacherConfig
     from critic.teacher.forms import TeacherForms
@@ -187,12 +187,12 @@ def _limits(targets: Sequence[str], cost: FieldValues) -> LabellingLimits:
     return LabellingLimits(parse_targets(targets), paid, cost.get("most_cost"))
 
 
-def _forms(prompts: Path | None, pending: Sequence[UnlabelledCase]) -> TeacherForms:
+def _forms(prompts: Path | None, pending: Sequence[Case]) -> TeacherForms:
     """Return what is asked; a form that is missing is named before anything is paid."""
     from critic.teacher.forms import OWN, TeacherForms, form_name
 
     forms = OWN if prompts is None else TeacherForms.read(prompts)
-    needed = {form_name(question.case) for question in pending}
+    needed = {form_name(question) for question in pending}
     lacking = sorted(needed - forms.forms.keys())
     if lacking:
         raise UserError(
@@ -251,7 +251,7 @@ def label(
         labeller = EndpointTeacher(_config(teacher, _forms(prompts, pending)), name)
     plans: list[CommandResult] = []
 
-    def before(questions: list[UnlabelledCase]) -> None:
+    def before(questions: list[Case]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
         line = f"{count_of(len(questions), 'questions', form=',')} to look up; nothing to pay"
         plan = CommandResult({"questions": len(questions)}, line)
@@ -320,7 +320,7 @@ def _result(outcomes: Outcomes, out: Path) -> CommandResult:
 
     from critic.tables import counted, terminal
 
-    rows = counted((row.case.group, row.label) for row in outcomes.rows)
+    rows = counted((row.group, row.label) for row in outcomes.rows)
     labelled = out / "labelled.jsonl"
 
     def show() -> None:
@@ -428,7 +428,7 @@ def _labels(arguments: list[str]) -> Mapping[str, Labels]:
         if path.is_dir():
             files = [path / "labelled.jsonl", path / "surplus.jsonl"]
         for row in chain.from_iterable(map(read_labelled, files)):
-            labels[name].setdefault(row.case.group, {})[row.id] = row.label
+            labels[name].setdefault(row.group, {})[row.id] = row.label
     if len(labels) < 2:
         raise UserError("one teacher agrees with itself; give two or more")
     return labels
@@ -469,9 +469,9 @@ def split(
     rows = list(
         read_labelled(labelled / "labelled.jsonl" if labelled.is_dir() else labelled)
     )
-    parts: dict[str, list[LabelledCase]] = {"train": rows, "dev": [], "test": []}
+    parts: dict[str, list[Case]] = {"train": rows, "dev": [], "test": []}
     for name, share in (("test", test), ("dev", dev / (1 - test))):
-        chosen = held_out([row.case.instruction for row in parts["train"]], share, seed)
+        chosen = held_out([row.instruction for row in parts["train"]], share, seed)
         parts[name] = [row for i, row in enumerate(parts["train"]) if i in chosen]
         parts["train"] = [
             row for i, row in enumerate(parts["train"]) if i not in chosen
@@ -479,7 +479,7 @@ def split(
     counts = {}
     for name, part in parts.items():
         write_jsonl(out / f"{name}.jsonl", [row.as_dict() for row in part])
-        counts[name] = Counter(row.case.group for row in part)
+        counts[name] = Counter(row.group for row in part)
     numbers = [[count[group] for count in counts.values()] for group in GROUPS]
     table = [(group, *row) for group, row in zip(GROUPS, numbers, strict=True)]
     shown = terminal("Rows", ("group", *parts), table)

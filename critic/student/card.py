@@ -117,7 +117,7 @@ def adopt(released: Path, directory: Path) -> Path:
     instructions: dict[str, str] = {}
     for raw in raw_rows(released):
         with raw.blamed():
-            form = form_of(parse_released(raw.record, raw.key).case)
+            form = form_of(parse_released(raw.record, raw.key))
             instructions.setdefault(
                 form, PublicRow.of("critic_labels", raw.record)["prompt"]
             )

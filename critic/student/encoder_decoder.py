@@ -6,14 +6,13 @@ by transformers alone. The causal critics of `training.py` are smaller and faste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from critic.cases import GROUPS
-from critic.judging import case_of
+from critic.cases import GROUPS, Case
 from critic.student.card import write_card
 from critic.student.prompt import CaseCodec, CriticPrompt
 from critic.student.settings import CriticConfig
@@ -21,11 +20,10 @@ from critic.student.training import codec_for, examples, load_rows
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, require
 from selfrag.judges.entailment import batches
-from selfrag.judges.external import ServiceJudge, as_reflection
+from selfrag.judges.external import FunctionJudge
 from selfrag.loading import load_tokenizer
-from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput
-from selfrag.reflection.judge import Cost, Judge, usual_scope
+from selfrag.reflection.judge import Judge
 from selfrag.training.rows import MASKED, TrainingExample
 
 AT_ONCE = 8
@@ -141,6 +139,11 @@ class LabelScorer:
             pretrained.load("AutoModelForSeq2SeqLM", self.directory).eval().to(device)
         )
 
+    def shares(self, group: str, inputs: Sequence[JudgeInput]) -> list[list[float]]:
+        """Return the probability of each label of a group for each input."""
+        prompts = [self.codec.prompt(Case(group, state)) for state in inputs]
+        return self.probabilities(prompts)
+
     def probabilities(self, prompts: Sequence[CriticPrompt]) -> list[list[float]]:
         """Return the probability of each label with its end [prompts, labels]; the prompts are of one group."""
         torch = require("torch", extra="cpu")
@@ -169,35 +172,11 @@ class LabelScorer:
         return rows
 
 
-class EncoderDecoderJudge(ServiceJudge):
-    """An encoder-decoder critic as the judge of one group."""
-
-    cost = Cost.PREFILL
-
-    def __init__(self, group: str, scorer: LabelScorer) -> None:
-        """Judge a group, by a key of `GROUPS`."""
-        super().__init__()
-        self.group, self.scorer, self.labels = group, scorer, GROUPS[group]
-        self.name, self.scope = f"critic-{self.labels.role}", usual_scope(self.labels)
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return kind, checkpoint and group."""
-        model = self.scorer.directory.name
-        return {"kind": "encoder-decoder", "model": model, "group": self.group}
-
-    def serve(self, inputs: Sequence[JudgeInput]) -> Sequence[Reflection]:
-        """Return one reflection an input."""
-        prompts = [
-            self.scorer.codec.prompt(case_of(self.group, state)) for state in inputs
-        ]
-        rows = self.scorer.probabilities(prompts)
-        return [
-            as_reflection(state, self.labels, row)
-            for state, row in zip(inputs, rows, strict=True)
-        ]
-
-
 def label_judges(directory: Path, codec: CaseCodec) -> dict[str, Judge]:
     """Return the judges of all groups of a checkpoint; they share its weights."""
     scorer = LabelScorer(directory, codec)
-    return {group: EncoderDecoderJudge(group, scorer) for group in GROUPS}
+    judges: dict[str, Judge] = {}
+    for group, labels in GROUPS.items():
+        name = f"critic-{labels.role}"
+        judges[group] = FunctionJudge(name, labels, partial(scorer.shares, group))
+    return judges

@@ -6,7 +6,7 @@ One one-token request a case where the labels part at their first token, else on
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic.cases import GROUPS, Case
-from critic.judging import CaseJudge, Critic
+from critic.judging import Critic
 from critic.student.prompt import CaseCodec, CriticPrompt, Ids
 from selfrag.common.errors import UserError, count_of
 from selfrag.common.provenance import model_files
 from selfrag.decoding.option_scoring import option_logprobs, option_requests
 from selfrag.judges.external import Late
+from selfrag.judges.sentences import role_site
 from selfrag.loading import resolve_model
 from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judge import Cost, Judge
+from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.requests import Generate, Generated, Steps, failure_of
 
@@ -34,7 +35,7 @@ DEMO = "demo"
 """The critic of the package."""
 
 
-class StudentJudge(CaseJudge):
+class StudentJudge(Judge):
     """A trained critic as the judge of one group."""
 
     cost = Cost.PREFILL
@@ -44,7 +45,6 @@ class StudentJudge(CaseJudge):
         group: str,
         codec: CaseCodec,
         engine: Engine | None = None,
-        name: str = "critic",
         *,
         exact: bool = False,
     ) -> None:
@@ -54,89 +54,77 @@ class StudentJudge(CaseJudge):
             group: a key of `GROUPS`.
             codec: the prompt that the model was trained with, or another way of asking it.
             engine: where the model runs.
-            name: of the critic.
             exact: score every token of a label written as words. Otherwise a label is scored up to where it differs
                 from the others of its group, which is all that a trained critic needs.
         """
-        super().__init__(group, name)
+        self.group, self.labels = group, GROUPS[group]
+        self.name, self.scope = f"critic-{self.labels.role}", usual_scope(self.labels)
         self.codec, self.engine, self.exact = codec, engine, exact
 
-    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
-        """Return the judgment of each case; the probability mass on the labels of its group is its coverage."""
-        # 1. Plan the requests of each case, and send all of them.
+    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        """Return one reflection an input; the probability mass on the labels of the group is its coverage."""
+        # 1. Plan the requests of each input, and send all of them.
         end = (self.codec.eos_id,)
         plans: list[_Plan] = []
-        for case in cases:
-            prompt = self.codec.prompt(case)
+        for state in inputs:
+            prompt = self.codec.prompt(Case(self.group, state))
             options = tuple(ids for ids in prompt.options if ids)
             offered = options if self.exact else distinguishing(options)
-            plans.append(
-                _Plan(case, prompt, offered, option_requests(prompt.ids, offered, end))
-            )
+            requests = option_requests(prompt.ids, offered, end)
+            plans.append(_Plan(state, prompt, offered, requests))
         results = iter((yield [request for plan in plans for request in plan.requests]))
         # 2. Read the labels' log-probabilities off their results.
-        judgments: list[Judgment | str | None] = []
-        for number, plan in enumerate(plans):
+        reflections = []
+        for plan in plans:
             answers = list(islice(results, len(plan.requests)))
             served = [answer for answer in answers if isinstance(answer, Generated)]
-            if len(served) < len(answers):
-                failure = next(
-                    answer for answer in answers if not isinstance(answer, Generated)
-                )
-                judgments.append(
-                    f"the engine could not judge a case: {failure_of(failure)}"
-                )
+            failures = [failure_of(a) for a in answers if not isinstance(a, Generated)]
+            if failures:
+                reason = f"the engine could not judge a case: {failures[0]}"
+                reflections.append(Reflection.failed(plan.state, reason))
                 continue
-            logprobs = iter(
-                option_logprobs(
-                    plan.requests, served, plan.prompt.ids, plan.offered, end
-                )
+            values = option_logprobs(
+                plan.requests, served, plan.prompt.ids, plan.offered, end
             )
+            remaining = iter(values)
             by_label = [
-                next(logprobs) if ids else -math.inf for ids in plan.prompt.options
+                next(remaining) if ids else -math.inf for ids in plan.prompt.options
             ]
-            judgments.append(_judgment(plan.case, by_label, number))
-        return judgments
+            reflections.append(self._reflection(plan.state, by_label))
+        return reflections
+
+    def _reflection(self, state: JudgeInput, logprobs: Sequence[float]) -> Reflection:
+        """Return the judgment; undefined where no label got any probability."""
+        if any(map(math.isnan, logprobs)) or max(logprobs) == -math.inf:
+            return Reflection(state)
+        site = role_site(self.labels.role, state)
+        judgment = Judgment.from_logprobs(
+            self.labels, logprobs, site=str(site), source=JudgmentSource.JUDGE
+        )
+        return Reflection.of(state, site, judgment)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    case: Case
+    state: JudgeInput
     prompt: CriticPrompt
     # ids of the labels that are offered, as far as they are scored
     offered: tuple[Ids, ...]
     requests: list[Generate]
 
 
-class StudentCritic(Critic):
-    """A trained critic, on an engine unless its judges run by themselves."""
-
-    def __init__(
-        self,
-        engine: Engine | None,
-        codec: CaseCodec,
-        *,
-        exact: bool = False,
-        judges: Mapping[str, Judge] | None = None,
-    ) -> None:
-        """Make the judges of all groups, unless they are given; see `StudentJudge`."""
-        room = None if engine is None else engine.limits.max_model_len
-        if room is not None and codec.max_length > room:
-            raise UserError(
-                f"prompts of up to {count_of(codec.max_length, 'tokens', 'do')} not fit the engine's"
-                f" max_model_len={room}; raise it"
-            )
-        self.codec = codec
-        if judges is None:
-            judges = {
-                group: StudentJudge(group, codec, engine, exact=exact)
-                for group in GROUPS
-            }
-        super().__init__(judges, engine)
-
-    def shortened(self, cases: Sequence[Case]) -> int:
-        """Return how many cases are asked with less than they hold, because their prompts would be too long."""
-        return sum(bool(self.codec.prompt(case).dropped) for case in cases)
+def student_critic(engine: Engine, codec: CaseCodec, *, exact: bool = False) -> Critic:
+    """Return a model on an engine as the critic of all groups; see `StudentJudge`."""
+    room = engine.limits.max_model_len
+    if room is not None and codec.max_length > room:
+        raise UserError(
+            f"prompts of up to {count_of(codec.max_length, 'tokens', 'do')} not fit the engine's"
+            f" max_model_len={room}; raise it"
+        )
+    judges = {
+        group: StudentJudge(group, codec, engine, exact=exact) for group in GROUPS
+    }
+    return Critic(judges, engine, codec)
 
 
 def resolve_critic(name: str | Path) -> Path:
@@ -152,7 +140,7 @@ def load_critic(
     model_dir: str | Path,
     engine: str | None = None,
     **options: Any,
-) -> StudentCritic:
+) -> Critic:
     """Load a critic that `train_critic` wrote.
 
     Args:
@@ -171,8 +159,8 @@ def load_critic(
     directory = resolve_critic(model_dir)
     codec = read_card(directory, load_tokenizer(directory))
     if is_encoder_decoder(directory):
-        return StudentCritic(None, codec, judges=label_judges(directory, codec))
-    return StudentCritic(load_engine(engine, directory, **options), codec)
+        return Critic(label_judges(directory, codec), codec=codec)
+    return student_critic(load_engine(engine, directory, **options), codec)
 
 
 def distinguishing(options: Sequence[Ids]) -> tuple[Ids, ...]:
@@ -186,21 +174,6 @@ def distinguishing(options: Sequence[Ids]) -> tuple[Ids, ...]:
             length += 1
         shortest.append(ids[:length])
     return tuple(shortest)
-
-
-def _judgment(case: Case, logprobs: Sequence[float], number: int) -> Judgment | None:
-    if not any(math.isfinite(value) for value in logprobs) or any(
-        math.isnan(value) for value in logprobs
-    ):
-        return None
-    evidence = None if case.evidence is None else case.evidence.id
-    return Judgment.from_logprobs(
-        case.labels,
-        logprobs,
-        site=f"case {number}",
-        source=JudgmentSource.JUDGE,
-        evidence=evidence,
-    )
 
 
 def judge_of(directory: str, group: str = "IsSup") -> Judge:

@@ -134,7 +134,7 @@ class CaseCodec(Protocol):
         ...     def prompt(self, case):
         ...         return CriticPrompt(tuple(map(ord, case.instruction)), ((89,), (78,)))
         >>> codec: CaseCodec = Letters()
-        >>> codec.prompt(Case("IsRel", "Hi")).ids
+        >>> codec.prompt(Case.of("IsRel", "Hi")).ids
         (72, 105)
     """
 
@@ -205,12 +205,11 @@ class PromptCodec:
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case; always fits `max_length`."""
         # 1. The texts of the case; an absent one leaves no trace.
-        texts = {"instruction": case.instruction}
-        if case.evidence is not None:
-            texts["evidence"] = case.fields()["Evidence"]
-        for part in ("preceding", "output"):
-            if getattr(case, part).strip():
-                texts[part] = getattr(case, part)
+        all_texts = case.texts()
+        texts = {}
+        for part in ("instruction", "evidence", "preceding", "output"):
+            if all_texts[part].strip() or part == "instruction":
+                texts[part] = all_texts[part]
         # 2. Each within its own limit, then all within their total.
         dropped: dict[str, int] = {}
         parts = {part: self._part(text, part, dropped) for part, text in texts.items()}
@@ -329,11 +328,12 @@ def fitted(
     room = max_length - 1 - max(map(len, options)) - len(bos_ids)
     while (
         len(ids) > room
-        and case.evidence is not None
-        and (words := case.evidence.text.split())[1:]
+        and (passage := case.evidence) is not None
+        and (words := passage.text.split())[1:]
     ):
         kept = words[: max(1, len(words) + room - len(ids))]
-        case = replace(case, evidence=replace(case.evidence, text=" ".join(kept)))
+        passages = (replace(passage, text=" ".join(kept)),)
+        case = replace(case, state=replace(case.state, passages=passages))
         ids, options = ask(case)
     dropped = Counter({"evidence": full - len(ids), "task": max(0, len(ids) - room)})
     # without zeros

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic.case_files import read_labelled, rows_file
-from critic.cases import GROUPS, LabelledCase, check
+from critic.cases import GROUPS, Case, check
 from critic.student.card import write_card
 from critic.student.prompt import CriticLayout, PromptCodec
 from critic.student.settings import CriticConfig
@@ -32,8 +32,8 @@ WEIGHT_RANGE = (0.4, 2.5)
 
 
 def balanced(
-    rows: Sequence[LabelledCase], per_label: Mapping[str, int | None], seed: int
-) -> list[LabelledCase]:
+    rows: Sequence[Case], per_label: Mapping[str, int | None], seed: int
+) -> list[Case]:
     """Rows with at most as many of each label as asked; data sets of a label are drawn alike, small ones whole.
 
     `per_label` is group -> the most rows of each of its labels; None for all. A group left out is not used.
@@ -41,12 +41,12 @@ def balanced(
     unknown = sorted(set(per_label) - set(GROUPS))
     if unknown:
         raise UserError(f"unknown group {unknown[0]!r}; known: {', '.join(GROUPS)}")
-    members: dict[tuple[str, str], dict[str, list[LabelledCase]]] = defaultdict(
+    members: dict[tuple[str, str], dict[str, list[Case]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for row in rows:
-        if row.case.group in per_label:
-            members[row.case.group, row.label][f"{row.dataset}/{row.rule}"].append(row)
+        if row.group in per_label:
+            members[row.group, row.label][f"{row.dataset}/{row.rule}"].append(row)
     chosen: set[str] = set()
     for (group, label), sources in members.items():
         room = per_label[group]
@@ -102,10 +102,10 @@ def length_weights(
     ]
 
 
-def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
+def example(row: Case, codec: PromptCodec) -> TrainingExample:
     """Make the example of a row; the loss is on the label and the EOS after it, nowhere else."""
-    prompt = codec.prompt(row.case)
-    labels = row.case.labels
+    prompt = codec.prompt(row)
+    labels = row.labels
     answer = prompt.options[labels.names.index(row.label)]
     learned = (*answer, codec.eos_id)
     kinds = [*[int(GROUP_OF_ROLE[labels.role])] * len(answer), int(TargetGroup.EOS)]
@@ -118,20 +118,20 @@ def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
 
 
 def examples(
-    rows: Sequence[LabelledCase], codec: PromptCodec
+    rows: Sequence[Case], codec: PromptCodec
 ) -> tuple[list[TrainingExample], dict[str, Any]]:
     """Make the examples of all rows, with weights against the length shortcut, and counts for the manifest."""
     lengths = [evidence_tokens(row, codec) for row in rows]
     weights = length_weights(
-        [row.case.group for row in rows], [row.label for row in rows], lengths
+        [row.group for row in rows], [row.label for row in rows], lengths
     )
     made: list[TrainingExample] = []
     shortened: Counter[str] = Counter()
     by_label: dict[str, list[int]] = defaultdict(list)
     for row, weight, length in zip(rows, weights, lengths, strict=True):
         made.append(replace(example(row, codec), weight=weight))
-        shortened.update(codec.prompt(row.case).dropped.keys())
-        by_label[f"{row.case.group}/{row.label}"].append(length)
+        shortened.update(codec.prompt(row).dropped.keys())
+        by_label[f"{row.group}/{row.label}"].append(length)
     names = sorted(by_label)
     facts = {
         "rows": len(rows),
@@ -145,12 +145,12 @@ def examples(
     return made, facts
 
 
-def evidence_tokens(row: LabelledCase, codec: PromptCodec) -> int:
+def evidence_tokens(row: Case, codec: PromptCodec) -> int:
     """Tokens that the passage adds to the prompt; 0 without one."""
-    if row.case.evidence is None:
+    if row.evidence is None:
         return 0
-    without = replace(row.case, evidence=None)
-    return len(codec.prompt(row.case).ids) - len(codec.prompt(without).ids)
+    without = replace(row, state=replace(row.state, passages=()))
+    return len(codec.prompt(row).ids) - len(codec.prompt(without).ids)
 
 
 def train_critic(
@@ -232,19 +232,17 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     return codec
 
 
-def load_rows(
-    path: Path, config: CriticConfig
-) -> tuple[list[LabelledCase], dict[str, Any]]:
+def load_rows(path: Path, config: CriticConfig) -> tuple[list[Case], dict[str, Any]]:
     """Read the balanced rows of a file or data folder, and facts about the file.
 
     Rows that lack what their group judges teach nothing; they are left out and counted by reason.
     """
     rows = list(read_labelled(rows_file(path)))
-    kept: list[LabelledCase] = []
+    kept: list[Case] = []
     left_out: Counter[str] = Counter()
     for row in balanced(rows, config.per_label, config.training.seed):
         try:
-            check(row.case)
+            check(row)
             kept.append(row)
         except UserError as error:
             left_out[str(error)] += 1
@@ -256,14 +254,14 @@ def load_rows(
 
 
 def prepared_rows(
-    rows: list[LabelledCase],
+    rows: list[Case],
     source: Mapping[str, Any],
     codec: PromptCodec,
     config: CriticConfig,
 ) -> PreparedRows:
     """Examples of a run, spread over the epoch by group and label; `source` is what is known of their file."""
     made, facts = examples(rows, codec)
-    strata = [f"{row.case.group}/{row.label}" for row in rows]
+    strata = [f"{row.group}/{row.label}" for row in rows]
     settings = {
         "style": config.style,
         "per_label": dict(config.per_label),
@@ -276,7 +274,7 @@ def prepared_rows(
     prepared = PreparedRows(
         made, strata, inputs, {**facts, **source, "critic": settings}
     )
-    groups = [row.case.instruction for row in rows]
+    groups = [row.instruction for row in rows]
     return split_off(prepared, groups, config.training.held_out, config.training.seed)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from critic.cases import Case, UnlabelledCase
+from critic.cases import Case
 from critic.teacher.forms import OWN, TeacherForms, answers
 from critic.teacher.run import LabelOutcome, TeacherReply
 from critic.teacher.settings import (
@@ -112,12 +112,12 @@ def by_bytes(text: str) -> int:
 
 
 def forecast(
-    questions: Iterable[UnlabelledCase], config: TeacherConfig, prices: Prices | None
+    questions: Iterable[Case], config: TeacherConfig, prices: Prices | None
 ) -> Forecast:
     """Estimate a run."""
     letters = config.constraint is LabelConstraint.LOGPROBS
     lengths = [
-        by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST
+        by_bytes(config.forms.prompt(question, letters=letters)) + _PER_REQUEST
         for question in questions
     ]
     sent = sum(lengths)

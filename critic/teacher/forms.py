@@ -23,7 +23,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from critic.case_files import EvidenceRecord, passage_of
-from critic.cases import GROUPS, Case, LabelledCase, check
+from critic.cases import GROUPS, Case, check
 from retrieval.passage import Passage
 from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
@@ -97,7 +97,7 @@ class TeacherForm:
     surfaces: Mapping[str, str]
     # label name -> when it applies; empty where the task says it
     meanings: Mapping[str, str]
-    demonstrations: tuple[LabelledCase, ...]  # at least one a label in our own forms
+    demonstrations: tuple[Case, ...]  # at least one a label in our own forms
     explanations: tuple[str, ...]  # one a demonstration; empty where there is none
 
 
@@ -184,7 +184,7 @@ class TeacherForms:
         for number, (shown, explanation) in enumerate(pairs, 1):
             lines.append(SEPARATOR if self.verbatim else f"# Example {number}")
             lines += [
-                *_fields(form, shown.case, verbatim=self.verbatim),
+                *_fields(form, shown, verbatim=self.verbatim),
                 f"{form.question} {surfaces[shown.label]}",
             ]
             if explanation:
@@ -201,7 +201,7 @@ def form_name(case: Case) -> str:
         return case.group.lower()
     if case.evidence is not None:
         return "retrieve/evidence"
-    if case.preceding.strip() or case.output.strip():
+    if (case.preceding + case.output).strip():
         return "retrieve/sentence"
     return "retrieve/instruction"
 
@@ -237,7 +237,7 @@ def _form(
     if not verbatim and "" in meanings.values():
         raise UserError("each label needs a meaning")
     # 2. The demonstrations.
-    shown: list[LabelledCase] = []
+    shown: list[Case] = []
     explanations = []
     for example in record.get("example", []):
         evidence = None
@@ -246,14 +246,15 @@ def _form(
             evidence = passages[example["passage"]]
         label_name = labels.names[labels.index(example["label"])]
         check_choice("label of an example", label_name, offered)
-        case = Case(
+        demonstration = Case.of(
             GROUP_OF[name],
             example.get("instruction", ""),
             example.get("preceding", ""),
             example.get("output", ""),
             evidence,
+            label=label_name,
         )
-        shown.append(LabelledCase(f"{name}/{len(shown)}", case, label_name))
+        shown.append(demonstration)
         explanations.append(example.get("explanation", ""))
     return TeacherForm(
         name,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from critic.case_files import read_labelled
-from critic.cases import GROUPS, Case, LabelledCase, UnlabelledCase, digest
+from critic.cases import GROUPS, Case, digest
 from critic.judging import Critic
 from critic.tables import counted
 from critic.targets import Filling
@@ -72,7 +72,7 @@ class Teacher(Protocol):
         ...         for position, case in enumerate(cases):
         ...             yield position, TeacherReply(LabelOutcome.LABELLED, "Relevant")
         >>> teacher: Teacher = Lenient()
-        >>> [reply.label for _, reply in teacher.label([Case("IsRel", "Who?")])]
+        >>> [reply.label for _, reply in teacher.label([Case.of("IsRel", "Who?")])]
         ['Relevant']
     """
 
@@ -96,10 +96,10 @@ class GoldTeacher:
     def __init__(self, files: Sequence[str | Path], name: str = "gold") -> None:
         self.name = name
         self._files = [Path(file) for file in files]
-        self._rows: dict[str, list[LabelledCase]] = {}
+        self._rows: dict[str, list[Case]] = {}
         for file in self._files:
             for row in read_labelled(file, skip_unlabelled=True):
-                self._rows.setdefault(digest(row.case), []).append(row)
+                self._rows.setdefault(digest(row), []).append(row)
 
     def identity(self) -> Mapping[str, Any]:
         """Return the content of the files."""
@@ -195,22 +195,22 @@ class ReplyJournal:
     def __exit__(self, *_: object) -> None:
         self._file.__exit__()
 
-    def reply(self, question: UnlabelledCase) -> TeacherReply | None:
+    def reply(self, question: Case) -> TeacherReply | None:
         """Return the last reply to a question; refuse one to another case under the same id."""
         case, reply = self._replies.get(question.id, ("", None))
-        if reply is not None and case != digest(question.case):
+        if reply is not None and case != digest(question):
             raise UserError(
                 f"{self._file.path}: {question.id!r} was answered for another case;"
                 " choose another directory for new cases"
             )
         return reply
 
-    def append(self, question: UnlabelledCase, reply: TeacherReply) -> None:
+    def append(self, question: Case, reply: TeacherReply) -> None:
         """Add one reply."""
         record = {
             "id": question.id,
-            "group": question.case.group,
-            "case": digest(question.case),
+            "group": question.group,
+            "case": digest(question),
         }
         record |= {name: getattr(reply, name) for name in TeacherReply.__slots__}
         self._file.append(record)
@@ -237,12 +237,12 @@ class ReplyJournal:
 class Outcomes:
     """How a run ended; requests, tokens and cost are over all runs of the directory."""
 
-    rows: list[LabelledCase]  # that fill the targets, in the order of the questions
-    surplus: list[LabelledCase]  # labelled rows beyond the targets
+    rows: list[Case]  # that fill the targets, in the order of the questions
+    surplus: list[Case]  # labelled rows beyond the targets
     # questions with an answer that is no label
-    aside: list[tuple[UnlabelledCase, TeacherReply]]
+    aside: list[tuple[Case, TeacherReply]]
     # questions without an answer; the next run asks them again
-    failed: list[tuple[UnlabelledCase, TeacherReply]]
+    failed: list[tuple[Case, TeacherReply]]
     not_asked: int  # questions that the targets or the cost limit left over
     missing: Mapping[str, int]  # target -> rows lacking
     requests: int
@@ -281,13 +281,13 @@ NO_LIMITS = LabellingLimits()
 
 
 def label_questions(
-    questions: Sequence[UnlabelledCase],
+    questions: Sequence[Case],
     teacher: Teacher,
     out: Path,
     *,
     limits: LabellingLimits = NO_LIMITS,
     manifest: Mapping[str, Any] | None = None,
-    before: Callable[[list[UnlabelledCase]], None] = lambda pending: None,
+    before: Callable[[list[Case]], None] = lambda pending: None,
 ) -> Outcomes:
     """Label questions with distinct ids, in a fixed order; continues an interrupted run of the same teacher in `out`.
 
@@ -315,12 +315,12 @@ def label_questions(
 
 
 def _ask(
-    questions: Sequence[UnlabelledCase],
+    questions: Sequence[Case],
     teacher: Teacher,
     journal: ReplyJournal,
     replies: dict[str, TeacherReply],
     limits: LabellingLimits,
-    before: Callable[[list[UnlabelledCase]], None],
+    before: Callable[[list[Case]], None],
 ) -> None:
     """Ask what is unanswered and still wanted; every reply is on disk before the next one is looked at.
 
@@ -334,16 +334,16 @@ def _ask(
         if reply.outcome is not LabelOutcome.FAILED
     }
     answered, in_vain = len(known), 0
-    sent: list[UnlabelledCase] = []
+    sent: list[Case] = []
     before([question for question in questions if question.id not in known])
 
     def pending() -> Iterator[Case]:
         for question in questions:
             if (reply := known.get(question.id)) is not None:
                 if reply.label is not None:
-                    filling.add(question.case.group, reply.label)
+                    filling.add(question.group, reply.label)
                 continue
-            if not filling.open(question.case.group):
+            if not filling.open(question.group):
                 continue
             if (
                 limits.most_cost is not None
@@ -354,7 +354,7 @@ def _ask(
             ):
                 return
             sent.append(question)
-            yield question.case
+            yield question
 
     showing = Progress("labelling", "case", len(questions), answered)
     with showing as bar, closing(teacher.label(pending())) as arriving:
@@ -374,20 +374,20 @@ def _ask(
                 )
             answered += not failed
             if reply.label is not None:
-                filling.add(question.case.group, reply.label)
+                filling.add(question.group, reply.label)
             bar.advance(not failed)
 
 
 def _outcomes(
-    questions: Sequence[UnlabelledCase],
+    questions: Sequence[Case],
     replies: Mapping[str, TeacherReply],
     journal: ReplyJournal,
     limits: LabellingLimits,
 ) -> Outcomes:
     filling = Filling(limits.targets)
-    rows: list[LabelledCase] = []
-    surplus: list[LabelledCase] = []
-    unlabelled: dict[LabelOutcome, list[tuple[UnlabelledCase, TeacherReply]]] = {
+    rows: list[Case] = []
+    surplus: list[Case] = []
+    unlabelled: dict[LabelOutcome, list[tuple[Case, TeacherReply]]] = {
         outcome: [] for outcome in LabelOutcome
     }
     not_asked = 0
@@ -398,10 +398,9 @@ def _outcomes(
         elif reply.label is None:
             unlabelled[reply.outcome].append((question, reply))
         else:
-            fills = filling.add(question.case.group, reply.label)
-            (rows if fills else surplus).append(
-                question.answered(reply.label, reply.source)
-            )
+            fills = filling.add(question.group, reply.label)
+            row = replace(question, label=reply.label, label_source=reply.source)
+            (rows if fills else surplus).append(row)
     return Outcomes(
         rows,
         surplus,
@@ -445,12 +444,12 @@ def report(outcomes: Outcomes) -> str:
         "## Rows by group and label\n",
         markdown_table(
             ("group", "label", "rows"),
-            counted((row.case.group, row.label) for row in rows),
+            counted((row.group, row.label) for row in rows),
         ),
         "## Rows by group, label, data set and rule\n",
         markdown_table(
             ("group", "label", "data set", "rule", "rows"),
-            counted((row.case.group, row.label, row.dataset, row.rule) for row in rows),
+            counted((row.group, row.label, row.dataset, row.rule) for row in rows),
         ),
     ]
     if outcomes.missing:
@@ -464,7 +463,7 @@ def report(outcomes: Outcomes) -> str:
     ):
         if kept:
             reasons = counted(
-                (question.case.group, reply.reason) for question, reply in kept
+                (question.group, reply.reason) for question, reply in kept
             )
             parts += [
                 f"## {title}\n",
@@ -476,11 +475,7 @@ def report(outcomes: Outcomes) -> str:
     parts.append("## Examples\n")
     for group, labels in sorted(GROUPS.items()):
         for label in labels.names:
-            cases = [
-                row.case
-                for row in rows
-                if (row.case.group, row.label) == (group, label)
-            ]
+            cases = [row for row in rows if (row.group, row.label) == (group, label)]
             if cases:
                 parts += [
                     f"### {group}: {label}\n",

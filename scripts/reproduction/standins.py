@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from critic.cases import GROUPS, Case, LabelledCase
+from critic.cases import GROUPS, Case
 from retrieval.passage import Passage
 from scripts.reproduction.steps import PUBLIC_FILES
 from selfrag.common.atomic import write_json, write_text
@@ -370,7 +370,7 @@ def _choice(number: int) -> dict[str, Any]:
 
 def write_training(data: Path) -> None:
     """Write labelled cases of the critic, and rows of the generator."""
-    labelled: list[LabelledCase] = []
+    labelled: list[Case] = []
     rows: list[TrainingRow] = []
     for number in range(LABELS_EACH):
         city, country, river = CITIES[number % len(CITIES)]
@@ -378,18 +378,20 @@ def write_training(data: Path) -> None:
         question = f"What is capital number {number} of {country}?"
         answer = f"It is {city} on the {river}."
         for group, labels in GROUPS.items():
-            case = Case(
+            label = labels.names[number % len(labels.names)]
+            if group == "Retrieve":
+                # without evidence, nothing can be continued
+                label = labels.names[number % 2]
+            case = Case.of(
                 group,
                 question,
                 "",
                 answer,
                 None if group in ("Retrieve", "IsUse") else passage,
+                id=f"{group}-{number}",
+                label=label,
             )
-            label = labels.names[number % len(labels.names)]
-            if group == "Retrieve":
-                # without evidence, nothing can be continued
-                label = labels.names[number % 2]
-            labelled.append(LabelledCase(f"{group}-{number}", case, label))
+            labelled.append(case)
         supported = (
             TargetToken("[Relevant]"),
             TargetText(answer),

@@ -228,23 +228,20 @@ def track(
     folder: Path,
     *,
     to: Literal["tensorboard", "wandb"] = "tensorboard",
-    follow: bool = False,
 ) -> CommandResult:
     """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases.
 
     Args:
         folder: folder of a run: what --out named
         to: where to send the figures
-        follow: go on while the run writes, until Ctrl-C
     """
     from selfrag.training import reports
 
     run_dir = reports.run_directory(folder)
     with reports.board(to, run_dir, folder.resolve().name) as send:
         if to == "tensorboard":
-            # Said at once: with --follow the command stays.
             typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}", err=True)
-        last = reports.track(run_dir, send, follow=follow)
+        last = reports.track(run_dir, send)
     return CommandResult({"steps": last}, f"{count_of(last, 'steps')} sent")
 
 

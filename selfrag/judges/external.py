@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from selfrag.common.errors import count_of
-from selfrag.judges.sentences import judged_turn
+from selfrag.judges.sentences import role_site
 from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
@@ -125,12 +125,9 @@ class FunctionJudge(ServiceJudge):
 
 
 def as_reflection(
-    state: JudgeInput,
-    labels: LabelSet,
-    probabilities: Sequence[float] | None,
-    source: JudgmentSource = JudgmentSource.JUDGE,
+    state: JudgeInput, labels: LabelSet, probabilities: Sequence[float] | None
 ) -> Reflection:
-    """Return one judgment on the last turn; undefined for None, or for what is no distribution."""
+    """Return one judgment at `role_site`; undefined for None, or for what is no distribution."""
     if probabilities is None:
         return Reflection(state)
     values = [float(value) for value in probabilities]
@@ -143,7 +140,8 @@ def as_reflection(
         reason = f"{count_of(len(values), 'numbers')} that are no distribution over {len(labels)}"
         return Reflection.failed(state, reason, Code.INVALID)
     distribution = tuple(value / total for value in values)
-    site = judged_turn(state)
+    site = role_site(labels.role, state)
+    source = JudgmentSource.JUDGE
     return Reflection.of(
         state, site, Judgment(labels, str(site), distribution, 1.0, source)
     )

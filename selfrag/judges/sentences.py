@@ -10,6 +10,7 @@ from retrieval.sentences import SentenceFinder, Span, sentence_finder, sentences
 from selfrag.common.errors import UserError
 from selfrag.reflection.findings import Citation
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
+from selfrag.reflection.labels import Role
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
 _ABBREVIATIONS = frozenset(
@@ -84,6 +85,13 @@ def judged_site(scope: SiteKind, state: JudgeInput) -> Site:
         last_query(state)
         if scope in (SiteKind.QUERY, SiteKind.PASSAGE)
         else judged_turn(state)
+    )
+
+
+def role_site(role: Role, state: JudgeInput) -> Site:
+    """Return the site of a judge that says one thing: the first passage for relevance, else the last turn."""
+    return judged_site(
+        SiteKind.PASSAGE if role is Role.RELEVANCE else SiteKind.TURN, state
     )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.decoding.segments import read_critique
 from selfrag.judges.critiques import CritiqueJudge, CritiquePair
+from selfrag.judges.sentences import role_site
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.findings import Diagnostic, Reflection
-from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
@@ -64,7 +65,7 @@ class TokenJudge(Judge):
             if not isinstance(result, Generated):
                 reflections.append(Reflection.failed(state, failure_of(result)))
                 continue
-            site = self._site(state)
+            site = role_site(self.labels.role, state)
             evidence = state.passages[0].id if state.passages else None
             judgment = read_critique(
                 vocabulary, self.labels, result.watched[0], str(site), evidence
@@ -99,20 +100,6 @@ class TokenJudge(Judge):
             # the most favourable one, so that utility decides
             ids.append(vocabulary.group(ISSUP)[0])
         return tuple(ids)
-
-    def _site(self, state: JudgeInput) -> Site:
-        """Return what is judged where the token is due."""
-        index = len(state.messages) - 1
-        if self.labels == ISREL:
-            if state.passages:
-                return state.in_passage(SiteKind.PASSAGE, 0)
-            index = state.last("user") or 0
-        kind = (
-            SiteKind.RESPONSE
-            if state.messages[index].role == "assistant"
-            else SiteKind.QUERY
-        )
-        return state.in_message(kind, index)
 
 
 class TokenCritiques(CritiqueJudge):

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
-from selfrag.common.reading import parse_json, read_json
+from selfrag.common.reading import read_json
 from selfrag.common.validation import validate
 
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
@@ -110,18 +110,6 @@ def read_log(path: Path) -> list[StepRecord]:
         UserError: there is none, or a line is bad.
     """
     return list(read_jsonl(path, _step))
-
-
-def parse_step(line: bytes, where: str) -> StepRecord:
-    """Return a line of a log that is being written.
-
-    Raises:
-        UserError: it is none; begins with `where`.
-    """
-    try:
-        return _step(parse_json(line.decode("utf-8", "replace"), "line", nan=True))
-    except UserError as error:
-        raise UserError(f"{where}: no line of a training log ({error})") from error
 
 
 def _step(record: Any) -> StepRecord:

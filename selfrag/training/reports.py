@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -19,7 +18,6 @@ from selfrag.render.tables import escape
 from selfrag.training.records import (
     LossRecord,
     StepRecord,
-    parse_step,
     read_log,
     read_manifest,
     recorded,
@@ -209,28 +207,16 @@ def run_directory(folder: Path) -> Path:
     )
 
 
-def track(
-    run_dir: Path,
-    send: Send,
-    *,
-    follow: bool = False,
-    wait: Callable[[], None] | None = None,
-) -> int:
+def track(run_dir: Path, send: Send) -> int:
     """Send the log of a run; returns the last step that was sent, 0 for none.
 
-    With `follow` it waits for further steps, until interrupted; steps that a continued run does again are sent once.
-    `wait` is called where no step is left; it sleeps two seconds by default.
-
     Raises:
-        UserError: a line of the log is none.
+        UserError: there is no log, or a line of it is none.
     """
     last = 0
-    for record in _lines(
-        run_dir / "log.jsonl", follow, wait or (lambda: time.sleep(2))
-    ):
-        if record["step"] > last:
-            last = record["step"]
-            send(last, figures_of(record))
+    for record in read_log(run_dir / "log.jsonl"):
+        last = record["step"]
+        send(last, figures_of(record))
     return last
 
 
@@ -258,21 +244,3 @@ def _losses(part: str, record: LossRecord) -> dict[str, float]:
         losses[f"{part}/loss/{group}"] = figures["loss"]
         losses[f"{part}/accuracy/{group}"] = figures["accuracy"]
     return losses
-
-
-def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[StepRecord]:
-    """Complete lines; from the beginning again where a continued run has cut its log."""
-    place = 0
-    while True:
-        if log.exists():
-            if log.stat().st_size < place:
-                place = 0
-            with log.open("rb") as file:
-                file.seek(place)
-                complete, newline, _ = file.read().rpartition(b"\n")
-            place += len(complete) + len(newline)
-            for line in complete.splitlines():
-                yield parse_step(line, str(log))
-        if not follow:
-            return
-        wait()

@@ -4,6 +4,7 @@ The model of most cases has a context of 40 tokens, which no prompt fits.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -11,7 +12,7 @@ from chat_server import ChatServer
 from intrinsic_rows import save_chat_llama
 from json_files import read_json
 
-from critic.cases import Case, LabelledCase
+from critic.cases import Case
 from critic.evaluation import compare, undefined_cases
 from scripts.reproduction.standins import write_intrinsics
 from selfrag.cli.results import CommandResult
@@ -156,11 +157,9 @@ def test_intrinsics_that_all_fail_end_with_4_and_show_no_dash(
 
 
 def test_a_critic_that_judges_nothing_is_told():
-    rows = [
-        LabelledCase(str(i), Case("Retrieve", "Q?", "", "A."), "Yes") for i in (1, 2)
-    ]
-    names = rows[0].case.labels.names
-    rows = [LabelledCase(row.id, row.case, names[0]) for row in rows]
+    rows = [Case.of("Retrieve", "Q?", "", "A.", id=str(i)) for i in (1, 2)]
+    names = rows[0].labels.names
+    rows = [replace(row, label=names[0]) for row in rows]
     (failure,) = undefined_cases({"mine": compare(rows, [None, None])})
     assert failure.is_total
     assert str(failure).startswith("mine, Retrieve: 2 of 2 failed")

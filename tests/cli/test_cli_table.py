@@ -27,7 +27,7 @@ import pytest
 import tiny
 import typer
 
-from critic.cases import Case, LabelledCase
+from critic.cases import Case
 from critic.cli.main import app as critic_app
 from critic.cli.main import main as critic
 from retrieval import Passage, build_index
@@ -622,9 +622,7 @@ def files(w):
         ],
     )
     cases = [
-        LabelledCase(
-            f"c{n}", Case("IsUse", "Who?", output="Ann."), "5", "made", "human"
-        )
+        Case.of("IsUse", "Who?", output="Ann.", id=f"c{n}", label="5", dataset="made")
         for n in range(4)
     ]
     write_jsonl(w / "cases.jsonl", (case.as_dict() for case in cases))

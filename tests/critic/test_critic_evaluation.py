@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_files import read_json
 from refusals import refused
-from student_cases import PASSAGE, labelled
+from student_cases import PASSAGE, asking, labelled
 
 from critic import evaluation
 from critic.agreement import compare
@@ -23,7 +23,7 @@ from critic.baselines import (
     majority_critic,
     tfidf_critic,
 )
-from critic.cases import GROUPS, Case, LabelledCase
+from critic.cases import GROUPS, Case
 from critic.evaluation import (
     MAJORITY,
     PROMPTED,
@@ -34,7 +34,7 @@ from critic.evaluation import (
     run_evaluation,
 )
 from critic.released import DATASET
-from critic.student.judge import StudentCritic
+from critic.student.judge import student_critic
 from critic.student.prompt import CriticPrompt
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
@@ -43,9 +43,9 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
 
-ISREL_CASE = Case("IsRel", "Q?", evidence=PASSAGE)
+ISREL_CASE = Case.of("IsRel", "Q?", evidence=PASSAGE)
 GOLD = [
-    LabelledCase(str(n), ISREL_CASE, "Relevant" if n < 2 else "Irrelevant")
+    replace(ISREL_CASE, id=str(n), label="Relevant" if n < 2 else "Irrelevant")
     for n in range(4)
 ]
 
@@ -82,10 +82,10 @@ def test_a_case_without_a_judgment_is_wrong_and_has_no_calibration():
 
 
 def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
-    case = Case("IsSup", "Q?", "", "y", PASSAGE)
+    case = Case.of("IsSup", "Q?", "", "y", PASSAGE)
     rows = [
-        LabelledCase("0", case, "Fully supported"),
-        LabelledCase("1", case, "Partially supported"),
+        replace(case, id="0", label="Fully supported"),
+        replace(case, id="1", label="Partially supported"),
     ]
     right = [judged(0.8, 0.1, 0.1, labels=ISSUP), judged(0.1, 0.8, 0.1, labels=ISSUP)]
     assert figures(rows, right).macro_f1.value == 1.0
@@ -159,11 +159,11 @@ def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero
 
 def test_majority_gives_the_most_frequent_label_and_its_share():
     rows = [
-        LabelledCase(str(i), ISREL_CASE, "Irrelevant" if i < 3 else "Relevant")
+        replace(ISREL_CASE, id=str(i), label="Irrelevant" if i < 3 else "Relevant")
         for i in range(4)
     ]
     [judgment, other] = majority_critic(rows).judge(
-        [ISREL_CASE, Case("IsUse", "Q?", "", "y")]
+        [ISREL_CASE, Case.of("IsUse", "Q?", "", "y")]
     )
     assert (judgment.label, judgment.distribution, other) == (
         "Irrelevant",
@@ -174,32 +174,26 @@ def test_majority_gives_the_most_frequent_label_and_its_share():
 
 def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
     told = [
-        replace(
-            row,
-            case=replace(
-                row.case,
-                instruction=f"label{row.case.labels.names.index(row.label)} please",
-            ),
-        )
+        asking(f"label{row.labels.names.index(row.label)} please", row)
         for row in labelled(each=3)
     ]
-    found = tfidf_critic(told).judge([row.case for row in told])
+    found = tfidf_critic(told).judge(told)
     assert [judgment.label for judgment in found] == [row.label for row in told]
     assert all(sum(judgment.distribution) == pytest.approx(1) for judgment in found)
     rows = [
         row
         for row in told
-        if row.case.group == "IsSup" and row.label != "Partially supported"
+        if row.group == "IsSup" and row.label != "Partially supported"
     ]
     [support, use] = tfidf_critic(rows).judge(
-        [rows[0].case, Case("IsUse", "Q?", "", "y")]
+        [rows[0], Case.of("IsUse", "Q?", "", "y")]
     )
     assert support.probability("Partially supported") == 0
     assert use is None
 
 
 def test_a_prompt_that_is_too_long_loses_its_passage_then_its_beginning_and_tells_the_tokens():
-    case = Case("IsRel", "Q?", evidence=Passage("p", "word " * 300))
+    case = Case.of("IsRel", "Q?", evidence=Passage("p", "word " * 300))
     codec = PromptedCodec.from_tokenizer(
         tiny.byte_level_tokenizer(reflection=False), 20_000
     )
@@ -216,8 +210,8 @@ def test_a_label_that_the_form_does_not_offer_is_not_asked_for():
         tiny.byte_level_tokenizer(reflection=False), 9_000
     )
     for case, offered in (
-        (Case("Retrieve", "Add 1 and 1."), 2),
-        (Case("Retrieve", "Q?", "", "It is.", PASSAGE), 3),
+        (Case.of("Retrieve", "Add 1 and 1."), 2),
+        (Case.of("Retrieve", "Q?", "", "It is.", PASSAGE), 3),
     ):
         assert [bool(option) for option in codec.prompt(case).options] == [
             True,
@@ -232,18 +226,18 @@ SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
 @pytest.mark.parametrize(
     "case, asked",
     [
-        (Case("Retrieve", "Q?"), ""),
-        (Case("Retrieve", "Q?", "One.", "Two."), "[No Retrieval]One."),
-        (Case("Retrieve", "Q?", "One.", "Two.", PASSAGE), f"{SHOWN}[Relevant]One."),
-        (Case("IsRel", "Q?", evidence=PASSAGE), SHOWN),
-        (Case("IsSup", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is."),
+        (Case.of("Retrieve", "Q?"), ""),
+        (Case.of("Retrieve", "Q?", "One.", "Two."), "[No Retrieval]One."),
+        (Case.of("Retrieve", "Q?", "One.", "Two.", PASSAGE), f"{SHOWN}[Relevant]One."),
+        (Case.of("IsRel", "Q?", evidence=PASSAGE), SHOWN),
+        (Case.of("IsSup", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is."),
         (
-            Case("IsSup", "Q?", "One.", "Two.", PASSAGE),
+            Case.of("IsSup", "Q?", "One.", "Two.", PASSAGE),
             f"[No Retrieval]One.{SHOWN}[Relevant]Two.",
         ),
-        (Case("IsUse", "Q?", "", "It is."), "[No Retrieval]It is."),
+        (Case.of("IsUse", "Q?", "", "It is."), "[No Retrieval]It is."),
         (
-            Case("IsUse", "Q?", "", "It is.", PASSAGE),
+            Case.of("IsUse", "Q?", "", "It is.", PASSAGE),
             f"{SHOWN}[Relevant]It is.[Fully supported]",
         ),
     ],
@@ -260,7 +254,7 @@ def test_a_generator_is_asked_where_its_token_is_due(case, asked):
         case.labels.tokens
     )
     words = "word " * 3000
-    cut = codec.prompt(Case("IsUse", words, words, words, Passage("p", words)))
+    cut = codec.prompt(Case.of("IsUse", words, words, words, Passage("p", words)))
     assert len(cut.ids) + 1 <= codec.max_length
     assert set(cut.dropped) == {"instruction", "preceding", "output", "evidence"}
 
@@ -339,13 +333,15 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
 
 
 SIX = [
-    LabelledCase(
-        f"r{i}",
-        Case("IsRel", f"Question {i}?", evidence=Passage("p", "Text.")),
-        label,
-        "set",
-        "human",
-        "rule",
+    Case.of(
+        "IsRel",
+        f"Question {i}?",
+        evidence=Passage("p", "Text."),
+        id=f"r{i}",
+        label=label,
+        dataset="set",
+        label_source="human",
+        rule="rule",
     )
     for i, label in enumerate(("Relevant", "Irrelevant") * 3)
 ]
@@ -383,7 +379,9 @@ class World:
 
     def load(self, model, *_):
         self.opened.append(Path(model).name)
-        return StudentCritic(ScriptedEngine(None, 0), Kept())
+        critic = student_critic(ScriptedEngine(None, 0), Kept())
+        critic.judge = self.judge
+        return critic
 
     def judge(self, cases):
         """Numbers that depend on how many cases are asked at once."""
@@ -422,9 +420,6 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
     monkeypatch.setattr(evaluation, "load_critic", world.load)
     monkeypatch.setattr(evaluation, "_load_model", world.load)
-    monkeypatch.setattr(
-        StudentCritic, "judge", lambda critic, cases: world.judge(cases)
-    )
     return world
 
 

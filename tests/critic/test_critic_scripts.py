@@ -61,7 +61,7 @@ def test_d_gen_is_priced_with_the_settings_of_the_script(data, tmp_path, run_scr
     assert run_script("make_dgen", *arguments)[:2] == (0, priced)
     shutil.rmtree(data / "train")
     code, _, error = run_script("make_dgen", *arguments)
-    assert (code, "no pairs at" in error) == (2, True)
+    assert (code, str(data / "train") in error) == (2, True)
 
 
 def test_the_packaged_critic_is_whole_and_all_package_data_stays_small():
@@ -110,9 +110,9 @@ def test_the_packaged_critic_judges_what_any_critic_should():
         "b", "Green tea is made of leaves that have not been fermented.", "Green tea"
     )
     cases = [
-        Case("IsRel", "Who discovered radium?", evidence=curie),
-        Case("IsRel", "Who discovered radium?", evidence=tea),
-        Case("Retrieve", "Add 17 and 25.", output="42"),
+        Case.of("IsRel", "Who discovered radium?", evidence=curie),
+        Case.of("IsRel", "Who discovered radium?", evidence=tea),
+        Case.of("Retrieve", "Add 17 and 25.", output="42"),
     ]
     assert resolve_critic("demo") == critic_path() != model_path()
     assert (critic_path() / "critic.json").read_bytes() == (

@@ -41,11 +41,11 @@ def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(
     tmp_path,
 ):
     sample = draw([pair(n) for n in range(40)], ALL, find, retriever=searching())
-    assert Counter(question.case.group for question in sample.questions) == ALL
+    assert Counter(question.group for question in sample.questions) == ALL
     assert sample.short() == {}
     outputs = {f"p{n}": pair(n).output for n in range(40)}
     for question in sample.questions:
-        case, output = question.case, outputs[question.id.partition("/")[0]]
+        case, output = question, outputs[question.id.partition("/")[0]]
         check(case)
         assert (
             question.rule == "isuse_of_other_output"
@@ -58,7 +58,7 @@ def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(
         rule.name: 8 for rule in RULES
     }
     assert len({question.id for question in sample.questions}) == 96
-    assert len({digest(question.case) for question in sample.questions}) == 96
+    assert len({digest(question) for question in sample.questions}) == 96
     written = [question.as_dict() for question in sample.questions]
     write_jsonl(tmp_path / "cases.jsonl", written)
     assert [
@@ -107,7 +107,7 @@ def test_defect_32_a_passage_is_drawn_from_its_own_list():
     drawn = Counter()
     for question in sample.questions:
         owner = question.id.partition("/")[0].removeprefix("p")
-        text = question.case.evidence.text
+        text = question.evidence.text
         if question.rule.endswith("found_passage"):
             assert f"Instruction {owner} " in text
             drawn["found", text.split()[1]] += 1

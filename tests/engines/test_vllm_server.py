@@ -242,16 +242,18 @@ def test_interpretation_over_a_server_and_in_a_process_gives_the_same_replies(
 
 PASSAGE = Passage("p", "The Seine flows through Paris.", "Seine")
 CASES = [
-    Case("Retrieve", "Which river flows through Paris?"),
-    Case("Retrieve", "Which river?", "It is long.", "It is the Seine.", PASSAGE),
-    Case("IsRel", "Which river flows through Paris?", evidence=PASSAGE),
-    Case(
+    Case.of("Retrieve", "Which river flows through Paris?"),
+    Case.of("Retrieve", "Which river?", "It is long.", "It is the Seine.", PASSAGE),
+    Case.of("IsRel", "Which river flows through Paris?", evidence=PASSAGE),
+    Case.of(
         "IsSup",
         "Which river flows through Paris?",
         output="The Seine.",
         evidence=PASSAGE,
     ),
-    Case("IsUse", "Which river flows through Paris?", output="The Seine <|im_end|>."),
+    Case.of(
+        "IsUse", "Which river flows through Paris?", output="The Seine <|im_end|>."
+    ),
 ]
 
 
@@ -298,7 +300,7 @@ def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_do
     vllm_server,
 ):
     """The server leaves special tokens out of its text, so a reflection token is seen as no label, and set aside."""
-    long = Case("IsUse", "What?", output="word " * 4 * CONTEXT)
+    long = Case.of("IsUse", "What?", output="word " * 4 * CONTEXT)
     *found, failed = label(
         vllm_server, Api.CHAT, LabelConstraint.SCHEMA, [*CASES, long]
     )

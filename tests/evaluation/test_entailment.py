@@ -10,7 +10,7 @@ from chat_server import ChatServer, said
 from intrinsic_rows import save_chat_llama
 from refusals import refused
 
-from critic.judging import CaseJudge
+from critic.cases import Case
 from critic.student.judge import judge_of
 from selfrag.evaluation.metrics.entailment import Remembered, entails
 from selfrag.evaluation.metrics.factscore import load_splitter
@@ -24,9 +24,10 @@ from selfrag.judges.entailment import (
     NLIJudge,
     TrueJudge,
 )
+from selfrag.judges.external import FunctionJudge
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.wire import Completion
-from selfrag.reflection.judge import Cost
+from selfrag.reflection.labels import ISSUP
 from selfrag.reflection.requests import Failed
 
 PAIR = ("Title: Ann\nAnn wrote it.", "Ann wrote it.")
@@ -207,17 +208,15 @@ def test_a_critic_calls_full_support_entailment(tmp_path, monkeypatch):
     }
     asked = []
 
-    class Scripted(CaseJudge):
-        cost = Cost.INLINE
+    def shares(inputs):
+        asked.extend(Case("IsSup", state) for state in inputs)
+        judgments = [
+            scripted_critic.judgment(case, answers[case.output])
+            for case in asked[-len(inputs) :]
+        ]
+        return [judgment and judgment.distribution for judgment in judgments]
 
-        def judge_cases(self, cases):
-            asked.extend(cases)
-            return [
-                scripted_critic.judgment(case, answers[case.output]) for case in cases
-            ]
-            yield []
-
-    critic = SimpleNamespace(judges={"IsSup": Scripted("IsSup", "critic")})
+    critic = SimpleNamespace(judges={"IsSup": FunctionJudge("critic", ISSUP, shares)})
     monkeypatch.setattr("critic.student.judge.load_critic", lambda path: critic)
     (tmp_path / "config.json").write_text("{}")
     pairs = [*((PAIR[0], claim) for claim in answers), ("It rained.", "full")]

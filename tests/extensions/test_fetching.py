@@ -281,7 +281,7 @@ ECHOES = {
 
 def ask_teacher(url):
     teacher = EndpointTeacher(TeacherConfig(url, "m", retries=0))
-    return list(teacher.label([Case("Retrieve", "Q?", "", "A.")]))
+    return list(teacher.label([Case.of("Retrieve", "Q?", "", "A.")]))
 
 
 def ask_judge(url):

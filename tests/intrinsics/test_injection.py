@@ -111,14 +111,14 @@ def teacher(group):
             raise UserError("a server's own documents are none of a teacher's")
         said = [f"x {turn.content} x" for turn in state.messages]
         output = "" if group == "IsRel" else said[2]
-        case = Case(
+        case = Case.of(
             group,
             said[1],
             "" if group == "IsUse" else said[3],
             output,
             state.passages[0],
         )
-        prompt = OWN.prompt(replace(case, evidence=None) if group == "IsUse" else case)
+        prompt = OWN.prompt(case)
         return ModelRequest(state, ChatPrompt((Message("user", prompt),)))
 
     return encode

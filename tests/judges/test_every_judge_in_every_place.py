@@ -4,6 +4,7 @@ import io
 import json
 import math
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from starlette.testclient import TestClient
 from critic.augment.algorithm import AugmentOptions
 from critic.augment.run import augment_locally, augment_pairs
 from critic.baselines import lexical_critic
-from critic.cases import Case, UnlabelledCase
+from critic.cases import Case
 from critic.judging import Critic, group_of
 from critic.pairs import Pair
 from critic.student.judge import StudentJudge
@@ -350,11 +351,9 @@ def as_a_critic(world, judge, tmp_path):
 
 def as_a_labeller(world, judge, tmp_path):
     group = group_of(judge)
-    case = Case(group, QUESTION, "", "" if group == "IsRel" else REPLY, RADIUM)
+    case = Case.of(group, QUESTION, "", "" if group == "IsRel" else REPLY, RADIUM)
     teacher = JudgeTeacher(Critic({group: judge}, judge.engine or world["rag"].engine))
-    rows = label_questions(
-        [UnlabelledCase("q1", case)], teacher, tmp_path / "labels"
-    ).rows
+    rows = label_questions([replace(case, id="q1")], teacher, tmp_path / "labels").rows
     if judge.name.startswith(MAYBE_NA) and not rows:
         return
     (row,) = rows

@@ -438,8 +438,8 @@ def candidates(*labels):
     return [
         PassageCandidate(
             passage,
-            isrel=judgment(Case("IsRel", "x"), rel),
-            issup=judgment(Case("IsSup", "x"), sup),
+            isrel=judgment(Case.of("IsRel", "x"), rel),
+            issup=judgment(Case.of("IsSup", "x"), sup),
         )
         for passage, (rel, sup) in zip(passages(*"abcdefghij"), labels, strict=False)
     ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from critic.cases import GROUPS, Case, LabelledCase
+from dataclasses import replace
+
+from critic.cases import GROUPS, Case
 from retrieval.passage import Passage
+from selfrag.reflection.inputs import Message
 
 PASSAGE = Passage(
     "p",
@@ -19,27 +22,33 @@ def case(
     instruction = f"Question {number}: what is the capital of France?"
     if group == "Retrieve":
         return (
-            Case(group, instruction, "", text)
+            Case.of(group, instruction, "", text)
             if number % 2
-            else Case(group, instruction, "Well.", text, PASSAGE)
+            else Case.of(group, instruction, "Well.", text, PASSAGE)
         )
     if group == "IsRel":
-        return Case(group, instruction, evidence=PASSAGE)
+        return Case.of(group, instruction, evidence=PASSAGE)
     if group == "IsSup":
-        return Case(group, instruction, "Well." if number % 2 else "", text, PASSAGE)
-    return Case(group, instruction, "", text)
+        return Case.of(group, instruction, "Well." if number % 2 else "", text, PASSAGE)
+    return Case.of(group, instruction, "", text)
 
 
-def labelled(each: int = 2) -> list[LabelledCase]:
+def asking(instruction: str, row: Case) -> Case:
+    """The same case of another instruction."""
+    turns = (Message("user", instruction), *row.state.messages[1:])
+    return replace(row, state=replace(row.state, messages=turns))
+
+
+def labelled(each: int = 2) -> list[Case]:
     """`each` rows of every label of every group."""
     return [
-        LabelledCase(
-            f"{group}/{label}/{i}",
+        replace(
             case(group, i),
-            label,
-            f"set{i % 2}",
-            "human" if i % 2 else "derived",
-            "rule",
+            id=f"{group}/{label}/{i}",
+            label=label,
+            dataset=f"set{i % 2}",
+            label_source="human" if i % 2 else "derived",
+            rule="rule",
         )
         for group, labels in GROUPS.items()
         for label in labels.names

@@ -1,12 +1,11 @@
 """A critic from an encoder-decoder: a tiny T5 of random weights learns labels as words, by the commands."""
 
 import math
-from dataclasses import replace
 from functools import wraps
 
 import pytest
 import tiny
-from student_cases import labelled
+from student_cases import asking, labelled
 
 from critic.cli.main import main
 from critic.student.judge import load_critic
@@ -42,10 +41,7 @@ def base(tmp_path_factory):
 def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
     base, tmp_path, capsys
 ):
-    learned = [
-        replace(row, case=replace(row.case, instruction=f"{row.label}?"))
-        for row in labelled(each=1)
-    ]
+    learned = [asking(f"{row.label}?", row) for row in labelled(each=1)]
     write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in learned])
     settings = {
         "training.max_steps": 150,
@@ -59,9 +55,9 @@ def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
         assert main([str(word) for word in words]) == 0
         assert "model: trained" in capsys.readouterr().out
     with load_critic(tmp_path / "run" / "model") as critic:
-        judgments = critic.judge([row.case for row in learned])
-        alone = critic.judge([learned[5].case])[0]
-        assert critic.shortened([learned[0].case]) == 1  # its passage
+        judgments = critic.judge(learned)
+        alone = critic.judge([learned[5]])[0]
+        assert critic.shortened([learned[0]]) == 1  # its passage
     assert [judgment.label for judgment in judgments] == [row.label for row in learned]
     assert all(
         math.fsum(judgment.distribution) == pytest.approx(1) for judgment in judgments

@@ -7,10 +7,9 @@ import pytest
 import tiny
 from json_files import read_json, read_lines
 from refusals import refused
-from student_cases import labelled
+from student_cases import asking, labelled
 
 from critic.baselines import fingerprint
-from critic.cases import LabelledCase
 from critic.cli.main import main
 from critic.student.judge import load_critic
 from critic.student.prompt import PartLimits
@@ -38,7 +37,7 @@ def config(style="tokens", **changes):
 
 def told(row):
     """The row with its label in the instruction: something that can be learned."""
-    return replace(row, case=replace(row.case, instruction=f"{row.label}?"))
+    return asking(f"{row.label}?", row)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_a_trained_critic_gives_the_labels_it_was_taught(base, rows, tmp_path):
     model = train_critic(rows, base, tmp_path / "run", settings)
     with load_critic(model, "transformers") as critic:
         learned = [told(row) for row in labelled(each=1)]
-        judged = critic.judge([row.case for row in learned])
+        judged = critic.judge(learned)
     right = sum(
         judgment.label == row.label
         for judgment, row in zip(judged, learned, strict=True)
@@ -271,9 +270,9 @@ def test_defect_33_a_draw_is_seeded_every_label_gets_the_same_number_and_small_s
     counts = {("IsSup", name): 3 for name in names} | {
         ("IsUse", str(i)): 5 for i in range(1, 6)
     }
-    assert Counter((row.case.group, row.label) for row in chosen) == counts
+    assert Counter((row.group, row.label) for row in chosen) == counts
     rows = [
-        LabelledCase(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
+        replace(labelled(1)[0], id=f"{name}{i}", label="Retrieval", dataset=name)
         for name, count in (("small", 3), ("middle", 8), ("large", 50))
         for i in range(count)
     ]

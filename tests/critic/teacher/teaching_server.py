@@ -13,7 +13,7 @@ from collections import Counter
 
 from loopback import Answering, Loopback
 
-from critic.cases import Case, UnlabelledCase
+from critic.cases import Case
 from retrieval.passage import Passage
 
 ITEM = "# Item to judge\n"
@@ -147,15 +147,13 @@ def reply(server, constraint, text, item, *, chat):
 def questions(count, *, fault=""):
     """Cases of IsRel with distinct texts."""
     return [
-        UnlabelledCase(
-            f"q{number}",
-            Case(
-                "IsRel",
-                f"{fault} question {number}".strip(),
-                evidence=Passage(f"p{number}", f"text {number}"),
-            ),
-            "set",
-            "rule",
+        Case.of(
+            "IsRel",
+            f"{fault} question {number}".strip(),
+            evidence=Passage(f"p{number}", f"text {number}"),
+            id=f"q{number}",
+            dataset="set",
+            rule="rule",
         )
         for number in range(count)
     ]

@@ -21,7 +21,7 @@ def teacher(server, **options):
 
 
 def ask(teacher, rows):
-    found = dict(teacher.label(row.case for row in rows))
+    found = dict(teacher.label(row for row in rows))
     assert sorted(found) == list(range(len(rows)))
     return [found[position] for position in range(len(rows))]
 
@@ -142,7 +142,7 @@ def test_defect_08_a_label_that_was_not_told_gets_no_probability(server):
 
 def test_retrieve_without_evidence_gives_continue_no_probability(server):
     [(_, reply)] = teacher(server, constraint=LabelConstraint.LOGPROBS).label(
-        [Case("Retrieve", "Who?")]
+        [Case.of("Retrieve", "Who?")]
     )
     assert (len(reply.distribution), reply.distribution[2]) == (3, 0.0)
 
@@ -185,7 +185,7 @@ def message(**fields):
 )
 def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason):
     config, [row] = TeacherConfig("http://h", "judge"), questions(1)
-    reply = read(json.dumps(said).encode(), row.case, config, LabelConstraint.FREE)
+    reply = read(json.dumps(said).encode(), row, config, LabelConstraint.FREE)
     assert (reply.outcome, reply.label, reply.raw, reply.prompt_tokens) == (
         LabelOutcome.ASIDE,
         None,
@@ -195,7 +195,7 @@ def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason
     assert reason in reply.reason
     for content in (b"[" * 200_000, b"\xff", b'{"choices": []}', b"[]"):
         with pytest.raises(BadReplyError):
-            read(content, row.case, config, LabelConstraint.FREE)
+            read(content, row, config, LabelConstraint.FREE)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "520"])
@@ -282,7 +282,7 @@ def test_what_has_arrived_comes_out_before_the_run_ends(server):
     with pytest.raises(TeacherError, match="quota"):
         found.extend(
             teacher(server, constraint=LabelConstraint.CHOICE, max_concurrency=1).label(
-                row.case for row in rows
+                row for row in rows
             )
         )
     assert [position for position, _ in found] == [0, 1, 2, 3, 4]
@@ -331,7 +331,7 @@ def test_cases_are_taken_as_slots_get_free(server):
     left = iter(questions(50))
     arriving = teacher(
         server, max_concurrency=2, constraint=LabelConstraint.CHOICE
-    ).label(row.case for row in left)
+    ).label(row for row in left)
     server.delay = 0.2
     next(arriving)
     arriving.close()

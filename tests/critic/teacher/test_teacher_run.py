@@ -11,7 +11,7 @@ from refusals import refused
 from teaching_server import questions
 
 from critic.case_files import read_labelled, read_questions
-from critic.cases import Case, LabelledCase
+from critic.cases import Case
 from critic.pairs import Pair
 from critic.targets import parse_targets
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, by_bytes, forecast
@@ -390,9 +390,7 @@ def test_the_estimate_counts_prompts_and_prices():
     rows = questions(3)
     config = TeacherConfig("http://h", "m", max_tokens=10)
     expected = forecast(rows, config, Prices(1.0, 10.0))
-    assert expected.prompt_tokens == sum(
-        by_bytes(OWN.prompt(row.case)) + 8 for row in rows
-    )
+    assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row)) + 8 for row in rows)
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
     scoring = forecast(rows, replace(config, constraint=LabelConstraint.LOGPROBS), None)
     assert (
@@ -408,10 +406,12 @@ def test_labels_are_split_with_the_rows_of_one_instruction_together(
     tmp_path, command, refusal
 ):
     asked = [
-        Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)
+        Case.of("IsUse", f"Question {n // 2}?", output=f"Answer {n}.")
+        for n in range(40)
     ]
     rows = [
-        LabelledCase(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)
+        replace(case, id=f"r{n}", label="5", dataset="set", label_source="gold")
+        for n, case in enumerate(asked)
     ]
     write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
     line = f"critic split {tmp_path} -o {tmp_path}/parts --dev 0.1 --test 0.2"
@@ -428,9 +428,7 @@ def test_labels_are_split_with_the_rows_of_one_instruction_together(
     assert sorted(row.id for found in parts.values() for row in found) == sorted(
         row.id for row in rows
     )
-    train, dev, test = (
-        {row.case.instruction for row in found} for found in parts.values()
-    )
+    train, dev, test = ({row.instruction for row in found} for found in parts.values())
     assert not train & dev | train & test | dev & test
     assert "train.jsonl" in refusal(line)
     nothing_left = f"critic split {tmp_path} -o {tmp_path}/x --dev 0.5 --test 0.5"
