@@ -27,7 +27,7 @@ from critic.student.prompt import (
     eos_of,
     fitted,
 )
-from critic.teacher.forms import OWN, answers
+from critic.teacher.forms import OWN
 from selfrag.common.errors import UserError, require
 from selfrag.common.provenance import sha256
 from selfrag.intrinsics.named import open_judge
@@ -149,7 +149,7 @@ class PromptedCodec:
         return fitted(case, self._ask, tuple(self.text.bos_ids), self.max_length)
 
     def _ask(self, case: Case) -> tuple[Ids, tuple[Ids, ...]]:
-        surfaces = {label: surface for surface, label in answers(OWN.of(case)).items()}
+        surfaces = {label: surface for surface, label in OWN.of(case).surfaces.items()}
         options: list[Ids] = []
         for name in case.labels.names:
             surface = surfaces.get(name)

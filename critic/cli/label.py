@@ -152,7 +152,7 @@ _TEACHER = (
     Fields(
         TeacherSettings,
         "How it is asked",
-        *("api", "constraint", "temperature", "max_tokens", "seed", "min_coverage"),
+        *("api", "constraint", "temperature", "max_tokens", "seed"),
     ),
     Fields(
         TeacherSettings,

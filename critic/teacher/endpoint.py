@@ -13,7 +13,7 @@ from typing import Any
 from anyio.from_thread import start_blocking_portal
 
 from critic.cases import Case
-from critic.teacher.forms import OWN, TeacherForms, answers
+from critic.teacher.forms import OWN, TeacherForms
 from critic.teacher.run import LabelOutcome, TeacherReply
 from critic.teacher.settings import (
     Api,
@@ -39,9 +39,6 @@ from selfrag.judges.reasoning import separate
 
 _PER_REQUEST = 8  # what chat templates add around a message
 
-TOP = 20
-"""Most log-probabilities a position that endpoints give."""
-
 LONGEST_RAW = 4_000
 _LONGEST_LINE = 2_000
 _NEGATION = re.compile(
@@ -56,7 +53,6 @@ _DECIDING = (
     "temperature",
     "max_tokens",
     "seed",
-    "min_coverage",
 )
 _QUOTA = ("insufficient_quota", "billing_hard_limit_reached")
 _ONE_TEMPERATURE = re.compile(
@@ -72,13 +68,6 @@ class TeacherConfig(TeacherSettings):
     """The settings of a teacher, and the forms that it reads."""
 
     forms: TeacherForms = OWN  # what is asked
-
-    def __post_init__(self) -> None:
-        TeacherSettings.__post_init__(self)
-        if self.forms.verbatim and self.constraint is LabelConstraint.LOGPROBS:
-            raise TeacherError(
-                "logprobs asks for letters, which prompts of a file do not offer; use free or choice"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +104,11 @@ def forecast(
     questions: Iterable[Case], config: TeacherConfig, prices: Prices | None
 ) -> Forecast:
     """Estimate a run."""
-    letters = config.constraint is LabelConstraint.LOGPROBS
     lengths = [
-        by_bytes(config.forms.prompt(question, letters=letters)) + _PER_REQUEST
-        for question in questions
+        by_bytes(config.forms.prompt(question)) + _PER_REQUEST for question in questions
     ]
     sent = sum(lengths)
-    received = len(lengths) * (1 if letters else config.max_tokens)
+    received = len(lengths) * config.max_tokens
     minutes = (
         len(lengths) / config.requests_per_minute
         if config.requests_per_minute
@@ -135,15 +122,14 @@ def body(
     case: Case, config: TeacherConfig, constraint: LabelConstraint
 ) -> dict[str, Any]:
     """Return the JSON of a request; a `UserError` where the case lacks what its group judges."""
-    letters = constraint is LabelConstraint.LOGPROBS
-    text = config.forms.prompt(case, letters=letters)
-    surfaces = list(answers(config.forms.of(case), letters=letters))
+    text = config.forms.prompt(case)
+    surfaces = list(config.forms.of(case).surfaces)
     chat = config.api is Api.CHAT
     sent: dict[str, Any] = {"model": config.model, "temperature": config.temperature}
     sent |= (
         {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
     )
-    sent["max_tokens"] = 1 if letters else config.max_tokens
+    sent["max_tokens"] = config.max_tokens
     if config.seed is not None:
         sent["seed"] = config.seed
     match constraint:
@@ -153,18 +139,12 @@ def body(
             sent["skip_special_tokens"] = False
         case LabelConstraint.SCHEMA:
             sent |= response_format("judgment", label_schema(surfaces))
-        case LabelConstraint.LOGPROBS:
-            sent |= (
-                {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
-            )
         case _ if not chat:
             sent["stop"] = ["\n\n"]  # a base model continues with another item
     return sent
 
 
-def read(
-    content: bytes, case: Case, config: TeacherConfig, constraint: LabelConstraint
-) -> TeacherReply:
+def read(content: bytes, case: Case, config: TeacherConfig) -> TeacherReply:
     """Read a reply of status 200 about a case; raise BadReplyError where it has no choice with a message."""
     completion = parse(content, CHAT if config.api is Api.CHAT else TEXT)
     text = completion.text
@@ -178,24 +158,9 @@ def read(
     )
     if reason or not text.strip():
         return aside
-    letters = constraint is LabelConstraint.LOGPROBS
-    surfaces = answers(config.forms.of(case), letters=letters)
-    if letters and completion.tokens:
-        scores = dict(completion.tokens[0].top)
-        label, reason, shares, coverage = _best_letter(
-            scores, surfaces, config.min_coverage
-        )
-        # A label that the form does not offer, such as Continue without evidence, has probability 0.
-        distribution = (
-            tuple(shares.get(name, 0.0) for name in case.labels.names)
-            if shares
-            else None
-        )
-        aside = replace(aside, distribution=distribution, coverage=coverage)
-    else:
-        label, reason = read_label(text, surfaces)
-        if label is None and completion.finish == "length":
-            reason += "; cut at max_tokens"
+    label, reason = read_label(text, config.forms.of(case).surfaces)
+    if label is None and completion.finish == "length":
+        reason += "; cut at max_tokens"
     outcome = LabelOutcome.ASIDE if label is None else LabelOutcome.LABELLED
     return replace(aside, outcome=outcome, label=label, reason=reason)
 
@@ -257,41 +222,6 @@ def _from_object(answer: str, alone: Mapping[str, str]) -> tuple[str | None, str
     if not isinstance(value, str) or (label := alone.get(value.strip())) is None:
         return None, "an object without a label of the set"
     return label, ""
-
-
-def _best_letter(
-    scores: Mapping[str, float], letters: Mapping[str, str], least: float
-) -> tuple[str | None, str, Mapping[str, float] | None, float]:
-    """Return the label with the most probable letter, or why there is none, all shares, and the mass on them.
-
-    An endpoint tells the most probable tokens only. A label that is not among them is less probable than those that
-    are, so the best of those present is the best of all; its probability is unknown, and is never filled in. `A` and
-    ` A` are the same letter.
-    """
-    mass: dict[str, float] = {}
-    for token, value in scores.items():
-        if (letter := token.strip()) in letters:
-            mass[letter] = mass.get(letter, 0.0) + math.exp(value)
-    coverage = min(1.0, math.fsum(mass.values()))
-    if not mass:
-        return None, f"no label among the {len(scores)} most probable tokens", None, 0.0
-    if coverage < least:
-        return (
-            None,
-            f"coverage {coverage:.3f} of the label set is below {least:g}",
-            None,
-            coverage,
-        )
-    shares = None
-    if len(mass) == len(letters):
-        total = math.fsum(mass.values())
-        shares = {label: mass[letter] / total for letter, label in letters.items()}
-    return (
-        letters[max(letters, key=lambda letter: mass.get(letter, -1.0))],
-        "",
-        shares,
-        coverage,
-    )
 
 
 class _Hosted(Client):
@@ -360,7 +290,7 @@ class EndpointTeacher:
     def __init__(self, config: TeacherConfig, name: str | None = None) -> None:
         self.config = config
         self.name = name or config.model
-        self._traits = ServerTraits(optional=frozenset({"logprobs", "top_logprobs"}))
+        self._traits = ServerTraits()
         self._negotiation = Negotiation()
         if config.constraint is not LabelConstraint.AUTO:
             self._negotiation.mode = config.constraint
@@ -443,7 +373,7 @@ class EndpointTeacher:
             "POST",
             self.config.route,
             lambda: content,
-            lambda reply: read(reply, case, self.config, constraint),
+            lambda reply: read(reply, case, self.config),
         )
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
@@ -460,11 +390,7 @@ class EndpointTeacher:
             )
         # the endpoint does not count, and a cost limit must not stand still
         if not reply.prompt_tokens:
-            tokens = by_bytes(
-                self.config.forms.prompt(
-                    case, letters=constraint is LabelConstraint.LOGPROBS
-                )
-            )
+            tokens = by_bytes(self.config.forms.prompt(case))
             reply = replace(
                 reply, prompt_tokens=tokens, completion_tokens=by_bytes(reply.raw)
             )

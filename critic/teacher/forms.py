@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
@@ -141,33 +140,24 @@ class TeacherForms:
         check(case)
         return self.forms[form_name(case)]
 
-    def prompt(self, case: Case, *, letters: bool = False) -> str:
-        """Return the whole request: what to judge, the labels, demonstrations, and the item with its last field open.
-
-        `letters` asks for a letter a label instead of the label, for scoring by the first token.
-        """
+    def prompt(self, case: Case) -> str:
+        """Return the whole request: what to judge, the labels, demonstrations, and the item, its last field open."""
         form = self.of(case)
         item = [] if self.verbatim else ["# Item to judge"]
         fields = _fields(form, case, verbatim=self.verbatim)
-        return "\n".join(
-            [self._head(form, letters=letters), *item, *fields, form.question]
-        )
+        return "\n".join([self._head(form), *item, *fields, form.question])
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of all that the forms say, so that a resumed run cannot mix two wordings."""
         digest = hashlib.sha256()
         for form in self.forms.values():
-            for letters in (False, True):
-                digest.update(
-                    f"{form.name}\n{self._head(form, letters=letters)}\n{form.question}\n".encode()
-                )
+            text = f"{form.name}\n{self._head(form)}\n{form.question}\n"
+            digest.update(text.encode())
         return digest.hexdigest()
 
-    def _head(self, form: TeacherForm, *, letters: bool) -> str:
-        surfaces = {
-            label: surface for surface, label in answers(form, letters=letters).items()
-        }
+    def _head(self, form: TeacherForm) -> str:
+        surfaces = {label: surface for surface, label in form.surfaces.items()}
         lines = [form.task, ""]
         if not self.verbatim:
             lines.append("Answer with exactly one of these, and write nothing else:")
@@ -204,13 +194,6 @@ def form_name(case: Case) -> str:
     if (case.preceding + case.output).strip():
         return "retrieve/sentence"
     return "retrieve/instruction"
-
-
-def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:
-    """Return what the teacher may write -> label name."""
-    if not letters or all(len(surface) == 1 for surface in form.surfaces):
-        return form.surfaces
-    return dict(zip(ascii_uppercase, form.surfaces.values(), strict=False))
 
 
 def _form(

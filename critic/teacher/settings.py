@@ -22,8 +22,6 @@ class LabelConstraint(StrEnum):
     AUTO = "auto"
     CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
     SCHEMA = "schema"  # response_format json_schema with an enumeration
-    # score a letter a label by the log-probabilities of the first token
-    LOGPROBS = "logprobs"
     FREE = "free"  # no constraint; the answer is parsed strictly
 
 
@@ -41,11 +39,10 @@ class TeacherSettings(ServerConfig):
     Attributes:
         model: name of the model at the endpoint.
         api: route of the endpoint: chat, or completions for base models.
-        constraint: how replies are restricted to the labels; logprobs scores the labels.
+        constraint: how replies are restricted to the labels.
         temperature: sampling temperature; the paper's is 1, and 0 makes labels repeatable as far as the endpoint does.
         max_tokens: most new tokens of a reply (the paper: 200).
         seed: seed that is sent to the endpoint.
-        min_coverage: least total probability of the labels, with logprobs; below, an answer is set aside.
         max_concurrency: most requests at once.
         requests_per_minute: most requests started a minute.
         read_timeout: seconds to wait for a reply.
@@ -60,7 +57,6 @@ class TeacherSettings(ServerConfig):
     temperature: float = 0.0
     max_tokens: int = 200
     seed: int | None = None
-    min_coverage: float = 0.5
     _: KW_ONLY
     max_concurrency: int = 8
     read_timeout: float = 120.0
@@ -76,7 +72,6 @@ class TeacherSettings(ServerConfig):
             )
         check_int("max_tokens", self.max_tokens, 1, 1_000_000)
         check_float("temperature", self.temperature, 0, 2)
-        check_float("min_coverage", self.min_coverage, 0, 1)
 
     @property
     def route(self) -> str:

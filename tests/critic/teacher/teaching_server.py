@@ -6,7 +6,6 @@ instruction that begins with `!fault` makes the server misbehave for that item, 
 
 import hashlib
 import json
-import math
 import re
 import time
 from collections import Counter
@@ -28,19 +27,18 @@ ODD = {
 
 
 class TeachingServer(Loopback):
-    """Knows `choice`, `schema` and `logprobs`; what it does not know it refuses, or ignores."""
+    """Knows `choice` and `schema`; what it does not know it refuses, or ignores."""
 
     request_queue_size = 128
 
     def __init__(self, port=0):
         self.handler = Handler
-        self.knows = {"choice", "schema", "logprobs"}
+        self.knows = {"choice", "schema"}
         self.refuses = True
         self.counts_tokens = True
         self.key = None
         self.refusal = None
         self.delay = 0.0
-        self.hidden = ()  # letters that are not among the log-probabilities told
         self.bodies = []
         self.seen = Counter()
         self.started = []
@@ -101,7 +99,7 @@ def constraint_of(sent):
         return "choice"
     if "response_format" in sent:
         return "schema"
-    return "logprobs" if sent.get("logprobs") else "free"
+    return "free"
 
 
 def packed(text, *, chat, **fields):
@@ -114,31 +112,12 @@ def packed(text, *, chat, **fields):
 def reply(server, constraint, text, item, *, chat):
     offered = re.findall(r"^- (\[.+?\]|\w) - ", text, re.MULTILINE)
     surface = offered[int(hashlib.sha256(item.encode()).hexdigest(), 16) % len(offered)]
-    fields = {}
     said = f"{surface}\nExplanation: because of [Relevant] reasons."
     if constraint == "schema" and constraint in server.knows:
         said = json.dumps({"label": surface})
     elif constraint in server.knows:
         said = surface
-    if constraint == "logprobs":
-        shares = {
-            letter: 0.9 if letter == surface else 0.1 / len(offered)
-            for letter in offered
-        }
-        told = {
-            letter: math.log(p)
-            for letter, p in shares.items()
-            if letter not in server.hidden
-        } | {"The": -9.0}
-        entries = [
-            {"token": letter, "logprob": value} for letter, value in told.items()
-        ]
-        content = {
-            "content": [{"token": surface, "logprob": 0.0, "top_logprobs": entries}]
-        }
-        rows = {"tokens": [surface], "token_logprobs": [0.0], "top_logprobs": [told]}
-        fields["logprobs"] = content if chat else rows
-    packet = packed(said, chat=chat, **fields)
+    packet = packed(said, chat=chat)
     if server.counts_tokens:
         packet["usage"] = {"prompt_tokens": 100, "completion_tokens": 4}
     return packet

@@ -6,7 +6,7 @@ import re
 import pytest
 from teaching_server import packed, questions
 
-from critic.cases import GROUPS, Case
+from critic.cases import GROUPS
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, read, read_label
 from critic.teacher.forms import OWN
 from critic.teacher.run import LabelOutcome
@@ -110,43 +110,6 @@ def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(
     assert {reply.outcome for reply in replies} == {outcome}
 
 
-@pytest.mark.parametrize("api", list(Api))
-def test_label_scoring_gives_a_distribution_in_label_order(server, api):
-    for reply in ask(
-        teacher(server, api=api, constraint=LabelConstraint.LOGPROBS), questions(8)
-    ):
-        assert reply.outcome is LabelOutcome.LABELLED
-        assert sum(reply.distribution) == pytest.approx(1)
-        best = reply.distribution[["Relevant", "Irrelevant"].index(reply.label)]
-        assert best == pytest.approx(0.9 / 0.95)
-        assert reply.coverage == pytest.approx(0.95)
-    assert {body["max_tokens"] for body in server.bodies} == {1}
-
-
-def test_defect_08_a_label_that_was_not_told_gets_no_probability(server):
-    """Official code: a missing id has probability -100. Here the best of those told is the label, and no more."""
-    server.hidden = ("B",)
-    for reply in ask(
-        teacher(server, constraint=LabelConstraint.LOGPROBS), questions(8)
-    ):
-        if reply.outcome is LabelOutcome.LABELLED:
-            assert (reply.label, reply.distribution, reply.coverage) == (
-                "Relevant",
-                None,
-                pytest.approx(0.9),
-            )
-        else:
-            assert "coverage" in reply.reason
-            assert reply.label is None
-
-
-def test_retrieve_without_evidence_gives_continue_no_probability(server):
-    [(_, reply)] = teacher(server, constraint=LabelConstraint.LOGPROBS).label(
-        [Case.of("Retrieve", "Who?")]
-    )
-    assert (len(reply.distribution), reply.distribution[2]) == (3, 0.0)
-
-
 def message(**fields):
     return {"choices": [{"message": fields}]}
 
@@ -185,7 +148,7 @@ def message(**fields):
 )
 def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason):
     config, [row] = TeacherConfig("http://h", "judge"), questions(1)
-    reply = read(json.dumps(said).encode(), row, config, LabelConstraint.FREE)
+    reply = read(json.dumps(said).encode(), row, config)
     assert (reply.outcome, reply.label, reply.raw, reply.prompt_tokens) == (
         LabelOutcome.ASIDE,
         None,
@@ -195,7 +158,7 @@ def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason
     assert reason in reply.reason
     for content in (b"[" * 200_000, b"\xff", b'{"choices": []}', b"[]"):
         with pytest.raises(BadReplyError):
-            read(content, row, config, LabelConstraint.FREE)
+            read(content, row, config)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "520"])

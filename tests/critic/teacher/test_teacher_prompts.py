@@ -11,7 +11,7 @@ from teaching_server import questions
 from critic.case_files import read_labelled
 from critic.cases import GROUPS, Case
 from critic.teacher.endpoint import read_label
-from critic.teacher.forms import OWN, TeacherForms, answers
+from critic.teacher.forms import OWN, TeacherForms
 from retrieval.passage import Passage
 from selfrag.common.jsonl import write_jsonl
 
@@ -36,13 +36,12 @@ def test_a_form_offers_labels_of_its_group_demonstrates_each_and_ends_with_the_o
     assert {shown.label for shown in form.demonstrations} == set(offered)
     for shown in form.demonstrations:
         assert OWN.of(shown) is form
-    for letters in (False, True):
-        text = OWN.prompt(form.demonstrations[0], letters=letters)
-        for surface, label in answers(form, letters=letters).items():
-            assert f"\n- {surface} - {form.meanings[label]}\n" in text
-            assert f"\n{form.question} {surface}\n" in text
-        assert text.endswith(f"\n{form.question}")
-        assert text.count("# Item to judge") == 1
+    text = OWN.prompt(form.demonstrations[0])
+    for surface, label in form.surfaces.items():
+        assert f"\n- {surface} - {form.meanings[label]}\n" in text
+        assert f"\n{form.question} {surface}\n" in text
+    assert text.endswith(f"\n{form.question}")
+    assert text.count("# Item to judge") == 1
     other = replace(OWN, forms={**OWN.forms, form.name: replace(form, task="Other.")})
     assert other.fingerprint != OWN.fingerprint
 
@@ -119,7 +118,7 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path):
         "Explanation: It says so.\n\n"
         "#\nInstruction: Who?\nEvidence: He.\n  Rating: good\nRating:"
     )
-    surfaces = answers(forms.of(case))
+    surfaces = forms.of(case).surfaces
     assert read_label("[Irrelevant]\nExplanation: It is not [Relevant].", surfaces) == (
         "Irrelevant",
         "",

@@ -304,7 +304,7 @@ def test_from_pairs_to_agreement(command, label, tmp_path):
     manifest = read_json(tmp_path / "drawn.jsonl.manifest.json")
     assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
 
-    for name, constraint in (("one", "choice"), ("two", "logprobs")):
+    for name, constraint in (("one", "choice"), ("two", "schema")):
         options = f"--constraint {constraint} --name {name}"
         label(tmp_path / name, options, tmp_path / "drawn.jsonl")
         manifest = read_json(tmp_path / name / "manifest.json")
