@@ -55,12 +55,6 @@ _DECIDING = (
     "seed",
 )
 _QUOTA = ("insufficient_quota", "billing_hard_limit_reached")
-_ONE_TEMPERATURE = re.compile(
-    r"(?:unsupported|not support|only the default).{0,60}temperature"
-    r"|temperature.{0,60}(?:unsupported|not support|only the default)",
-    re.IGNORECASE,
-)
-"""How hosted reasoning models say that they take no temperature but their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +238,6 @@ class _Hosted(Client):
         if status in (404, 405):
             raise TeacherError(
                 f"{config.route} answered {status} ({message}); check the url and the model {config.model}"
-            )
-        if (
-            status == 400
-            and config.temperature != 1
-            and _ONE_TEMPERATURE.search(message)
-        ):
-            raise TeacherError(
-                f"{config.model} does not take temperature {config.temperature:g} ({message}); give --temperature 1"
             )
         if 300 <= status < 400:
             raise TeacherError(

@@ -18,7 +18,7 @@ from selfrag.intrinsics.families import (
     checkpoint_codecs,
     find_published,
 )
-from selfrag.judges.critiques import VIEWS, BM25Judge, OverlapJudge
+from selfrag.judges.critiques import VIEWS, OverlapJudge
 from selfrag.judges.learned import (
     CombinedJudge,
     ScoreCalibrator,
@@ -40,7 +40,6 @@ JUDGES: Mapping[str, str] = MappingProxyType(
         "adapter": "the LoRA adapter of the intrinsic, plain or activated",
         "prompt": "the base model, asked by a prompt",
         "overlap": "words in common, without a model",
-        "bm25": "BM25 among the given sentences, without a model",
     }
 )
 """Judges that every model with its adapters has, by name."""
@@ -123,8 +122,8 @@ def without_codec(
         raise UserError(
             f"{intrinsic} cannot be judged by {name}; it has: adapter, prompt"
         )
-    if name in ("overlap", "bm25"):
-        return OverlapJudge(intrinsic) if name == "overlap" else BM25Judge(intrinsic)
+    if name == "overlap":
+        return OverlapJudge(intrinsic)
     if prompting is None:
         raise UserError(
             f"{intrinsic}.{name}: the model has no reflection tokens; ask for prompt or overlap"

@@ -120,7 +120,7 @@ def open_judge(spec: str) -> Judge:
         return TrueJudge.load(model or ALCE_JUDGE)
     if kind.partition(".")[0] in intrinsics():
         intrinsic, by = split_name(kind)
-        if not model and by in ("overlap", "bm25"):
+        if not model and by == "overlap":
             return find(intrinsic)(without_codec(intrinsic, by, None, None), name=kind)
         known[kind] = partial(_intrinsic, intrinsic, by)
     if kind in PROMPT_JUDGES:

@@ -16,7 +16,6 @@ from selfrag.intrinsics.capability import (
 )
 from selfrag.judges.chat import LabelCodec, WritingCodec
 from selfrag.judges.conversation import same_question
-from selfrag.judges.critiques import CritiqueJudge
 from selfrag.judges.layout import is_word
 from selfrag.judges.sentences import first_passage, last_query
 from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection, spread
@@ -117,9 +116,7 @@ class ContextRelevance(Capability[RelevanceResult]):
     result_type = RelevanceResult
 
     def parts(self, state: JudgeInput) -> Sequence[JudgeInput]:
-        """Return one state a passage without empty ones. Critiques take all at once: BM25 counts words of all."""
-        if isinstance(self.by, CritiqueJudge):
-            return (state,)
+        """Return one state a passage without empty ones."""
         return [
             replace(state, passages=(state.passages[index],)) for index in state.filled
         ]
@@ -128,8 +125,6 @@ class ContextRelevance(Capability[RelevanceResult]):
         self, state: JudgeInput, reflections: Sequence[Reflection]
     ) -> Reflection:
         """Return one finding a passage, empty ones undefined, at sites of the whole state."""
-        if isinstance(self.by, CritiqueJudge):
-            return reflections[0]
         by_index = dict(zip(state.filled, reflections, strict=True))
         findings: list[Finding] = []
         notes: list[Diagnostic] = []

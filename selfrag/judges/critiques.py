@@ -1,8 +1,7 @@
 """Intrinsics as critiques: which texts IsRel and IsSup judge for an intrinsic, and what their judgments amount to.
 
 Whoever judges the pairs of text and passage (reflection tokens, words in common), the intrinsic's own judgments are
-made here. `OverlapJudge` and `BM25Judge` judge the pairs by words alone: the first by the share of the text's words in
-the passage, the second by how rare they are among the sentences given.
+made here. `OverlapJudge` judges the pairs by words alone: by the share of the text's words in the passage.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from selfrag.judges.sentences import (
     response_sites,
     source_sites,
 )
-from selfrag.judges.words import bm25, overlap, shown
+from selfrag.judges.words import overlap, shown
 from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import (
@@ -331,21 +330,8 @@ class OverlapJudge(CritiqueJudge):
         self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]
     ) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; asks no engine."""
-        return [as_judgment(pair, self.share(state, pair)) for state, pair in pairs]
+        return [
+            as_judgment(pair, overlap(pair.text, shown(pair.passage)))
+            for _, pair in pairs
+        ]
         yield []  # a generator, as every judge
-
-    def share(self, state: JudgeInput, pair: CritiquePair) -> float:
-        """Return how much of the pair's text its passage has, from 0 to 1."""
-        return overlap(pair.text, shown(pair.passage))
-
-
-class BM25Judge(OverlapJudge):
-    """BM25 where each sentence of the passages given is a document."""
-
-    name = "bm25"
-
-    def share(self, state: JudgeInput, pair: CritiquePair) -> float:
-        """See `bm25`."""
-        return bm25(
-            pair.text, [site.text for site in source_sites(state)], shown(pair.passage)
-        )

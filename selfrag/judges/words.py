@@ -1,10 +1,6 @@
-"""Words in common between a text and a passage: the share of content words, and BM25. No model."""
+"""Words in common between a text and a passage: the share of content words. No model."""
 
 from __future__ import annotations
-
-import math
-from collections import Counter
-from collections.abc import Sequence
 
 from retrieval.normalisation import split_words
 from retrieval.passage import Passage
@@ -16,8 +12,6 @@ _FUNCTION_WORDS = frozenset(
         " we were what when where which who whom whose why will with would you your"
     )
 )
-K1 = 1.2
-B = 0.75
 
 
 def content_words(text: str) -> list[str]:
@@ -36,24 +30,3 @@ def overlap(text: str, passage: str) -> float:
 def shown(passage: Passage) -> str:
     """Return title and text."""
     return f"{passage.title}\n{passage.text}"
-
-
-def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
-    """Return Okapi BM25 (k1 1.2, b 0.75) of a passage among `sentences`, as a share of its highest possible value."""
-    documents = list(map(content_words, sentences))
-    mean = sum(map(len, documents)) / len(documents) or 1.0
-    words = content_words(passage)
-    counts = Counter(words)
-    size = len(words)
-    score = most = 0.0
-    for word in set(content_words(text)):
-        df = sum(word in document for document in documents)
-        rarity = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
-        score += (
-            rarity
-            * counts[word]
-            * (K1 + 1)
-            / (counts[word] + K1 * (1 - B + B * size / mean))
-        )
-        most += rarity * (K1 + 1)
-    return score / most if most else 0.0

@@ -316,7 +316,7 @@ def _train(
         and last is not None
         and validation.stopped(journal.records(step_of(last)))
     )
-    if not _agreed(done, trainer.args.world_size):
+    if not _agreed(done):
         with writing(place):
             trainer.train(resume_from_checkpoint=str(last) if last else None)
     if journal is not None:
@@ -497,25 +497,21 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
         """Write a line of the log, summed over the processes, and ask for a checkpoint after a look or some minutes."""
         synchronize()
         self._ended = time.monotonic()
-        tally = _summed(self.trainer.tally, args.world_size)
+        tally = _summed(self.trainer.tally)
         old = (
             time.monotonic() - self._saved
             >= 60 * self.trainer.config.checkpoint_minutes
         )
         looked = self.validation.due(state.global_step, state.max_steps)
-        control.should_save = (
-            control.should_save or looked or _agreed(old, args.world_size)
-        )
-        seen = _summed(self._look(args), args.world_size) if looked else None
+        control.should_save = control.should_save or looked or _agreed(old)
+        seen = _summed(self._look(args)) if looked else None
         if self.journal is not None:
             self._log(self.journal, state, tally, seen)
         if looked:
             over = self.journal is not None and self.validation.stopped(
                 self.journal.records()
             )
-            control.should_training_stop = (
-                _agreed(over, args.world_size) or control.should_training_stop
-            )
+            control.should_training_stop = _agreed(over) or control.should_training_stop
 
     def _look(self, args: Any) -> LossTally:
         trainer = self.trainer
@@ -566,18 +562,14 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
             self._progress.__exit__(None, None, None)
 
 
-def _agreed(value: bool, processes: int) -> bool:
+def _agreed(value: bool) -> bool:
     """Return what the main process says; clocks differ, and all must save together."""
-    if processes == 1:
-        return value
     from accelerate.utils import broadcast_object_list
 
     return bool(broadcast_object_list([value])[0])
 
 
-def _summed(tally: LossTally, processes: int) -> LossTally:
-    if processes == 1:
-        return tally
+def _summed(tally: LossTally) -> LossTally:
     from accelerate.utils import gather_object
 
     return sum(gather_object([tally]), LossTally())

@@ -70,15 +70,7 @@ class Weighting:
 
     def of_group(self) -> dict[TargetGroup, float]:
         """Weight of a position by its group; text before the length correction."""
-        return {
-            TargetGroup.TEXT: self.text,
-            TargetGroup.RETRIEVE: self.retrieve,
-            TargetGroup.ISREL: self.isrel,
-            TargetGroup.ISSUP: self.issup,
-            TargetGroup.ISUSE: self.isuse,
-            TargetGroup.MARKER: self.marker,
-            TargetGroup.EOS: self.eos,
-        }
+        return {group: getattr(self, group.name.lower()) for group in TargetGroup}
 
 
 _COUNTS = (

@@ -395,7 +395,7 @@ def correct(answers):
 
 def test_the_temperature_that_made_the_answers_is_found():
     answers = drawn(1500, 2.5)
-    fitted = fit(answers, isotonic=False)
+    fitted = fit(answers)
     assert fitted.temperature == pytest.approx(2.5, rel=0.1)
     assert (
         calibration_error(confidences(answers).tolist(), correct(answers)).value > 0.15
@@ -477,7 +477,6 @@ def test_rows_say_what_the_model_answered_and_how_certain_that_is():
     }
     assert manifest["deciles"]["95%"] == 160
     assert set(manifest["calibrators"]) == {"x", "y"}
-    assert facts(answers, rows, isotonic=False)["calibrators"]["x"]["confidence"] == ()
 
 
 def test_questions_of_the_training_rows_are_left_out():

@@ -19,7 +19,6 @@ from selfrag.decoding.policy import Decoding
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
-    ContextRelevance,
     HallucinationDetection,
     Library,
     QueryRewrite,
@@ -37,7 +36,6 @@ from selfrag.intrinsics.model_library import prompting_of, split_name
 from selfrag.intrinsics.named import adapters_of, on_engine
 from selfrag.judges.asking import JudgeScorer
 from selfrag.judges.conversation import read_input
-from selfrag.judges.critiques import BM25Judge
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.external import FunctionJudge
 from selfrag.judges.learned import ScoreCalibrator, Weighing, deciles
@@ -137,14 +135,10 @@ def test_words_judge_without_a_model():
     passage = Passage("tea", "Green tea is brewed at 80 degrees.")
     turns = [{"role": "user", "content": "How hot is green tea brewed?"}]
     bare = scoring()
-    for name, share in (("overlap", 0.75), ("bm25", None)):
-        result = Library(bare)[f"answerability.{name}"](turns, [passage, D1])
-        assert result.judge == name
-        assert (result.judgment.source, result.judgment.evidence) == (
-            JudgmentSource.WORDS,
-            "tea",
-        )
-        assert share is None or result.answerable == pytest.approx(share)
+    result = Library(bare)["answerability.overlap"](turns, [passage, D1])
+    judged = (result.judge, result.judgment.source, result.judgment.evidence)
+    assert judged == ("overlap", JudgmentSource.WORDS, "tea")
+    assert result.answerable == pytest.approx(0.75)
     turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
     faithful = Library(bare)["hallucination_detection.overlap"](turns, [passage])
     assert [s.faithfulness for s in faithful.sentences] == [1.0, 0.0]
@@ -207,7 +201,7 @@ def test_the_default_follows_what_the_model_has():
         adapters_of({"answerability": "overlap", "context_relevance": None}, "demo")
         == {}
     )
-    assert split_name("Context-Relevance.bm25") == ("context_relevance", "bm25")
+    assert split_name("Context-Relevance.overlap") == ("context_relevance", "overlap")
 
 
 @pytest.mark.parametrize(
@@ -567,14 +561,3 @@ def test_relevance_tokens_rerank_what_a_retriever_finds():
         EngineError, match="token_isrel of a passage could not be read: too long"
     ):
         scorer(["Q"], [[D1]])
-
-
-def test_bm25_counts_the_words_of_all_passages_where_it_judges_each():
-    """A word of one sentence in three is rarer than one of one sentence: two passages are not judged as each alone."""
-    judge = ContextRelevance(BM25Judge("context_relevance"))
-    both = ["Faust is a play.", "Tea is hot. Water is hot."]
-    alone = ["Faust is a play."]
-    (first, _), (only,) = (
-        judge("Who wrote Faust?", passages).passages for passages in (both, alone)
-    )
-    assert first.relevance != only.relevance

@@ -21,7 +21,7 @@ class MeasurementSettings:
         limit: most rows of each intrinsic.
         flows: number of questions for flows.
         shots: examples of the prompted baseline; 0 leaves it out.
-        judges: measure this judge only: tokens, combined, adapter, prompt, overlap, bm25; by default all.
+        judges: measure this judge only: tokens, combined, adapter, prompt, overlap; by default all.
         dialect: prompts of the adapters, such as granite-3.2; needed for published ones.
         judge: judge of entailment for citations and answers, such as true or nli:MODEL.
         grader: chat model, MODEL@URL or a checkpoint, that grades: support of citations, answers, 'I don't know'.

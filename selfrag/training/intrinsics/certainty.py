@@ -224,22 +224,19 @@ class Calibrator:
     """A fitted calibrator."""
 
     temperature: float  # the options' log-probabilities are divided by it
-    # borders of the isotonic steps, rising [n]; empty for temperature alone
-    confidence: tuple[float, ...] = ()
-    accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
+    confidence: tuple[float, ...]  # borders of the isotonic steps, rising [n]
+    accuracy: tuple[float, ...]  # the share of right answers there [n]
 
     def __call__(self, answers: Sequence[OwnAnswer]) -> Floats:
         """Certainty that each answer is right [n]."""
         values = confidences(answers, self.temperature)
-        if self.confidence:
-            return np.interp(values, self.confidence, self.accuracy)
-        return values
+        return np.interp(values, self.confidence, self.accuracy)
 
 
-def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
+def fit(answers: Sequence[OwnAnswer]) -> Calibrator:
     """Fit one calibrator on answers of one kind of one model.
 
-    `isotonic` maps what the temperature leaves through a rising step function; scores of written answers always are.
+    A rising step function maps what the temperature leaves, or the scores of written answers.
 
     Raises:
         UserError: too few answers, or of both kinds; or scikit-learn or scipy is not installed.
@@ -256,8 +253,6 @@ def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
     temperature = 1.0
     if choices:
         temperature = _temperature(choices)
-    if choices and not isotonic:
-        return Calibrator(temperature)
     correct = [answer.is_right for answer in answers]
     return Calibrator(
         temperature, *isotonic_steps(confidences(answers, temperature), correct)
@@ -281,9 +276,7 @@ def isotonic_steps(
     return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
 
 
-def out_of_fold(
-    answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0
-) -> Floats:
+def out_of_fold(answers: Sequence[OwnAnswer], *, seed: int = 0) -> Floats:
     """Certainty of each answer [n] by a calibrator of its data set that has not seen it.
 
     `seed` draws the `FOLDS` parts. Each data set has its own calibrator, because models err differently on each; one
@@ -297,10 +290,7 @@ def out_of_fold(
             )
         order = np.random.default_rng(seed).permutation(members)
         for part in np.array_split(order, FOLDS):
-            fitted = fit(
-                [answers[place] for place in members if place not in part],
-                isotonic=isotonic,
-            )
+            fitted = fit([answers[place] for place in members if place not in part])
             result[part] = fitted([answers[place] for place in part])
     return result
 
@@ -494,13 +484,13 @@ def _parse_kept(record: dict[str, Any]) -> _KeptAnswer:
 
 
 def certainty_rows(
-    answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0
+    answers: Sequence[OwnAnswer], *, seed: int = 0
 ) -> list[IntrinsicRow]:
     """Rows after and before the answer, with calibrated deciles; each is judged by a calibrator that has not seen it.
 
     The arguments and errors are those of `out_of_fold`.
     """
-    certainties = out_of_fold(answers, isotonic=isotonic, seed=seed)
+    certainties = out_of_fold(answers, seed=seed)
     rows = []
     for answer, certainty in zip(answers, certainties.tolist(), strict=True):
         label = CERTAINTIES[decile(certainty)]
@@ -519,9 +509,7 @@ def certainty_rows(
     return rows
 
 
-def facts(
-    answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow], *, isotonic: bool = True
-) -> dict[str, Any]:
+def facts(answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow]) -> dict[str, Any]:
     """Return how often the model was right and what calibrates it, by data set, and how often each decile was given."""
     record: dict[str, dict[str, Any]] = {
         "own_accuracy": {},
@@ -534,6 +522,6 @@ def facts(
             of_set
         )
         record["questions"][name] = len(of_set)
-        record["calibrators"][name] = asdict(fit(of_set, isotonic=isotonic))
+        record["calibrators"][name] = asdict(fit(of_set))
     deciles = Counter(row.label for row in rows)
     return record | {"deciles": {name: deciles[name] for name in CERTAINTIES}}

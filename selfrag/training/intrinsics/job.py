@@ -152,8 +152,6 @@ class RowSelection:
     # further rows of citations with their evidence cut out, so that there is nothing to cite, as a share
     uncited: float = 0.0
     standalone: float = 0.0  # further rows of query rewrite whose last question stands on its own already, as a share
-    # of the calibrator of uncertainty; False for temperature alone
-    isotonic: bool = True
 
 
 ADAPTERS = TrainingStage(
@@ -306,10 +304,8 @@ def load_rows(job: AdapterJob) -> tuple[list[IntrinsicRow], dict[str, Any]]:
     answers = own_answers(
         questions, job.base, job.out / "answers.jsonl", device=job.config.device
     )
-    rows = certainty_rows(
-        answers, isotonic=job.selection.isotonic, seed=job.config.seed
-    )
-    return rows, facts(answers, rows, isotonic=job.selection.isotonic)
+    rows = certainty_rows(answers, seed=job.config.seed)
+    return rows, facts(answers, rows)
 
 
 def chosen(

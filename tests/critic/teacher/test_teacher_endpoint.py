@@ -199,18 +199,6 @@ def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(
             (301, b"", {"Location": "https://elsewhere/"}),
             "points to 'https://elsewhere/",
         ),
-        (
-            (
-                400,
-                {
-                    "error": {
-                        "message": "Unsupported value: 'temperature' does not support 0 with this model."
-                    }
-                },
-                {},
-            ),
-            r"judge does not take temperature 0 .* give --temperature 1",
-        ),
         ((402, b"pay", {}), "quota .* is used up"),
         ((429, b"insufficient_quota", {}), "quota .* is used up"),
         (
@@ -227,16 +215,6 @@ def test_what_no_repetition_mends_ends_the_run_in_one_line(
     with pytest.raises(TeacherError, match=message) as caught:
         ask(teacher(server), questions(3))
     assert "\n" not in str(caught.value)
-
-
-def test_other_refusals_that_speak_of_temperature_end_nothing(server):
-    server.refusal = (
-        400,
-        {"error": {"message": "too long: Which melts at the lowest temperature?"}},
-        {},
-    )
-    [reply] = ask(teacher(server), questions(1))
-    assert reply.outcome is LabelOutcome.FAILED
 
 
 def test_what_has_arrived_comes_out_before_the_run_ends(server):
