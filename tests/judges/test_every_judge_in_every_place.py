@@ -22,13 +22,14 @@ from critic.augment.run import augment_locally, augment_pairs
 from critic.baselines import lexical_critic
 from critic.cases import Case
 from critic.judging import Critic, group_of
-from critic.pairs import Pair
+from critic.pairs import Pair, PairSource
 from critic.student.judge import StudentJudge
 from critic.student.prompt import PromptCodec
 from critic.teacher.run import JudgeTeacher, label_questions
 from retrieval.passage import Passage
 from selfrag import SelfRAG, Weights
 from selfrag.cli.main import main
+from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.segments import LEAST_COVERAGE
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import Record, judge_judgments
@@ -327,17 +328,9 @@ def as_a_critic(world, judge, tmp_path):
     critic = Critic(lexical_critic().judges, world["rag"].engine).replaced([judge])
     pair = Pair("p1", "made", QUESTION, REPLY, "short_qa", (RADIUM,))
 
-    class Pairs:
-        name = "pairs"
-
-        def __iter__(self):
-            return iter([pair])
-
-        def total(self):
-            return 1
-
+    write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict()])
     options = AugmentOptions(gold="only")
-    source = Pairs()
+    source = PairSource(tmp_path / "pairs.jsonl")
     manifest = augment_pairs(
         source, tmp_path / "out", augment_locally(critic, None, options), options
     )
