@@ -392,12 +392,9 @@ def test_the_estimate_counts_prompts_and_prices():
     expected = forecast(rows, config, Prices(1.0, 10.0))
     assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row)) + 8 for row in rows)
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
-    scoring = forecast(rows, replace(config, constraint=LabelConstraint.LOGPROBS), None)
-    assert (
-        scoring.most_completion_tokens,
-        scoring.most_cost,
-        scoring.least_minutes,
-    ) == (3, None, None)
+    unpriced = forecast(rows, config, None)
+    assert unpriced.most_completion_tokens == 30
+    assert (unpriced.most_cost, unpriced.least_minutes) == (None, None)
     with refused("price of a million prompt tokens=-1"):
         Prices(-1, 0)
 
