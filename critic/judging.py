@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from critic.cases import GROUPS, Case
-from critic.student.prompt import CaseCodec
 from selfrag.common.errors import EngineError, UserError
 from selfrag.judges.external import beside
 from selfrag.reflection.findings import Code, Reflection
@@ -34,16 +33,16 @@ class Critic:
         self,
         judges: Mapping[str, Judge],
         engine: Any = None,
-        codec: CaseCodec | None = None,
+        is_cut: Callable[[Case], bool] = lambda case: False,
     ) -> None:
         """Make a critic of a judge for each group.
 
         Args:
             judges: by the keys of `GROUPS`.
             engine: where most of them run.
-            codec: what lays out their prompts, if there is one for all.
+            is_cut: whether a case is asked with less than it holds, because its prompt would be too long.
         """
-        self.judges, self.engine, self.codec = dict(judges), engine, codec
+        self.judges, self.engine, self.is_cut = dict(judges), engine, is_cut
 
     def __enter__(self) -> Self:
         return self
@@ -58,10 +57,8 @@ class Critic:
         return Critic({**self.judges, **others}, self.engine)
 
     def shortened(self, cases: Sequence[Case]) -> int:
-        """Return how many cases are asked with less than they hold, because their prompts would be too long."""
-        if self.codec is None:
-            return 0
-        return sum(bool(self.codec.prompt(case).dropped) for case in cases)
+        """Return how many cases are asked with less than they hold."""
+        return sum(map(self.is_cut, cases))
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """Return one judgment for each case, in order; None where there is no label. Groups may be mixed."""

@@ -124,7 +124,11 @@ def student_critic(engine: Engine, codec: CaseCodec, *, exact: bool = False) -> 
     judges = {
         group: StudentJudge(group, codec, engine, exact=exact) for group in GROUPS
     }
-    return Critic(judges, engine, codec)
+    return Critic(judges, engine, partial(_is_cut, codec))
+
+
+def _is_cut(codec: CaseCodec, case: Case) -> bool:
+    return bool(codec.prompt(case).dropped)
 
 
 def resolve_critic(name: str | Path) -> Path:
@@ -159,7 +163,7 @@ def load_critic(
     directory = resolve_critic(model_dir)
     codec = read_card(directory, load_tokenizer(directory))
     if is_encoder_decoder(directory):
-        return Critic(label_judges(directory, codec), codec=codec)
+        return Critic(label_judges(directory, codec), is_cut=partial(_is_cut, codec))
     return student_critic(load_engine(engine, directory, **options), codec)
 
 
