@@ -161,5 +161,13 @@ def test_files_that_it_links_to_exist():
         assert (ROOT / (target[0] or target[1])).exists(), target
 
 
+def test_the_tests_that_the_security_page_names_are_there():
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promises = page.partition("## How it is tested")[2]
+    files = re.findall(r"`(tests/[\w/]+\.py)`", promises)
+    assert len(files) > 20
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
 def test_no_paths_of_a_machine():
     assert not re.search(r"(?<![\w.])/(?:root|home|tmp)/", TEXT)
