@@ -60,7 +60,7 @@ from retrieval.passage import Passage
 from retrieval.recording import FileRows
 from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
-from retrieval.sources import SourceFile, list_files, name_files
+from retrieval.sources import SourceFile, SourceList, list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vector_writing import EncodingJournal, GrowingMatrix
 from retrieval.vectors import FlatIndex, Mask, Matrix, factory_of
@@ -112,7 +112,7 @@ def passages_lost(out: str | Path, files: Iterable[SourceFile]) -> int:
 
 
 def build_index(
-    files: Sequence[str | Path],
+    files: Sequence[str | Path] | SourceList,
     out: str | Path,
     *,
     encoder: Encoder | str | Path,

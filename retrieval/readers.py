@@ -105,6 +105,7 @@ def _read_each(
     find: SentenceFinder | None = None
     for file in files:
         path, kind = file.path, file_kind(file.path)
+        before = len(report.skipped)
         try:
             if not file_state(path).size:
                 raise EmptyFileError(f"{path}: the file is empty")
@@ -124,12 +125,13 @@ def _read_each(
             if first is None:
                 raise EmptyFileError(f"{path}: the file is empty")
         except EmptyFileError:
-            report.empty.append(str(path))
+            report.empty.append(file.shown)
             continue
         except UserError as error:
+            why = str(error).replace(str(path), file.shown)
             if not skip_unreadable:
-                raise
-            report.unreadable.append(UnreadableFile(str(path), str(error)))
+                raise type(error)(why) from error
+            report.unreadable.append(UnreadableFile(file.shown, why))
             continue
         report.files += 1
         dropped: Counter[str] = Counter()
@@ -138,11 +140,10 @@ def _read_each(
             dropped.update(row.dropped)
             yield row
         for column, count in dropped.items():
-            report.skipped.append(
-                SkippedContent(
-                    str(path), f"column {column} of {count_of(count, 'rows')}", _DROPPED
-                )
-            )
+            what = f"column {column} of {count_of(count, 'rows')}"
+            report.skipped.append(SkippedContent(str(path), what, _DROPPED))
+        for number, part in enumerate(report.skipped[before:], start=before):
+            report.skipped[number] = replace(part, file=file.shown)
 
 
 def _columns_of(splitting: Splitting, name: str) -> TableColumns:

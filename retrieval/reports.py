@@ -51,6 +51,7 @@ class ReadReport:
     # passages of other files in the index that a build took the place of
     replaced: int = 0
     empty: list[str] = field(default_factory=list)  # files without any text
+    gone: list[str] = field(default_factory=list)  # pages that are no longer there
     # files inside folders that no reader knows, by suffix
     unknown: dict[str, int] = field(default_factory=dict)
     # whether sentences were found without spaCy, which is not installed here
@@ -96,5 +97,6 @@ class ReadReport:
         lines += [
             f"empty {file}: no passages of it are in the index" for file in self.empty
         ]
+        lines += [f"gone {page}: the server has no such page" for page in self.gone]
         lines += [f"unreadable {unread.why}" for unread in self.unreadable]
         return lines

@@ -6,21 +6,29 @@ files of office programs), symbolic links, which could lead out of the folder or
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from unicodedata import normalize
 
 from retrieval.documents import document_format, document_suffixes
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.tables import TABLES
 from selfrag.common.errors import UserError
+from selfrag.common.plugins import load_present
 from selfrag.common.reading import regular_file, user_path
 
+GROUP = "selfrag.sources"
+"""Entry points by the scheme of an address: a function of it that gives the suffix and the bytes of a page, or None
+where there is no such page any more."""
 _PACKED = (
     *(".parquet", ".pdf", ".docx", ".docm", ".dotx", ".dotm"),
     *(".pptx", ".xlsx", ".ods", ".odt", ".epub"),
@@ -39,6 +47,11 @@ class SourceFile:
     location: str  # its absolute path, which tells it from all other files
     inside: str  # its path inside the folder that was named; the name of the file where it was named itself
 
+    @property
+    def shown(self) -> str:
+        """Return how messages name it: a page by its address, which is its location too."""
+        return self.location if "://" in self.location else str(self.path)
+
 
 @dataclass(slots=True)
 class SourceList:
@@ -46,6 +59,7 @@ class SourceList:
 
     files: list[SourceFile] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)  # pages that are no longer there
     links: list[str] = field(default_factory=list)  # symbolic links inside folders
     # files inside folders that no reader knows, by suffix
     unknown: Counter[str] = field(default_factory=Counter)
@@ -53,6 +67,7 @@ class SourceList:
     def add_to(self, report: ReadReport) -> None:
         """Record in a report what was left out."""
         report.unreadable += self.unreadable
+        report.gone += self.gone
         report.unknown = dict(self.unknown.most_common())
 
 
@@ -112,7 +127,7 @@ def _suffix(name: str) -> str:
 
 
 def list_files(
-    names: Sequence[str | Path] | str | Path,
+    names: Sequence[str | Path] | str | Path | SourceList,
     *,
     index: Path | None = None,
     skip_unreadable: bool = False,
@@ -120,13 +135,16 @@ def list_files(
     """Return the files that names of files and folders stand for: named files in order, those of a folder by name.
 
     Args:
-        names: files and folders. A file that is named twice, or that lies in a named folder, is listed once.
+        names: files, folders, and addresses of pages, which are fetched now; or what was listed before. A file that is
+            named twice, or that lies in a named folder, is listed once.
         index: the folder of an index, which is not read where it lies in a named folder.
         skip_unreadable: list what cannot be read in place of refusing it.
 
     Raises:
         UserError: no names, a place that cannot be read, a file without a reader, or no files.
     """
+    if isinstance(names, SourceList):
+        return names
     if isinstance(names, str | Path):
         names = [names]
     if not names:
@@ -138,14 +156,7 @@ def list_files(
         excluded = {place, f"{place}.building"}
     for name in names:
         try:
-            path = user_path(name)
-            if path.is_dir():
-                _add_folder(path, listed, excluded, skip_unreadable)
-            else:
-                if not path.exists():
-                    regular_file(path)
-                file_kind(path)
-                _add_file(path, os.path.realpath(path), path.name, listed)
+            _add_named(name, listed, excluded, skip_unreadable)
         except UserError as error:
             if not skip_unreadable:
                 raise
@@ -153,6 +164,8 @@ def list_files(
     listed.files = _without_doubles(listed.files)
     if not listed.files and not listed.unreadable:
         shown = ", ".join(map(str, names))
+        if listed.gone:
+            raise UserError(f"{shown:.200}: the server has no such page any more")
         raise UserError(
             f"{shown:.200}: no file in it has a reader; known: {' '.join((*TABLES, *document_suffixes()))}"
         )
@@ -166,6 +179,56 @@ def _add_file(path: Path, location: str, inside: str, listed: SourceList) -> Non
         raise UserError(f"{str(path)!r:.200} is no name in UTF-8; rename it") from None
     regular_file(path)
     listed.files.append(SourceFile(path, location, inside))
+
+
+def _add_named(
+    name: str | Path,
+    listed: SourceList,
+    excluded: Collection[str],
+    skip_unreadable: bool,
+) -> None:
+    """Add what a name stands for: a page, the files of a folder, or a file."""
+    if "://" in str(name):
+        _add_page(str(name).partition("#")[0], listed)
+        return
+    path = user_path(name)
+    if path.is_dir():
+        _add_folder(path, listed, excluded, skip_unreadable)
+        return
+    if not path.exists():
+        regular_file(path)
+    file_kind(path)
+    _add_file(path, os.path.realpath(path), path.name, listed)
+
+
+def _add_page(address: str, listed: SourceList) -> None:
+    """Fetch a page into a file of this process."""
+    scheme = address.partition("://")[0].lower()
+    fetch = load_present(GROUP, scheme)
+    if fetch is None:
+        raise UserError(f"{address:.200}: nothing fetches addresses of {scheme}")
+    page = fetch(address)
+    if page is None:
+        listed.gone.append(address)
+        return
+    suffix, content = page
+    name = hashlib.blake2b(address.encode(), digest_size=16).hexdigest()
+    path = _page_folder() / f"{name}{suffix}"
+    path.write_bytes(content)
+    file = SourceFile(path, address, address)
+    try:
+        file_kind(path)
+    except UserError as error:
+        raise UserError(str(error).replace(str(path), address)) from error
+    listed.files.append(file)
+
+
+@cache
+def _page_folder() -> Path:
+    """Return the folder of pages, which goes when the process ends."""
+    folder = mkdtemp(prefix="selfrag-pages-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _add_folder(

@@ -257,7 +257,7 @@ def _build(
 ) -> SyncReport:
     report = SyncReport(links=listed.links)
     build_index(
-        files,
+        listed,
         target,
         encoder=encoder,
         splitting=splitting,
@@ -346,9 +346,14 @@ def _compare(
             plan.to_read.append(file)
             plan.known[file.location] = record
     unreadable = [Path(os.path.realpath(skipped.file)) for skipped in listed.unreadable]
+    pages = {skipped.file for skipped in listed.unreadable}
     for record in by_location.values():
         place = Path(record.location)
-        if not removes or any(place.is_relative_to(folder) for folder in unreadable):
+        if (
+            not removes
+            or record.location in pages
+            or any(place.is_relative_to(folder) for folder in unreadable)
+        ):
             plan.stay.append(record)
         else:
             plan.gone.append(record)
@@ -532,7 +537,7 @@ class _Change:
             if rows is not None:
                 records.append(files.record(file, np.sort(np.array(rows, np.int64))))
                 (report.added if known is None else report.changed).append(file.inside)
-            elif known is not None and str(file.path) in report.read.empty:
+            elif known is not None and file.shown in report.read.empty:
                 report.removed.append(file.inside)
             elif known is not None:  # it could not be read: its passages stay
                 self._kept[list(self._old[file.location].values())] = True

@@ -48,7 +48,8 @@ Args:
     dry_run: print the estimate and stop
     encoder: Directory or hub name of a text encoder, or none to search by words only.
     encoder_engine: Address of a server of embeddings that speaks OpenAI's API. --encoder is then the name of its model.
-    files: jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files, and folders of them.
+    files: jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files, folders of them, and
+        addresses of pages.
     kind: Kind of search: auto, flat (exact), rabitq, ivf, or a factory string of faiss.
     language: Language of the stems and stop words for search by words (BM25): a name or code such as german or de, auto
         for that of most passages, or none.

@@ -99,7 +99,7 @@ def _splitting(before: Splitting, changes: FieldValues) -> Splitting:
 
 @app.command()
 def build(
-    files: list[Path],
+    files: list[str],
     *,
     ctx: typer.Context,
     out: Path,
@@ -161,7 +161,7 @@ def build(
             opening = partial(_open_encoder, name or DEMO, options)
             loaded = RayEncoder(here, opening, replace(actors, wave=_WAVE))
         retriever = build_index(
-            files,
+            listed,
             out,
             encoder=loaded,
             splitting=splitting,
@@ -232,7 +232,7 @@ def _matching(patterns: list[str]) -> list[str]:
 @app.command()
 def add(
     directory: Path,
-    files: list[Path],
+    files: list[str],
     *,
     encoder: EncoderOption = None,
     encoder_engine: str | None = None,
@@ -273,7 +273,7 @@ def add(
 @app.command()
 def sync(
     directory: Path,
-    files: list[Path],
+    files: list[str],
     *,
     ctx: typer.Context,
     encoder: EncoderOption = None,

@@ -29,7 +29,11 @@ def url_of(passage: Passage) -> str:
     Where it has none of these it is `selfrag://ID`. Only http, https and file count, so that no link of a corpus can
     run a script. The result has no character that ends a link in Markdown.
     """
-    for address in (passage.metadata.get("url"), passage.id):
+    for address in (
+        passage.metadata.get("url"),
+        passage.metadata.get("file"),
+        passage.id,
+    ):
         if isinstance(address, str) and _is_web(address):
             return quote(address, safe="%/:?#[]@!$&'*+,;=~")
     return _file_url(passage.metadata) or f"selfrag://{quote(passage.id, safe='')}"

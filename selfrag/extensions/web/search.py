@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
+from mimetypes import guess_extension
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,6 +51,7 @@ ELSER = ".elser-2-elasticsearch"
 FORMS = "searxng:URL or google:ENGINE"
 _MOST_REPLY, _MOST_PAGE = 64 << 20, 4 << 20  # bytes
 _REDIRECTS = 5
+_PAGE_SECONDS = 60.0  # for a page that a user names
 _AT_ONCE = 8  # pages
 _KINDS = {
     "text/html": ".html",
@@ -422,6 +424,53 @@ def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
                 raise UserError("it gives no page")
             return kind, _beginning(reply, _MOST_PAGE)
     raise UserError("too many redirects")
+
+
+def fetch_page(address: str) -> tuple[str, bytes] | None:
+    """Return the suffix and the content of a page that a user names; None where there is none any more (404, 410).
+
+    Links are not followed, and a redirection only on the same host.
+
+    Raises:
+        UserError: the address has a password, or it cannot be fetched within its bounds.
+    """
+    host = check_url(address).hostname
+    if "@" in urlsplit(address).netloc:
+        raise UserError(f"{shown(address)}: leave out the password; an index keeps it")
+    transport = BoundedTransport(_PAGE_SECONDS, address=address)
+    headers = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
+    url = address
+    try:
+        with httpx.Client(transport=transport, headers=headers) as client:
+            for _ in range(_REDIRECTS):
+                with client.stream("GET", url) as reply:
+                    if reply.next_request is None:
+                        return _page_of(reply, address)
+                    url = str(reply.next_request.url)
+                if urlsplit(url).hostname != host:
+                    raise UserError(f"it has moved; name {url:.200}")
+    except (httpx.HTTPError, ValueError) as error:
+        why = str(error) or type(error).__name__
+        raise UserError(f"{address}: cannot be fetched ({why:.200})") from error
+    except UserError as error:
+        raise UserError(f"{address}: {error}") from error
+    raise UserError(f"{address}: too many redirects")
+
+
+def _page_of(reply: httpx.Response, address: str) -> tuple[str, bytes] | None:
+    """Return the suffix and the content of a reply; a type that says little gives way to the suffix of the address."""
+    if reply.status_code in (404, 410):
+        return None
+    if reply.status_code != 200:
+        raise UserError(f"the server answered {reply.status_code}")
+    content = _beginning(reply, _MOST_REPLY + 1)
+    if len(content) > _MOST_REPLY:
+        raise UserError(f"more than {_MOST_REPLY:,} bytes")
+    media = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    suffix = _KINDS.get(media) or guess_extension(media) or ""
+    if suffix in ("", ".bin", ".txt"):
+        suffix = Path(urlsplit(address).path).suffix or suffix
+    return suffix, content
 
 
 def _beginning(reply: httpx.Response, most: int) -> bytes:
