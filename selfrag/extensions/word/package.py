@@ -23,7 +23,7 @@ from selfrag.interface import MAX_BYTES, UserError, check_size, count_of
 Attributes = Mapping[str, str]
 
 _CHUNK = 1 << 16
-_WHOLE = 1 << 24  # bytes of a part that is read at once
+_WHOLE = 1 << 25  # bytes of a part that is read at once
 _ROOT = re.compile(rb"<[A-Za-z_][^>]*>")
 _NAMESPACE = re.compile(r"""xmlns:([\w.-]+)\s*=\s*["']([^"']*)["']""")
 _PREFIXES = {
@@ -228,12 +228,13 @@ class WordPackage:
         self, part: str, handler: XmlHandler, is_usual: bool
     ) -> expat.XMLParserType:
         """Return a parser that calls a handler. Names are only looked up where the prefixes are not the usual ones."""
-        path, start, end = handler.path, handler.start, handler.end
+        push, pop = handler.path.append, handler.path.pop
+        start, end = handler.start, handler.end
         reads, shorten = cache(handler.reads), cache(_short_name)
 
         def start_element(name: str, attributes: Attributes) -> None:
             self._elements_left -= 1
-            path.append(name)
+            push(name)
             if reads(name):
                 start(name, attributes)
 
@@ -242,7 +243,7 @@ class WordPackage:
             start_element(shorten(full), short)
 
         def end_element(_: str) -> None:
-            name = path.pop()
+            name = pop()
             if reads(name):
                 end(name)
 

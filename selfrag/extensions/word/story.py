@@ -49,7 +49,6 @@ _LEFT_OUT = frozenset(
     )
 )
 """Elements that are left out with all that stands in them: deletions, former properties, settings of controls."""
-_ALTERNATIVES = ("mc:Choice", "mc:Fallback")
 _TEXT = frozenset(("w:t", "m:t", "a:t"))
 
 
@@ -117,6 +116,9 @@ class Story(XmlHandler):
             "mc:Choice": self._end_choice,
             "mc:Fallback": self._end_choice,
         }
+        self._starts.update(dict.fromkeys(_LEFT_OUT, self._leave_out))
+        self._starts.update(dict.fromkeys(TABLE_PROPERTIES, self._table_property))
+        self._starts.update(dict.fromkeys(FORM_SETTINGS, self._form_setting))
         for reader in readers:
             self._starts.update(reader.starts)
             self._ends.update(reader.ends)
@@ -125,27 +127,17 @@ class Story(XmlHandler):
 
     def reads(self, name: str) -> bool:
         """Return whether an element is more than a wrapper of text."""
-        if name[:2] == "m:" or name in self._starts or name in self._ends:
-            return True
-        return name in _LEFT_OUT or name in TABLE_PROPERTIES or name in FORM_SETTINGS
+        return name[:2] == "m:" or name in self._starts or name in self._ends
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element."""
         if self._ignored:
             return
         handler = self._starts.get(name)
-        if name in _LEFT_OUT or (name in _ALTERNATIVES and self._is_done()):
-            self._ignored = len(self.path)
-            if name == "w:del":
-                self._note_deletion(self._parent())
-        elif handler is not None:
+        if handler is not None:
             handler(attributes)
         elif name[:2] == "m:":
             self._start_equation(name, attributes)
-        elif name in TABLE_PROPERTIES:
-            self._tables.set_property(name, self._parent(), attributes)
-        elif "w:ffData" in self.path[-3:]:
-            self._form.setdefault(name, []).append(attributes.get("w:val", "1"))
 
     def end(self, name: str) -> None:
         """End an element."""
@@ -179,9 +171,10 @@ class Story(XmlHandler):
     def _parent(self) -> str:
         return self.path[-2] if len(self.path) > 1 else ""
 
-    def _is_done(self) -> bool:
-        """Return whether another alternative of the same content has been read."""
-        return bool(self._choices) and self._choices[-1].taken
+    def _leave_out(self, attributes: Attributes) -> None:
+        self._ignored = len(self.path)
+        if self.path[-1] == "w:del":
+            self._note_deletion(self._parent())
 
     def _note_deletion(self, parent: str) -> None:
         """Handle a deletion that marks what it stands in: a paragraph mark or a row."""
@@ -216,6 +209,11 @@ class Story(XmlHandler):
     def _end_simple_field(self) -> None:
         self._text.fields.end()
 
+    def _form_setting(self, attributes: Attributes) -> None:
+        if "w:ffData" in self.path[-3:]:
+            values = self._form.setdefault(self.path[-1], [])
+            values.append(attributes.get("w:val", "1"))
+
     def _end_form(self) -> None:
         value = form_value(self._form)
         if value and not self._text.is_hidden() and self._text.paragraphs:
@@ -224,6 +222,9 @@ class Story(XmlHandler):
             self._text.fields.drop_result()
 
     # 3. Tables
+
+    def _table_property(self, attributes: Attributes) -> None:
+        self._tables.set_property(self.path[-1], self._parent(), attributes)
 
     def _start_table(self, attributes: Attributes) -> None:
         self._paragraphs.flush_carried()
@@ -305,7 +306,9 @@ class Story(XmlHandler):
         self._choices.append(Choice())
 
     def _start_choice(self, attributes: Attributes) -> None:
-        if self._choices:
+        if self._choices and self._choices[-1].taken:
+            self._ignored = len(self.path)
+        elif self._choices:
             self._choices[-1].progress = self._text.progress
 
     def _end_choice(self) -> None:
