@@ -198,6 +198,7 @@ class WordPackage:
                 while chunk := content.read(_CHUNK):
                     parser.Parse(chunk, False)
                     fed += len(chunk)
+                    self._elements_left -= chunk.count(b"<") - chunk.count(b"</")
                     self._check_limits(part, parser, fed)
                 parser.Parse(b"", True)
         except (
@@ -233,7 +234,6 @@ class WordPackage:
         reads, shorten = cache(handler.reads), cache(_short_name)
 
         def start_element(name: str, attributes: Attributes) -> None:
-            self._elements_left -= 1
             push(name)
             if reads(name):
                 start(name, attributes)
