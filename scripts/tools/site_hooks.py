@@ -5,19 +5,14 @@ A line `::: command PROGRAM` becomes the help of all commands of the program, `:
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[2]
-PICTURE = re.compile(
-    r"""<(?:img|source|embed)\b[^>]*?\bsrc=["']?(?!data:)([^"'\s>]+)"""
-)
 OUTPUT = re.compile(r'<span class="gp">(\s*#[^<]*)</span>')
 MARK = re.compile(r"^::: command (\w+)$", flags=re.M)
 
@@ -91,23 +86,6 @@ def _kind(field: dict[str, Any]) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Mark up each page for MkDocs: a line of output that begins with `#` is no prompt."""
     return OUTPUT.sub(r'<span class="go">\1</span>', content)
-
-
-def on_post_build(config: Any, **_: Any) -> None:
-    """Check the site after the build: a picture that is not there fails it, whether Markdown or HTML names it."""
-    site = Path(config["site_dir"])
-    missing = []
-    for page in sorted(site.rglob("*.html")):
-        for source in PICTURE.findall(page.read_text(encoding="utf-8")):
-            parts = urlsplit(html.unescape(source))
-            if parts.scheme:
-                missing.append(f"{page.relative_to(site)}: {source} is at another host")
-                continue
-            place = site if parts.path.startswith("/") else page.parent
-            if not (place / unquote(parts.path).lstrip("/")).is_file():
-                missing.append(f"{page.relative_to(site)}: no picture {source}")
-    if missing:
-        raise SystemExit("\n".join(missing))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
