@@ -23,8 +23,6 @@ from selfrag.common.errors import UserError, count_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.table import Table
-
     from critic.agreement import Agreement, Labels
     from critic.cases import Case
     from critic.pairs import Pair
@@ -58,17 +56,16 @@ def sample(
         passages: Passages per search.
         sentences: 'rules', or the name of an installed spaCy model.
     """
-    from rich.console import Console
-
     from critic.cases import GROUPS
     from critic.sampling import draw, report
-    from critic.tables import terminal
     from critic.targets import PAPER, parse_targets
     from retrieval import open_index
     from retrieval.sentences import sentence_finder
     from selfrag.common.atomic import write_json, writing
     from selfrag.common.jsonl import write_jsonl
     from selfrag.common.provenance import commit, sha256
+    from selfrag.interface import show_markdown
+    from selfrag.render.tables import markdown_section
 
     targets = parse_targets(target) if target else PAPER
     if not targets.keys() <= GROUPS.keys():
@@ -110,7 +107,8 @@ def sample(
     value = {"file": out, "counts": counts, "rules": drawn.by_rule()}
 
     def show() -> None:
-        Console().print(terminal("Cases", ("group", "rule", "cases"), drawn.by_rule()))
+        head = ("group", "rule", "cases")
+        show_markdown(markdown_section("Cases", head, drawn.by_rule()))
         for group, lacking in drawn.short().items():
             line = f"{group}: {count_of(lacking, 'cases', form=',')} fewer than wanted; give more pairs or an index"
             typer.echo(line, err=True)
@@ -316,17 +314,17 @@ def _config(teacher: FieldValues, forms: TeacherForms) -> TeacherConfig:
 
 def _result(outcomes: Outcomes, out: Path) -> CommandResult:
     """Return what came of a run; its exit code says whether questions are left without an answer."""
-    from rich.console import Console
-
-    from critic.tables import counted, terminal
+    from critic.tables import counted
+    from selfrag.interface import show_markdown
+    from selfrag.render.tables import markdown_section
 
     rows = counted((row.group, row.label) for row in outcomes.rows)
     labelled = out / "labelled.jsonl"
 
     def show() -> None:
-        console = Console()
-        console.print(terminal("Labels", ("group", "label", "rows"), rows))
-        console.print(terminal("Run", ("", ""), outcomes.totals()))
+        head = ("group", "label", "rows")
+        show_markdown(markdown_section("Labels", head, rows))
+        show_markdown(markdown_section("Run", ("", ""), outcomes.totals()))
         for name, lacking in outcomes.missing.items():
             line = f"target {name}: {count_of(lacking, 'rows', form=',')} lacking; give more questions"
             typer.echo(line, err=True)
@@ -355,11 +353,10 @@ def agree(
         out: Write all figures to this JSON file.
         seed: Seed of the intervals.
     """
-    from rich.console import Console
-
     from critic.agreement import HUMAN, agreements
-    from critic.tables import terminal
     from selfrag.common.atomic import write_json
+    from selfrag.interface import show_markdown
+    from selfrag.render.tables import markdown_section
 
     labels = _labels(teachers)
     compared = agreements(labels, seed=seed)
@@ -373,7 +370,6 @@ def agree(
     header = ("group", "cases", "agreement", "kappa", "weighted kappa", "paper")
 
     def show() -> None:
-        console = Console()
         for names, groups in groupby(compared, lambda pair: (pair.first, pair.second)):
             of_pair = list(groups)
             rows = []
@@ -381,9 +377,9 @@ def agree(
                 figures = map(_interval, (pair.agreement, pair.kappa, pair.weighted))
                 rows.append((pair.group, pair.agreement.n, *figures, HUMAN[pair.group]))
             title = f"{' and '.join(names)}, with 95% intervals"
-            console.print(terminal(title, header, rows))
+            show_markdown(markdown_section(title, header, rows))
             for pair in of_pair:
-                console.print(_confusion(pair))
+                show_markdown(_confusion(pair))
         typer.echo("paper: agreement of GPT-4 with the authors, 20 cases a group")
 
     return CommandResult(value, show)
@@ -395,16 +391,16 @@ def _interval(estimate: Estimate | None) -> str:
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
-def _confusion(pair: Agreement) -> Table:
+def _confusion(pair: Agreement) -> str:
     from critic.cases import GROUPS
-    from critic.tables import terminal
+    from selfrag.render.tables import markdown_section
 
     names = GROUPS[pair.group].names
     title = (
         f"{pair.group}: {pair.first} (rows, {count_of(pair.only_first, 'cases')} of its own)"
         f" against {pair.second} (columns, {pair.only_second})"
     )
-    return terminal(
+    return markdown_section(
         title,
         ("", *names),
         [(name, *row) for name, row in zip(names, pair.confusion, strict=True)],
@@ -451,13 +447,12 @@ def split(
         test: Share of the rows for the test.
         seed: Seed of the draw.
     """
-    from rich.console import Console
-
     from critic.case_files import read_labelled
     from critic.cases import GROUPS
-    from critic.tables import terminal
     from selfrag.common.checks import check_float
     from selfrag.common.jsonl import write_jsonl
+    from selfrag.interface import show_markdown
+    from selfrag.render.tables import markdown_section
     from selfrag.training.run import held_out
 
     for name, share in (("dev", dev), ("test", test)):
@@ -482,7 +477,5 @@ def split(
         counts[name] = Counter(row.group for row in part)
     numbers = [[count[group] for count in counts.values()] for group in GROUPS]
     table = [(group, *row) for group, row in zip(GROUPS, numbers, strict=True)]
-    shown = terminal("Rows", ("group", *parts), table)
-    return CommandResult(
-        {"folder": out, "rows": counts}, lambda: Console().print(shown)
-    )
+    shown = markdown_section("Rows", ("group", *parts), table)
+    return CommandResult({"folder": out, "rows": counts}, lambda: show_markdown(shown))

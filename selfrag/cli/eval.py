@@ -166,13 +166,10 @@ def tasks(name: Annotated[str | None, typer.Argument()] = None) -> CommandResult
     Args:
         name: show this task in full: wordings, budgets, settings
     """
-    from rich.console import Console
-
-    from selfrag.evaluation.presets import COLUMNS, in_full, overview, preset, rows
+    from selfrag.evaluation.presets import COLUMNS, in_full, preset, rows
 
     if name is None:
-        listed = [dict(zip(COLUMNS, row, strict=True)) for row in rows()]
-        return CommandResult(listed, lambda: Console().print(overview()))
+        return _names(COLUMNS, rows(), shown=len(COLUMNS) - 1)
     task = preset(name)
     value = {
         "task": task.name,
@@ -194,19 +191,19 @@ def systems() -> CommandResult:
     return _names(("system", "what it is"), known_systems().items())
 
 
-def _names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> CommandResult:
-    """Return what can be named, a row each; names are never broken, so that they can be copied."""
+def _names(
+    header: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    shown: int | None = None,
+) -> CommandResult:
+    """Return what can be named, a row each; people are shown the first `shown` columns."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    listed = []
-    table = Table(box=None)
-    for column in header:
-        table.add_column(column, no_wrap=column == header[0], overflow="fold")
-    for row in rows:
-        listed.append(dict(zip(header, row, strict=True)))
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    from selfrag.render.tables import name_table
+
+    cells = list(rows)
+    listed = [dict(zip(header, row, strict=True)) for row in cells]
+    table = name_table(header[:shown], [row[:shown] for row in cells])
     return CommandResult(listed, lambda: Console().print(table))
 
 

@@ -473,18 +473,6 @@ def rows() -> list[tuple[str, ...]]:
     return table
 
 
-def overview() -> Any:
-    """Return the table of all tasks, for rich."""
-    from rich.table import Table
-
-    table = Table()
-    for column in COLUMNS[:-1]:
-        table.add_column(column, no_wrap=column == COLUMNS[0], overflow="fold")
-    for row in rows():
-        table.add_row(*row[:-1])
-    return table
-
-
 def in_full(preset: Preset) -> str:
     """Describe one task: metrics, published figures, and each protocol with its wording, budget and settings."""
     lines = [

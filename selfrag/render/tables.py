@@ -78,18 +78,13 @@ def quoted(text: str, most: int = 600) -> str:
     return "".join(f"> {line}\n" for line in escaped)
 
 
-def terminal_table(title: str, head: Sequence[str] = ()) -> Table:
-    """Return an empty table for a terminal, as every command prints it."""
-    from rich import box
+def name_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table for a terminal whose first column is never broken, so that its names can be copied."""
     from rich.table import Table
 
-    table = Table(
-        title=terminal_text(title),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for name in head:
-        table.add_column(terminal_text(name))
+    table = Table(box=None)
+    for column in head:
+        table.add_column(column, no_wrap=column == head[0], overflow="fold")
+    for row in rows:
+        table.add_row(*map(terminal_text, row))
     return table
