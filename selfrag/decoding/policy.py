@@ -46,9 +46,10 @@ class AnswerReason(StrEnum):
     NOTHING_LEFT = "every passage left out"  # guardrails dropped all that were found
     GUARDRAIL = "guardrail"  # a guardrail, or a stage of a flow, refused
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
-    # the reply was empty, withheld or reasoning alone; `Answer.note` says which
+    # the reply was empty or reasoning alone; `Answer.note` says which
     NO_TEXT = "no text"
-    # the model wrote that it has no answer, such as `I don't know.`
+    # the model wrote that it has no answer, such as `I don't know.`, or its server says so in place of a text: by a
+    # field or a content filter, and `Node.remark` begins with these words
     REFUSED = "the model refused"
     # the model asked for a search, and its budget has none
     NO_SEARCH = "no search left"

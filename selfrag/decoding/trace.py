@@ -246,8 +246,10 @@ class Trace:
             first = self._after(ROOT)
             if any(map(self._is_forbidden, first)):
                 return AnswerReason.CONSTRAINTS
-            withheld = any(node.remark for node in first)
-            return AnswerReason.NO_TEXT if withheld else None
+            remarks = [node.remark for node in first if node.remark]
+            if any(remark.startswith(AnswerReason.REFUSED) for remark in remarks):
+                return AnswerReason.REFUSED
+            return AnswerReason.NO_TEXT if remarks else None
         return AnswerReason.REFUSED if self.refused else self.evidence_missing
 
     @property

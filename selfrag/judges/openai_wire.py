@@ -22,6 +22,7 @@ from selfrag.common.untrusted import (
     shorten,
     unmarked,
 )
+from selfrag.decoding.policy import AnswerReason
 from selfrag.engines.client import (
     LONGEST_MESSAGE,
     NO_LOGPROB,
@@ -223,14 +224,15 @@ def parse(content: bytes, route: str) -> Completion:
         case {"finish_reason": str(reason)}:
             word = reason.casefold()
             finish = _FINISH.get(word, word)
+    is_blank = not written.text.strip()
     withheld = ""
-    if written.refusal and not written.text.strip():
-        withheld = (
-            f"the model refused to answer: {shorten(written.refusal, LONGEST_MESSAGE)}"
-        )
+    if is_blank and written.refusal:
+        withheld = f"{AnswerReason.REFUSED}: {shorten(written.refusal, LONGEST_MESSAGE)}"
     elif finish in _FILTERED:
         withheld = "the server's content filter held back the reply or its end"
-    elif not written.text.strip() and written.calls_tool:
+        if is_blank:
+            withheld = f"{AnswerReason.REFUSED}: {withheld}"
+    elif is_blank and written.calls_tool:
         withheld = "the model called a tool in place of an answer"
     usage, details = reply.get("usage"), None
     if isinstance(usage, dict):

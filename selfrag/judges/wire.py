@@ -138,7 +138,8 @@ class Completion:
     cached_tokens: int = 0  # of these, tokens that were not computed again
     generated_tokens: int = 0  # new tokens
     reasoning: str = ""  # what the model thought before it wrote, untrusted
-    withheld: str = ""  # why the text, or a part of it, did not come, in one line
+    # why the text, or a part of it, did not come, in one line; begins with `AnswerReason.REFUSED` where the model refused
+    withheld: str = ""
 
     @property
     def usage(self) -> Usage:

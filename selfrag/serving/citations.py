@@ -254,6 +254,7 @@ def selfrag_object(
         "finish": answer.finish,
         "partial": answer.partial,
         "note": answer.note,
+        "reasoning": answer.reasoning,
         "steps": values.get("steps", []),
         "index": index,
     }

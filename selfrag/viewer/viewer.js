@@ -179,6 +179,7 @@ function reasonOf(trace, result) {
     const first = result.first || trace.nodes.filter(node => node.parent === ROOT)
     if (first.some(node => node.status === "forbidden" && !result.first
       || !["failed", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding))) return "constraints not met"
+    if (first.some(node => node.remark && node.remark.startsWith(REFUSED))) return REFUSED
     return first.some(node => node.remark) ? "no text" : null
   }
   if (trace.nodes[result.best].abstains) return REFUSED

@@ -164,14 +164,17 @@ def test_reasoning_stands_beside_the_answer_and_is_not_judged(message):
     assert THOUGHT not in seen
 
 
+REFUSED = "the model refused: "
+
+
 @pytest.mark.parametrize(
     "message, finish, note",
     [
         ({"content": None, "reasoning": THOUGHT}, "length", "reasoning used up the"),
         ({"content": f"<think>{THOUGHT}"}, "stop", "reasoning and no answer"),
-        ({"content": None, "refusal": "I\nmust not."}, "stop", "answer: I must not."),
+        ({"content": None, "refusal": "I\nmust not."}, "stop", f"{REFUSED}I must not."),
         ({"content": None, "tool_calls": [{"id": "1"}]}, "tool_calls", "called a tool"),
-        ({"content": None}, "content_filter", "the server's content filter"),
+        ({"content": None}, "content_filter", f"{REFUSED}the server's content filter"),
         ({"content": ""}, "stop", "the model wrote nothing"),
         ({"content": None}, None, "the model wrote nothing"),
     ],
@@ -179,7 +182,8 @@ def test_reasoning_stands_beside_the_answer_and_is_not_judged(message):
 def test_a_reply_without_text_is_an_abstention_that_says_why(message, finish, note):
     answer, _ = answer_of(message, finish)
     assert (answer.text, answer.segments) == (Decoding.abstention, ())
-    assert (answer.abstained, answer.reason) == (True, "no text")
+    reason = "the model refused" if note.startswith(REFUSED) else "no text"
+    assert (answer.abstained, answer.reason) == (True, reason)
     assert note in answer.note
     assert answer.finish == ("length" if finish == "length" else "stop")
     read = Trace.from_json(answer.trace.to_json())

@@ -122,7 +122,7 @@ def message(**fields):
         (
             message(content=None, refusal="I cannot judge this."),
             "I cannot judge this.",
-            "refused to answer",
+            "the model refused",
         ),
         (
             packed("[Relevant]", chat=True, finish_reason="content_filter"),
