@@ -5,6 +5,7 @@ Changes by file are in `retrieval.sync`.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -68,7 +69,7 @@ from retrieval.word_writing import add_words
 from retrieval.words import ANALYZER
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
 from selfrag.common.checks import check_choice
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.common.finished import MANIFEST, damaged
 from selfrag.common.progress import Progress
 from selfrag.common.reading import read_whole
@@ -91,11 +92,11 @@ class GivenVectors(Protocol):
         """Yield vectors [n, d] from a row on, in order."""
 
 
-def passages_lost(out: str | Path, files: Iterable[SourceFile]) -> int:
-    """Return how many passages of the index at `out` come from none of the files, so that a build would lose them.
+def check_lost(out: str | Path, files: Iterable[SourceFile], replaces: bool) -> int:
+    """Return how many passages of the index at `out` come from none of the files, so that a build loses them.
 
     Raises:
-        UserError: something else is there.
+        UserError: there are such passages and a build `replaces` none, or something else is there.
     """
     target = absolute(out)
     check_replaceable(target, _ENTRIES)
@@ -108,7 +109,13 @@ def passages_lost(out: str | Path, files: Iterable[SourceFile]) -> int:
     for record in file_records(target, manifest) or []:
         if record.location in locations:
             lost[record.rows] = False
-    return int(lost.sum())
+    count = int(lost.sum())
+    if count and not replaces:
+        raise UserError(
+            f"index {out} holds {count_of(count, 'passages')} of other files: add to it with "
+            f"`selfrag index add {out} FILES`, or give --replace (in Python `replace=True`) to drop them"
+        )
+    return count
 
 
 def build_index(
@@ -125,6 +132,7 @@ def build_index(
     progress: bool | None = None,
     report: ReadReport | None = None,
     skip_unreadable: bool = False,
+    replace: bool = False,
 ) -> LocalRetriever:
     """Index the user's files; see `index_passages` for how, and `read_files` for the formats.
 
@@ -143,18 +151,21 @@ def build_index(
             again, since they are as they were at an earlier call that left out nothing. It counts passages of other
             files that were replaced.
         skip_unreadable: leave out files that cannot be read, and list them in the report.
+        replace: also drop passages of other files that an index at `out` holds.
 
     Raises:
-        UserError: a bad file or row (by file and line), a bad encoder, or a full disk.
+        UserError: a bad file or row (by file and line), a bad encoder, a full disk, or passages that would be lost.
     """
     listed = list_files(files, index=absolute(out), skip_unreadable=skip_unreadable)
     report = report or ReadReport()
     listed.add_to(report)
-    report.replaced = passages_lost(out, listed.files)
+    report.replaced = check_lost(out, listed.files, replace)
     names = name_files(listed.files)
     splitting = splitting or Splitting()
     if vectors is not None:
-        splitting = replace(splitting, row_words=None)  # each row has its vector
+        splitting = dataclasses.replace(
+            splitting, row_words=None
+        )  # each row has its vector
     return index_passages(
         FileRows(listed.files, names, splitting, report, skip_unreadable),
         out,

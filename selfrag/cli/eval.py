@@ -312,6 +312,7 @@ _OF_METRICS = {"mauve": ("--features",), "facts": ("--knowledge", "--facts")}
 
 @app.command()
 def facts(
+    ctx: typer.Context,
     run: Path,
     file: str,
     *,
@@ -327,7 +328,12 @@ def facts(
         write: write the tool's input here
         read: read its decisions from here: .._factscore_output.json
     """
-    from selfrag.evaluation.judging import official_input, official_output
+    from selfrag.evaluation.judging import (
+        OFFICIAL,
+        judged_path,
+        official_input,
+        official_output,
+    )
 
     if (write is None) == (read is None):
         raise UserError(
@@ -339,6 +345,7 @@ def facts(
         line = f"{count_of(lines, 'answers')}; now: python -m factscore.factscorer --input_path {write} --model_name .."
         return CommandResult({"answers": lines, "file": write}, line)
     if read is not None:
+        check_free(ctx, [judged_path(run, file, OFFICIAL)])
         official_output(run, file, load, read)
     return comparison_result([run], [file])
 

@@ -125,7 +125,7 @@ def build(
             pattern in quotes names many; repeatable.
         replace_index: Replace an index that is there, also if it holds passages of other files.
     """
-    from retrieval.build import build_index, passages_lost
+    from retrieval.build import build_index, check_lost
     from retrieval.encoders import NO_ENCODER
     from retrieval.local_encoders import load_encoder
     from retrieval.reports import ReadReport
@@ -138,12 +138,7 @@ def build(
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
     listed = list_files(files, index=out.absolute(), skip_unreadable=skip_unreadable)
-    lost = passages_lost(out, listed.files)
-    if lost and not replace_index:
-        raise UserError(
-            f"index {out} holds {count_of(lost, 'passages')} of other files: add to it with "
-            f"`selfrag index add {out} FILES`, or give --replace to drop them"
-        )
+    check_lost(out, listed.files, replace_index)
     name = encoder_source(encoder, encoder_engine)
     if vectors is not None and name == NO_ENCODER:
         raise UserError("--vectors are of an encoder; name it in place of none")
@@ -171,6 +166,7 @@ def build(
             vectors=None if vectors is None else _given_vectors(_matching(vectors)),
             report=report,
             skip_unreadable=skip_unreadable,
+            replace=replace_index,
         )
     passages = len(retriever.corpus)
     built = {

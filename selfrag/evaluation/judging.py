@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +57,7 @@ from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
 from selfrag.reflection.labels import Role
 from selfrag.runtime import finish
 
+_LOG = logging.getLogger("selfrag.evaluation")
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)
 FAMILIES = ("citations", "claims", "facts", "mauve", "judgments")
@@ -486,13 +489,21 @@ def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
     return judged
 
 
+def judged_path(folder: Path, file: str, judge: str) -> Path:
+    """Return where stands what a judge said about a file of a run."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", judge).strip("-.")[:80] or "judge"
+    return folder / f"{file}{_MIDDLE}{slug}.json"
+
+
 def write_judged(folder: Path, file: str, judged: Judged) -> None:
-    """Write, or replace, what a judge said about a finished file of a run.
+    """Write what a judge said about a finished file of a run, beside what it said of other metrics.
+
+    What another judge of its name said, or what is of other records, is replaced with a warning.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
     """
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", judged.judge).strip("-.")[:80] or "judge"
+    path = judged_path(folder, file, judged.judge)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     values = {
         "judge": judged.judge,
@@ -507,7 +518,17 @@ def write_judged(folder: Path, file: str, judged: Judged) -> None:
         },
         "parts": dict(judged.parts),
     }
-    write_json(folder / f"{file}{_MIDDLE}{slug}.json", values)
+    if path.is_file():
+        earlier = {}
+        with suppress(UserError):  # damaged: reading it advises to judge again
+            earlier = read_json(path, nan=True)
+        decisive = json.loads(json.dumps([values["identity"], values["records"]]))
+        if decisive == [earlier.get("identity"), earlier.get("records")]:
+            for name in ("undecided", "whole", "parts"):
+                values[name] = {**earlier[name], **values[name]}
+        else:
+            _LOG.warning("replaced %s, of other records or another judge", path)
+    write_json(path, values)
 
 
 def read_judged(folder: Path, file: str) -> list[Judged]:

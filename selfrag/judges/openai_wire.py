@@ -227,7 +227,9 @@ def parse(content: bytes, route: str) -> Completion:
     is_blank = not written.text.strip()
     withheld = ""
     if is_blank and written.refusal:
-        withheld = f"{AnswerReason.REFUSED}: {shorten(written.refusal, LONGEST_MESSAGE)}"
+        withheld = (
+            f"{AnswerReason.REFUSED}: {shorten(written.refusal, LONGEST_MESSAGE)}"
+        )
     elif finish in _FILTERED:
         withheld = "the server's content filter held back the reply or its end"
         if is_blank:

@@ -138,7 +138,7 @@ class Completion:
     cached_tokens: int = 0  # of these, tokens that were not computed again
     generated_tokens: int = 0  # new tokens
     reasoning: str = ""  # what the model thought before it wrote, untrusted
-    # why the text, or a part of it, did not come, in one line; begins with `AnswerReason.REFUSED` where the model refused
+    # why the text, or a part of it, did not come, in one line; of a refusal it begins with `AnswerReason.REFUSED`
     withheld: str = ""
 
     @property

@@ -292,7 +292,7 @@ def test_damage_is_named_and_what_is_missing_is_asked_for(runs, ask):
 
 
 def test_the_command_asks_a_real_model(
-    runs, data, tiny_nli, tmp_path, command, refusal, monkeypatch
+    runs, data, tiny_nli, tmp_path, command, refusal, monkeypatch, caplog
 ):
     right, wrong = runs
     line = f"selfrag eval judge {right} {wrong} --load-judge nli:{tiny_nli}"
@@ -306,7 +306,12 @@ def test_the_command_asks_a_real_model(
         patched.setattr(
             "transformers.AutoModelForSequenceClassification.from_pretrained", None
         )
-        command(line)
+        command(f"{line} --metric claims")
+    (later,) = read_judged(runs[0], "places")  # beside the citations
+    assert later.parts == judged.parts | {"claim_recall": later.parts["claim_recall"]}
+    write_judged(runs[0], "places", replace(later, identity={}, parts={}))
+    assert "replaced " in caplog.text
+    assert read_judged(runs[0], "places")[0].parts == {}
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     data.path.rename(moved / data.path.name)
@@ -419,6 +424,8 @@ def test_the_official_tool_between_two_commands(runs, data, tmp_path, command, r
     decisions = [[{"atom": "x", "is_supported": at < 3}] * 11 for at in range(4)]
     write_json(tmp_path / "out.json", {"decisions": decisions})
     command(f"{line} --read {tmp_path}/out.json")
+    assert "give --replace" in refusal(f"{line} --read {tmp_path}/out.json")
+    command(f"{line} --read {tmp_path}/out.json --replace")
     (row,) = compare(read_runs([folder])).tables[0].rows
     score, count = (
         row.figures[f"{name} (factscore.factscorer)"] for name in ("factscore", "facts")

@@ -197,6 +197,13 @@ def test_files_that_did_not_change_are_not_read_again(
     assert len(again.texts) == (20 if blocks else 0)
     table.write_text('{"id": "new", "text": "another"}\n')
     assert len(build_index([table], tmp_path / "index", encoder=again).corpus) == 1
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "b", "text": "of another file"}\n')
+    with pytest.raises(UserError, match="1 passage of other files"):
+        build_index([other], tmp_path / "index", encoder=again)
+    assert open_index(tmp_path / "index", again).corpus[0].id == "new"
+    build_index([other], tmp_path / "index", encoder=again, replace=True)
+    assert open_index(tmp_path / "index", again).corpus[0].id == "b"
 
 
 def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
