@@ -505,7 +505,7 @@ def write_judged(folder: Path, file: str, judged: Judged) -> None:
     """
     path = judged_path(folder, file, judged.judge)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    values = {
+    values: dict[str, Any] = {
         "judge": judged.judge,
         "identity": dict(judged.identity),
         "records": sha256(folder / f"{file}.jsonl"),

@@ -5,17 +5,21 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from strange_server import THOUGHT, Reply, StrangeServer, replies
+from strange_server import THOUGHT, Reply, StrangeServer, mutated, replies
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import UNSEEN
 from selfrag.decoding.trace import Trace
+from selfrag.engines.embeddings import ServerEncoder
+from selfrag.engines.server_config import ServerConfig
+from selfrag.extensions.web.search import RemoteRetriever, open_searxng
 
 BATCHES = int(os.environ.get("SELFRAG_FUZZ", "50"))
 TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
@@ -129,5 +133,45 @@ def test_a_strange_server_is_loaded_or_refused_in_one_line(server, strange):
     server.reply = reply
     try:
         SelfRAG.from_pretrained(f"m@{server.url}/v1", **QUICK).close()
+    except UserError as error:
+        check_line(str(error))
+
+
+HITS = {"_source": {"id": "a", "text": "Tea."}, "_score": 1.5}
+SHAPES = [
+    {"data": [{"index": 0, "embedding": [1.0, 2.0]}]},
+    {"result": [[{"document": {"id": "a", "contents": "Tea."}, "score": 1.5}]]},
+    {"hits": {"hits": [HITS]}},
+    {"results": [[{"id": "a", "text": "Tea."}]]},
+    {"results": [{"url": "http://127.0.0.1:1/", "title": "T", "content": "Tea."}]},
+]
+READERS = {
+    "embeddings": lambda url: ServerEncoder(url, "m").encode(["tea"]),
+    "retrieve": lambda url: RemoteRetriever(f"{url}/retrieve")(["tea"], 2),
+    "search": lambda url: RemoteRetriever(f"{url}/search")(["tea"], 2),
+    "elasticsearch": lambda url: RemoteRetriever(f"{url}/ix/_search")(["tea"], 2),
+    "searxng": lambda url: open_searxng(url)(["tea"], 2),
+}
+
+
+@settings(
+    max_examples=BATCHES,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+    ],
+)
+@given(replies(), mutated(st.sampled_from(SHAPES)), st.booleans())
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_other_servers_are_read_or_refused_in_one_line(
+    server, monkeypatch, read, strange, value, is_close
+):
+    quick = partial(ServerConfig, **QUICK)
+    monkeypatch.setattr("selfrag.engines.embeddings.ServerConfig", quick)
+    reply = Reply(json.dumps(value).encode()) if is_close else strange
+    server.reply = lambda path, body: reply
+    try:
+        read(server.url)
     except UserError as error:
         check_line(str(error))
