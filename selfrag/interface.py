@@ -104,6 +104,9 @@ if TYPE_CHECKING:
         read_jsonl,
         write_jsonl,
     )
+    from selfrag.common.pretrained import (
+        check_config,
+    )
     from selfrag.common.progress import (
         Progress,
     )
@@ -153,6 +156,12 @@ if TYPE_CHECKING:
         Decoder,
         RequestBatch,
     )
+    from selfrag.demo import (
+        cache_home,
+    )
+    from selfrag.demo.download import (
+        publish,
+    )
     from selfrag.engines import (
         load_engine,
         ready_engine,
@@ -160,6 +169,14 @@ if TYPE_CHECKING:
     from selfrag.engines.base import (
         Architecture,
         Engine,
+        EngineLimits,
+    )
+    from selfrag.engines.batching import (
+        MIN_SHARED,
+        BatchingEngine,
+        PrefixCache,
+        RunningRequest,
+        shared_prefixes,
     )
     from selfrag.evaluation.comparison import (
         bootstrap,
@@ -284,6 +301,10 @@ if TYPE_CHECKING:
         drive,
         finish,
     )
+    from selfrag.runtime.sessions import (
+        Ticket,
+        TicketResult,
+    )
     from selfrag.serving.citations import (
         Piece,
         Writer,
@@ -319,6 +340,7 @@ _NAMES = {
     "selfrag.common.checks": "check_choice check_float check_int check_url unknown_name",
     "selfrag.common.errors": "DecodingError EngineError SearchError UserError count_of require",
     "selfrag.common.jsonl": "read_jsonl write_jsonl",
+    "selfrag.common.pretrained": "check_config",
     "selfrag.common.progress": "Progress",
     "selfrag.common.provenance": "commit model_files package_version sha256 versions",
     "selfrag.common.reading": "parse_json read_json user_path",
@@ -328,8 +350,11 @@ _NAMES = {
     "selfrag.decoding.policy": "Action AnswerReason Decoding WithoutEvidence",
     "selfrag.decoding.trace": "Decision Node ROOT Status Trace trace_of",
     "selfrag.decoding.tree": "Commit Decoder RequestBatch",
+    "selfrag.demo": "cache_home",
+    "selfrag.demo.download": "publish",
     "selfrag.engines": "load_engine ready_engine",
-    "selfrag.engines.base": "Architecture Engine",
+    "selfrag.engines.base": "Architecture Engine EngineLimits",
+    "selfrag.engines.batching": "BatchingEngine MIN_SHARED PrefixCache RunningRequest shared_prefixes",
     "selfrag.evaluation.comparison": "bootstrap read_run read_runs",
     "selfrag.evaluation.intervals": "Estimate",
     "selfrag.evaluation.items": "Item",
@@ -360,6 +385,7 @@ _NAMES = {
     ),
     "selfrag.reflection.weights": "Weights",
     "selfrag.runtime": "Call OwnsEngine drive finish",
+    "selfrag.runtime.sessions": "Ticket TicketResult",
     "selfrag.serving.citations": "Piece Writer document_metadata selfrag_object url_of",
     "selfrag.tokenization": "HFTextCodec TextCodec",
 }
@@ -414,6 +440,18 @@ __all__ = [
     "load_retriever",
     "load_tokenizer",
     "resolve_model",
+    "check_config",
+    "cache_home",
+    "publish",
+    # engines
+    "EngineLimits",
+    "BatchingEngine",
+    "RunningRequest",
+    "PrefixCache",
+    "shared_prefixes",
+    "MIN_SHARED",
+    "Ticket",
+    "TicketResult",
     # documents
     "Document",
     "DocumentBuilder",

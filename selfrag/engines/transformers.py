@@ -10,20 +10,27 @@ A step of the engine:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, common_length
+from selfrag.common.errors import UserError
+from selfrag.engines.base import EngineLimits, Ticket
+from selfrag.engines.batching import (
+    BASE,
+    MIN_SHARED,
+    BatchingEngine,
+    PrefixCache,
+    PrefixScope,
+    RunningRequest,
+    look_up,
+    shared_prefixes,
+)
 from selfrag.engines.transformers_model import (
     CachedPrefix,
     KVCache,
@@ -33,39 +40,11 @@ from selfrag.engines.transformers_model import (
     row_of,
 )
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated
+from selfrag.reflection.requests import Failed, Generate, Generated
 from selfrag.runtime.sessions import TicketResult
 
-if TYPE_CHECKING:
-    from selfrag.engines.grammars import Matcher
 
-
-@dataclass(frozen=True, slots=True)
-class PrefixScope:
-    """The weights that compute the keys and values of a prompt."""
-
-    adapter: str | None = None  # name of the adapter, None for the base model
-    # position from which an activated LoRA acts, None for adapters that act everywhere
-    start: int | None = None
-
-    @property
-    def key(self) -> str | None:
-        """Prompts with equal keys may share the keys and values of a common prefix.
-
-        Different starts give different keys: a token may precede the invocation in one and follow it in the other.
-        """
-        return self.adapter if self.start is None else f"{self.adapter}@{self.start}"
-
-    @property
-    def base_length(self) -> int:
-        """Number of leading tokens that the base model computes."""
-        return self.start or 0
-
-
-BASE = PrefixScope()
-
-
-class TransformersEngine(BaseEngine):
+class TransformersEngine(BatchingEngine):
     """An `Engine` on a transformers model in this process."""
 
     def __init__(self, model: LoadedModel, config: TransformersConfig) -> None:
@@ -82,10 +61,10 @@ class TransformersEngine(BaseEngine):
             adapters=model.adapters,
             activated=frozenset(model.invocations),
         )
-        self._prefixes = PrefixCache(config.prefix_cache_mib << 20)
-        self._waiting: deque[tuple[Ticket, Generate]] = deque()
+        self._prefixes: PrefixCache[CachedPrefix] = PrefixCache(
+            config.prefix_cache_mib << 20
+        )
         self._batches: dict[str | None, RunningBatch] = {}  # by adapter
-        self._started: set[Ticket] = set()
 
     @classmethod
     def load(cls, config: TransformersConfig) -> TransformersEngine:
@@ -101,75 +80,43 @@ class TransformersEngine(BaseEngine):
             problem = inactive_reason(name, request.prompt_ids, invocations[name])
             if problem is not None:
                 return problem
-        self._waiting.append((ticket, request))
-        return None
+        return super()._queue(ticket, request)
 
-    def step(self) -> Sequence[TicketResult]:
-        """Start what waits if there is room, generate one token for everything that runs, return what finished.
-
-        Where the model fails, for example for lack of memory, the engine is dead.
-        """
-        self._check_open()
-        done: list[TicketResult] = []
-        if self._waiting or self._batches:
-            done = self._work()
-        done = self._refusals() + done
-        for ticket, _ in done:
-            self._started.discard(ticket)
-        return done
-
-    def _work(self) -> list[TicketResult]:
-        try:
-            with torch.inference_mode():
+    def _advance(self) -> list[TicketResult]:
+        with torch.inference_mode():
+            try:
                 done = self._admit()
                 for batch in self._batches.values():
                     done += batch.advance()
-        except EngineError as error:
-            self._die(str(error))
-            raise
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            self._die(
-                f"out of memory ({type(error).__name__}); lower max_batch or prefix_cache_mib"
-            )
-            raise EngineError(str(self._gone)) from error
-        except BaseException:
-            self._interrupted()
-            raise
+            except torch.OutOfMemoryError as error:
+                raise MemoryError(str(error)) from error
         self._prefixes.trim()
         self._batches = {
             adapter: batch for adapter, batch in self._batches.items() if batch.rows
         }
         return done
 
-    def abort(self, tickets: Iterable[Ticket]) -> None:
-        """Forget requests; nothing comes back for them."""
-        gone = frozenset(tickets)
-        self._waiting = deque(item for item in self._waiting if item[0] not in gone)
-        self._refused = self._refusals(gone)
-        self._started -= gone
+    def _has_running(self) -> bool:
+        return bool(self._batches)
+
+    def _drop(self, tickets: Collection[Ticket] | None) -> None:
+        if tickets is None:
+            self._batches.clear()
         with torch.inference_mode():
             for batch in self._batches.values():
-                batch.abort(gone)
+                batch.abort(tickets or ())
 
-    def close(self) -> None:
-        """Free the model. Further calls of `submit` and `step` raise `EngineError`."""
-        if self._gone is None:
-            self._die("the engine is closed")
+    def _free(self) -> None:
+        self._model = None
+        self._prefixes = PrefixCache(0)
 
     def _admit(self) -> list[TicketResult]:
-        """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
-        room = self._config.max_batch - sum(
-            len(batch.rows) for batch in self._batches.values()
-        )
-        if not self._waiting or room < min(
-            len(self._waiting), max(1, self._config.max_batch // 4)
-        ):
-            return []
+        """Start waiting requests in a wave, those of each adapter together."""
+        batch = self._config.max_batch
+        room = batch - sum(len(batch.rows) for batch in self._batches.values())
         wave: dict[str | None, list[RunningRequest]] = {}
-        for _ in range(min(room, len(self._waiting))):
-            ticket, request = self._waiting.popleft()
-            wave.setdefault(request.adapter, []).append(RunningRequest(ticket, request))
-            self._started.add(ticket)
+        for row in self._take(room, batch):
+            wave.setdefault(row.request.adapter, []).append(row)
         done: list[TicketResult] = []
         for adapter, rows in wave.items():
             if adapter not in self._batches:
@@ -179,194 +126,15 @@ class TransformersEngine(BaseEngine):
             done += self._batches[adapter].start(rows)
         return done
 
-    def _interrupted(self) -> None:
-        """Drop everything that runs after Ctrl-C inside a step: rows may be half written. The engine stays usable."""
-        self._refused += [
-            (ticket, Failed("interrupted")) for ticket in sorted(self._started)
-        ]
-        self._started.clear()
-        self._batches.clear()
-
     @property
     def _live_model(self) -> LoadedModel:
         self._check_open()
         assert self._model is not None  # noqa: S101 - only `_die` clears it
         return self._model
 
-    def _die(self, why: str) -> None:
-        self._gone = " ".join(why.split())
-        self._model = None
-        self._waiting.clear()
-        self._refused.clear()
-        self._batches.clear()
-        self._prefixes = PrefixCache(0)
-
-
-@dataclass(frozen=True, slots=True)
-class _CacheEntry:
-    """The keys and values of one sequence of ids."""
-
-    scope: str | None  # `PrefixScope.key` of the weights that computed them
-    ids: NDArray[np.int64]  # [tokens]
-    prefix: CachedPrefix
-    nbytes: int  # summed once
-
-    def continues(self, shorter: _CacheEntry) -> bool:
-        """Return whether the ids of this entry begin with those of a shorter one of its scope."""
-        return self.scope == shorter.scope and common_length(
-            shorter.ids, self.ids
-        ) == len(shorter.ids)
-
-
-class PrefixCache:
-    """The keys and values of earlier prompts.
-
-    Scopes share nothing; each adapter has its own, because an adapter changes every key and value.
-    Nothing is evicted before `trim`, so whatever a step of an engine stores stays for the whole step.
-    """
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget  # bytes that are kept after `trim`
-        self._entries: list[_CacheEntry] = []  # the least recently used first
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of everything kept, in bytes."""
-        return sum(entry.nbytes for entry in self._entries)
-
-    def longest(
-        self, scope: str | None, ids: Sequence[int]
-    ) -> tuple[CachedPrefix | None, int]:
-        """Return the entry that shares most leading ids with `ids`, and how many; (None, 0) if none shares any."""
-        sought = np.asarray(ids, dtype=np.int64)
-        best = 0
-        length = 0
-        for position, entry in enumerate(self._entries):
-            if entry.scope != scope:
-                continue
-            shared = common_length(entry.ids, sought)
-            if shared > length:
-                best = position
-                length = shared
-        if not length:
-            return None, 0
-        entry = self._entries.pop(best)
-        self._entries.append(entry)
-        return entry.prefix, length
-
-    def put(self, scope: str | None, ids: Sequence[int], prefix: CachedPrefix) -> None:
-        """Keep what was computed for `ids`; entries that `ids` continues say nothing more and are dropped."""
-        new = _CacheEntry(scope, np.asarray(ids, dtype=np.int64), prefix, prefix.nbytes)
-        self._entries = [entry for entry in self._entries if not new.continues(entry)]
-        self._entries.append(new)
-
-    def trim(self) -> None:
-        """Forget the least recently used entries beyond the budget."""
-        excess = self.nbytes - self._budget
-        while excess > 0:
-            excess -= self._entries.pop(0).nbytes
-
-
-class SharedPrefix(NamedTuple):
-    """Ids with which several prompts begin, computed once for all of them."""
-
-    ids: tuple[int, ...]
-    owner: int  # position of the prompt that is charged for the computation
-
-
-def shared_prefixes(
-    prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int
-) -> list[SharedPrefix]:
-    """Return the prefixes that are worth a computation of their own, at most one for each prompt, shorter than it.
-
-    Args:
-        prompts: token ids.
-        known: for each prompt, how many of its leading ids are cached.
-        minimum: least number of ids that a computation must add to those that are known.
-    """
-    order = sorted(range(len(prompts)), key=prompts.__getitem__)
-    # overlap[i]: ids shared by the sorted neighbours i - 1 and i; nothing is shared over the two ends.
-    overlap = [0]
-    for left, right in pairwise(order):
-        shorter = min(len(prompts[left]), len(prompts[right]))
-        overlap.append(min(common_length(prompts[left], prompts[right]), shorter - 1))
-    overlap.append(0)
-    longest = [max(pair) for pair in pairwise(overlap)]
-    prefixes = []
-    start = 0  # first prompt of the group, in sorted order
-    for end in range(1, len(order) + 1):
-        if end < len(order) and overlap[end] + minimum > max(
-            longest[end - 1], longest[end]
-        ):
-            continue
-        members = order[start:end]
-        if len(members) > 1:
-            length = min(overlap[start + 1 : end])
-            if length - known[members[0]] >= minimum:
-                prefixes.append(
-                    SharedPrefix(prompts[members[0]][:length], min(members))
-                )
-        start = end
-    return prefixes
-
-
-MIN_SHARED = 16
-"""Fewest tokens for which prompts get a pass of their own for what they share."""
-
 
 MOST_CHECKED = 64
 """Most tokens of a pass that checks drafts: beyond some tens, a pass of more tokens takes longer in proportion."""
-LOOKED_UP = (3, 2)
-"""Lengths of the endings that are looked for."""
-
-
-def look_up(ids: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` ids that followed where the last ids stood before: at the longest and last such place."""
-    sequence = np.asarray(ids)
-    for length in LOOKED_UP:
-        if len(sequence) <= length:
-            continue
-        windows = np.lib.stride_tricks.sliding_window_view(sequence[:-1], length)
-        places = np.flatnonzero((windows == sequence[-length:]).all(axis=1))
-        if len(places):
-            start = int(places[-1]) + length
-            following: list[int] = sequence[start : start + most].tolist()
-            return following
-    return []
-
-
-@dataclass(slots=True)
-class RunningRequest:
-    """One request while it runs: a row of a batch."""
-
-    ticket: Ticket
-    request: Generate
-    scope: PrefixScope = BASE
-    matcher: Matcher | None = None
-    stuck: bool = False  # whether the constraint allows no token
-    cached: int = 0  # prompt tokens that were not computed for it
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    # one row [watched ids] a token
-    watched: list[NDArray[np.float32]] = field(default_factory=list)
-
-    @property
-    def computed(self) -> tuple[int, ...]:
-        """Ids whose keys and values exist: the newest id has not been through the model."""
-        return (*self.request.prompt_ids, *self.ids[:-1])
-
-    def result(self, finish: Finish) -> Generated:
-        """Return what has been generated."""
-        return Generated(
-            tuple(self.ids),
-            tuple(self.logprobs),
-            np.stack(self.watched),
-            finish,
-            self.cached,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +175,7 @@ class RunningBatch:
         self,
         model: LoadedModel,
         adapter: str | None,
-        prefixes: PrefixCache,
+        prefixes: PrefixCache[CachedPrefix],
         config: TransformersConfig,
     ) -> None:
         self._model = model
@@ -565,7 +333,7 @@ class RunningBatch:
         self._cache.keep(kept)
         return results
 
-    def abort(self, tickets: frozenset[Ticket]) -> None:
+    def abort(self, tickets: Collection[Ticket]) -> None:
         """Drop rows."""
         for index in reversed(range(len(self.rows))):
             if self.rows[index].ticket in tickets:
@@ -720,7 +488,7 @@ class RunningBatch:
             row.ids.append(token_id)
             row.logprobs.append(values[index])
             row.watched.append(watched[index])
-        return [self._end(row) for row in rows]
+        return [row.end(self._model.eos_ids, self._model.max_model_len) for row in rows]
 
     def _watched(
         self, rows: Sequence[RunningRequest], logprobs: Tensor
@@ -740,41 +508,15 @@ class RunningBatch:
             watched.update(zip(indices, block, strict=True))
         return watched
 
-    def _end(self, row: RunningRequest) -> Generated | Failed | None:
-        request = row.request
-        count = len(row.ids)
-        if row.stuck:
-            return Failed("the constraint allows no token here")
-        if not np.isfinite(row.logprobs[-1]):
-            return Failed(
-                "the model gave no finite probability to any token; load it with dtype float32"
-            )
-        if row.ids[-1] in self._model.eos_ids:
-            finish = Finish.EOS
-        elif row.ids[-1] in request.stop_ids:
-            finish = Finish.STOP
-        elif count >= request.max_tokens:
-            finish = Finish.BUDGET
-        elif len(request.prompt_ids) + count >= self._model.max_model_len:
-            finish = Finish.CONTEXT
-        else:
-            return None
-        return row.result(finish)
-
     def _keep(
         self,
         row: RunningRequest,
         result: Generated | Failed | None,
         copy: Callable[[], CachedPrefix],
     ) -> None:
-        """Keep a finished sequence in the cache for whatever continues it.
-
-        Not what follows an invocation: it is short and is not continued. Nor a single token a little behind a kept
-        prefix: copying a long conversation for each label that is scored would cost more than the tokens do.
-        """
-        if not isinstance(result, Generated) or row.scope.start is not None:
+        """Keep a finished sequence in the cache for whatever continues it."""
+        if not isinstance(result, Generated):
             return
         ids = row.computed
-        fresh = len(ids) - self._prefixes.longest(row.scope.key, ids)[1]
-        if fresh >= (MIN_SHARED if row.request.max_tokens == 1 else 1):
+        if row.is_worth_keeping(self._prefixes.longest(row.scope.key, ids)[1]):
             self._prefixes.put(row.scope.key, ids, copy())

@@ -15,13 +15,8 @@ from pump import assert_same, generated, prompt, serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.transformers import (
-    PrefixCache,
-    TransformersConfig,
-    TransformersEngine,
-    look_up,
-    shared_prefixes,
-)
+from selfrag.engines.batching import PrefixCache, look_up, shared_prefixes
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import LoadedModel
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 

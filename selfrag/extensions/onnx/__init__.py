@@ -1,0 +1,1 @@
+"""An engine for CPUs without torch: Llama-like checkpoints under ONNX Runtime."""

@@ -1,0 +1,160 @@
+"""The engine on ONNX Runtime: other families than the demo's, int8, and what it refuses."""
+
+import json
+import shutil
+from contextlib import closing
+
+import numpy as np
+import pytest
+import tiny
+from pump import assert_same, prompt, serve
+
+from selfrag.common.errors import EngineError, UserError
+from selfrag.engines import load_engine
+from selfrag.extensions.onnx.checkpoint import read_facts
+from selfrag.reflection.requests import Constraint, Failed, Generate
+
+pytestmark = pytest.mark.engine
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+REQUESTS = [
+    Generate(prompt(length, length), 12, watch_ids=tuple(range(400, 415)))
+    for length in (1, 40, 130)
+]
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
+
+
+def answers(name, path, **options):
+    with closing(load_engine(name, path, **options)) as engine:
+        return serve(engine, REQUESTS)
+
+
+def save_qwen2(path):
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = tiny.byte_level_tokenizer()
+    config = Qwen2Config(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        **tiny._common(tokenizer, tie=True),
+    )
+    return tiny._save(Qwen2ForCausalLM, config, tokenizer, path)
+
+
+def save_llama3(path):
+    """A Llama whose rotary frequencies are scaled as in Llama 3.1."""
+    tiny.save_llama(path, tie=True)
+    config = json.loads((path / "config.json").read_text())
+    config["rope_parameters"] = LLAMA3
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize("save", [save_qwen2, save_llama3])
+def test_other_families_answer_as_under_transformers(save, tmp_path):
+    path = save(tmp_path / "model")
+    expected = answers("transformers", path, dtype="float32")
+    for result, want in zip(answers("onnx", path), expected, strict=True):
+        assert_same(result, want, 1e-3)
+
+
+def test_int8_gives_nearly_the_same_probabilities(tiny_llama):
+    expected = answers("onnx", tiny_llama)
+    for result, want in zip(
+        answers("onnx", tiny_llama, dtype="int8"), expected, strict=True
+    ):
+        difference = np.exp(result.watched[0]) - np.exp(want.watched[0])
+        assert 0 < np.abs(difference).max() < 0.1
+
+
+def test_a_checkpoint_is_converted_once_and_again_when_its_weights_change(
+    tiny_llama, tmp_path
+):
+    path = shutil.copytree(tiny_llama, tmp_path / "model")
+    graphs = tmp_path / "cache" / "models"
+    for _ in range(2):
+        load_engine("onnx", path).close()
+        assert len(list(graphs.glob("onnx-float32-*"))) == 1
+    tiny.save_llama(path, tie=True)
+    load_engine("onnx", path).close()
+    assert len(list(graphs.glob("onnx-float32-*"))) == 2
+
+
+def test_a_prompt_is_computed_in_parts(tiny_llama):
+    expected = answers("onnx", tiny_llama)
+    in_parts = answers("onnx", tiny_llama, max_prefill_tokens=7, prefix_cache_mib=0)
+    for result, want in zip(in_parts, expected, strict=True):
+        assert_same(result, want, 1e-3)
+
+
+def test_a_grammar_is_refused_for_its_request_alone(tiny_llama):
+    bound = Generate(prompt(5), 5, constraint=Constraint.regex("a"))
+    with closing(load_engine("onnx", tiny_llama)) as engine:
+        refused, answered = serve(engine, [bound, REQUESTS[0]])
+    assert isinstance(refused, Failed)
+    assert not isinstance(answered, Failed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_type": "gpt2"}, "'gpt2'; use --engine transformers"),
+        ({"model_type": 5}, "is 5"),
+        ({"num_attention_heads": None}, "config.json does not describe"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"quantization_config": {"bits": 4}}, "no quantised checkpoint"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "no rotary scaling 'yarn'"),
+        ({"vocab_size": "many"}, "vocab_size"),
+    ],
+)
+def test_other_models_are_refused_in_one_line(tiny_llama, tmp_path, changes, said):
+    path = shutil.copytree(tiny_llama, tmp_path / "model")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UserError, match=said) as raised:
+        read_facts(path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"adapters": {"a": "b"}}, "runs no adapters"),
+        ({"speculate": 3}, "its options: "),
+        ({"max_model_len": 10**6}, "takes at most 1024 tokens"),
+    ],
+)
+def test_options_it_has_not_are_refused(tiny_llama, monkeypatch, options, said):
+    if "adapters" in options:
+        monkeypatch.setattr(
+            "selfrag.engines.adapters.resolve_adapter", lambda path: path
+        )
+    with pytest.raises(EngineError, match=said):
+        load_engine("onnx", tiny_llama, **options)
+
+
+def test_missing_and_damaged_weights_are_refused_in_one_line(tiny_llama, tmp_path):
+    path = shutil.copytree(tiny_llama, tmp_path / "model")
+    [weights] = path.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:40])
+    with pytest.raises(EngineError, match="cannot be read"):
+        load_engine("onnx", path)
+    weights.unlink()
+    with pytest.raises(EngineError, match="holds no safetensors files"):
+        load_engine("onnx", path)
