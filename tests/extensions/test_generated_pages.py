@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from collections import Counter
 
 import docx
@@ -254,7 +255,7 @@ def test_the_numbers_of_a_page_are_those_of_its_passages(tmp_path, writer):
         # LibreOffice breaks lines at hyphens, and the font of fpdf2 has no sign
         page = RandomPage(seed, "\u2212" if suffix == ".docx" else "-")
         # it draws a formula as two lines, the lower one below that of the text
-        has_formulas = writer == "libreoffice" and seed % 2 == 0
+        has_formulas = writer == "libreoffice" and draws_formulas() and seed % 2 == 0
         if writer == "libreoffice" and not has_formulas:
             for line, _ in page.lines():
                 split_fractions(line)
@@ -281,6 +282,12 @@ def test_the_numbers_of_a_page_are_those_of_its_passages(tmp_path, writer):
         if expected[name] != read_numbers[name]
     }
     assert not different
+
+
+def draws_formulas():
+    """Whether LibreOffice Math is there: without it formulas are left out of a page."""
+    office = Path(shutil.which("soffice") or "").resolve()
+    return bool(list(office.parent.glob("smath*")))
 
 
 def convert(files, folder):
