@@ -8,8 +8,8 @@ import random
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from collections import Counter
+from pathlib import Path
 
 import docx
 import pytest
