@@ -177,6 +177,8 @@ class FileResult:
     reasons: Mapping[str, int]  # why items have no answer, to their number
     with_passages: int  # items that had passages to read
     data: dict[str, Any]  # what must agree between systems
+    # what a reader of an answer should see, such as that nobody could judge it, to the number of answers
+    remarks: Mapping[str, int] = field(default_factory=dict)
     judged: tuple[
         str, ...
     ] = ()  # those of the metrics that a second model computed; their names say which
@@ -329,7 +331,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
-    records = read_records(path, ("id", "scores", "error"))
+    records = read_records(path, ("id", "scores", "error", "note"))
     settings, result = entry["settings"], entry["result"]
     task = settings["task"]
     metrics = tuple(task["metrics"])
@@ -374,6 +376,7 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
         scores=scores,
         seconds=float(result["seconds"]),
         reasons=count_reasons(record.get("error") for record in records),
+        remarks=count_reasons(record.get("note") for record in records),
         with_passages=int(settings["with_passages"]) // wordings,
         data=data,
         judged=tuple(scores)[len(metrics) :],
@@ -664,6 +667,10 @@ def _notes(
         )
     for name, result in results.items():
         notes += map(str, result.failures(name, file))
+        if result.remarks:
+            answers = count_of(sum(result.remarks.values()), "answers")
+            remark = next(iter(result.remarks))
+            notes.append(f"{name}: {answers} with a note, such as: {remark}")
     if any(result.failed for result in results.values()):
         notes.append("Items that failed count as wrong")
     return notes

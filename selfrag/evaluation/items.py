@@ -314,6 +314,7 @@ OUTPUT = (
     "usage",
     "abstained",
     "reason",
+    "note",
 )
 """Keys of an answer in a record."""
 USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
@@ -339,6 +340,8 @@ class Output:
     # as in `Answer`; None in records of earlier versions
     abstained: bool | None = None
     reason: str | None = None
+    # as in `Answer`: such as that no judge could judge a segment; in a record only where there is one
+    note: str | None = None
 
     @property
     def declined(self) -> bool:
@@ -347,7 +350,10 @@ class Output:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        return asdict(self) | {"usage": dict(self.usage)}
+        values = asdict(self) | {"usage": dict(self.usage)}
+        if self.note is None:
+            values.pop("note")
+        return values
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Output | None:
@@ -400,6 +406,7 @@ def output_of(
         usage={name: getattr(answer.usage, name) for name in USAGE},
         abstained=answer.abstained,
         reason=answer.reason,
+        note=answer.note,
     )
 
 

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -109,6 +111,20 @@ def test_tables_of_two_systems(runs, tmp_path):
         "60 of 60 items came without passages" in note for note in found.tables[0].notes
     )
     assert found.tables[0].rows[0].figures["citation_precision"] is None
+
+
+def test_answers_that_nobody_could_judge_are_counted(runs, tmp_path):
+    """Evaluation showed cited answers without a judgment as any other."""
+    folder = tmp_path / runs[0].name
+    shutil.copytree(runs[0], folder)
+    path = folder / "short.jsonl"
+    lines = list(map(json.loads, path.read_text().splitlines()))
+    for line in lines[:2]:
+        line["note"] = "segment 1 is not judged: no log-probabilities"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (table, *_) = compare(read_runs([folder])).tables
+    said = "2 answers with a note, such as: segment 1 is not judged: no log-prob"
+    assert [note for note in table.notes if said in note]
 
 
 def test_every_rendering_holds_every_system_and_no_nan(runs):
