@@ -84,7 +84,7 @@ def test_int8_gives_nearly_the_same_probabilities(tiny_llama):
 
 
 def test_a_checkpoint_is_converted_once_and_again_when_its_weights_change(
-    tiny_llama, tmp_path
+    tiny_llama, tmp_path, capsys
 ):
     path = shutil.copytree(tiny_llama, tmp_path / "model")
     graphs = tmp_path / "cache" / "models"
@@ -94,6 +94,7 @@ def test_a_checkpoint_is_converted_once_and_again_when_its_weights_change(
     tiny.save_llama(path, tie=True)
     load_engine("onnx", path).close()
     assert len(list(graphs.glob("onnx-float32-*"))) == 2
+    assert capsys.readouterr().err.count("for ONNX Runtime, once ..") == 2
 
 
 def test_a_prompt_is_computed_in_parts(tiny_llama):

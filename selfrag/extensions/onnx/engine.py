@@ -7,6 +7,7 @@ running request in one pass.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,7 @@ def converted(directory: Path, facts: DecoderFacts, numbers: Numbers) -> Path:
 
     def build(draft: Path) -> None:
         require("onnx", extra="onnx")
+        sys.stderr.write(f"converting {directory} for ONNX Runtime, once ..\n")
         with TensorFiles(directory) as weights:
             write_graph(facts, weights, draft, numbers)
 
