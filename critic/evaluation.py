@@ -256,9 +256,12 @@ def _why_left_out(evaluation: Evaluation) -> str:
 def report(evaluations: NamedEvaluations, main: str) -> str:
     """Return the whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
     groups = [group for group in GROUPS if group in evaluations[main].groups]
+    kinds: list[tuple[str, str | None]] = [("all rows", None)]
+    if any(HUMAN in parts for parts in evaluations[main].parts.values()):
+        kinds.append(("rows labelled by people", HUMAN))
     sections: list[str] = []
     for title, figure in (("Accuracy", "accuracy"), ("Macro-F1", "macro_f1")):
-        for rows, part in (("all rows", None), ("rows labelled by people", HUMAN)):
+        for rows, part in kinds:
             lines = _across(evaluations, groups, part, figure)
             is_first = not sections
             left_out = _why_left_out(evaluations[main])

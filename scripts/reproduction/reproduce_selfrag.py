@@ -27,7 +27,6 @@ from scripts.command import command
 from scripts.reproduction.prompts import describe_row
 from scripts.reproduction.standins import write_samples
 from scripts.reproduction.steps import (
-    PRICE,
     PUBLIC_FILES,
     STAND_IN,
     Judges,
@@ -61,7 +60,6 @@ def run_row(
     features: str = ALCE_FEATURES,
     factscore: str | None = None,
     factscore_key: Path | None = None,
-    factscore_price: float = PRICE,
     facts_judge: str | None = None,
     knowledge: str | None = None,
     no_judges: bool = False,
@@ -81,7 +79,6 @@ def run_row(
         features: model of MAUVE's features.
         factscore: Python of the environment with the official FactScore tool; else left out.
         factscore_key: file with the key of OpenAI that the tool asks with.
-        factscore_price: of a million input tokens in USD, for the estimate that is printed before it asks.
         facts_judge: of whole sentences of biographies, a figure of ours; else --judge.
         knowledge: index of Wikipedia for these sentences; without it they are left out.
         no_judges: leave out what needs a second model.
@@ -112,7 +109,7 @@ def run_row(
     for number, words in enumerate(steps):
         if "factscore.factscorer" in words:
             facts_file = Path(words[words.index("--input_path") + 1])
-            print(factscore_cost(facts_file, factscore_price))
+            print(factscore_cost(facts_file))
         code = run_step(words)
         if code and number == 0:
             raise UserError(

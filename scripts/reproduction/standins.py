@@ -357,14 +357,14 @@ def _response(number: int) -> dict[str, Any]:
 
 
 def _choice(number: int) -> dict[str, Any]:
-    """Return a question of MMLU, of one of two subjects."""
-    subject = ("abstract_algebra", "anatomy")[number % 2]
-    choices = [str(value) for value in range(number, number + 4)]
+    """Return a question of MMLU, of one of two subjects; each letter is right as often."""
+    answer = number % 4
+    first = 1 + number - answer
     return {
         "question": f"1+{number}?",
-        "subject": subject,
-        "choices": choices,
-        "answer": 1,
+        "subject": ("abstract_algebra", "anatomy")[number // 4 % 2],
+        "choices": [str(first + place) for place in range(4)],
+        "answer": answer,
     }
 
 

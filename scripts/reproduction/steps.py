@@ -199,14 +199,6 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
     return steps
 
 
-FACTS_OF_SENTENCE = 4
-"""Facts that the tool finds in a sentence of a biography, about; it asks once a sentence and once a fact."""
-TOKENS_OF_PROMPT = 1_200
-"""Tokens of a prompt of the tool, about: demonstrations, or five passages."""
-PRICE = 0.5
-"""USD a million input tokens: the list price of gpt-3.5-turbo-0125."""
-
-
 def check_factscore(python: str, key: Path | None) -> None:
     """Refuse what the official FactScore tool cannot be started with, before anything is answered.
 
@@ -221,23 +213,14 @@ def check_factscore(python: str, key: Path | None) -> None:
         )
 
 
-def factscore_cost(facts_file: Path, price: float) -> str:
-    """Return what the official FactScore tool is about to ask for a file of answers, with its price in USD."""
+def factscore_cost(facts_file: Path) -> str:
+    """Return about how many sentences of a file of answers the official FactScore tool is to ask, and what it costs."""
     sentences = 0
     for line in facts_file.read_text(encoding="utf-8").splitlines():
         sentences += len(as_sentences(json.loads(line)["output"] or ""))
-    facts = FACTS_OF_SENTENCE * sentences
-    tokens = TOKENS_OF_PROMPT * (sentences + facts)
-    prompts = sentences + facts
-    counted = [
-        count_of(sentences, "sentences", form=","),
-        count_of(facts, "facts", form=","),
-        count_of(prompts, "prompts", form=","),
-        count_of(tokens, "tokens", form=","),
-    ]
     return (
-        f"FactScore asks OpenAI about {counted[0]} and about {counted[1]}: {counted[2]}, {counted[3]},"
-        f" {price * tokens / 1e6:,.2f} USD at {price:g} USD a million"
+        f"FactScore asks OpenAI about {count_of(sentences, 'sentences', form=',')}. Its authors reckoned 1 USD for 100"
+        f" sentences at the prices of 2023, so {sentences / 100:,.2f} USD; the tool prints an estimate of its own"
     )
 
 

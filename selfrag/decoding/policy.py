@@ -252,9 +252,10 @@ class Decoding:
         (`leaked`), and answers that end before the deepest level are lost; `history="written", pool="finished"` is
         what the code evidently intends.
 
-        Not reproduced: its crashes, shifted citations, and the second-best answer to a question of ASQA whose best one
-        is blank. Passages with equal text are written from once, and the test for retrieval in the short form
-        generates one token in place of a whole answer, of which that code reads one.
+        Not reproduced: its crashes, shifted citations, `[Continue to Use Evidence]` in texts that vote, and the
+        second-best answer to a question of ASQA whose best one is blank. Passages with equal text are written from
+        once, and the test for retrieval in the short form generates one token in place of a whole answer, of which
+        that code reads one.
         """
         settings: dict[str, Any] = {
             "retrieve_once": True,

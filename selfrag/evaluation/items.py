@@ -166,7 +166,8 @@ def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
     Its `task` is `short_qa` unless it says another.
 
     `answer` or `answers` may be a text, a list of texts, or what public data sets have: an object with the list `text`
-    (SQuAD), or with `value` and `aliases` (TriviaQA).
+    (SQuAD), or with `value` and `aliases` (TriviaQA). A text under `context` is its passage, and a molecule under
+    `smiles` stands before the question.
 
     Args:
         record: the row.
@@ -202,6 +203,12 @@ def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
         for key in ("passages", "gold_passage_ids", "metrics")
         if key in columns
     }
+    context = columns.get("context")
+    if "passages" not in kept and isinstance(context, str) and context.strip():
+        kept["passages"] = [{"id": "context", "text": context}]
+    question = columns["question"]
+    if columns.get("smiles"):
+        question = f"{columns['smiles']}\n{question}"
     name = columns.get("id")
     if name in (None, ""):
         name = f"row-{number}"
@@ -209,8 +216,8 @@ def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
         **kept,
         "id": str(name),
         "task": columns.get("task") or "short_qa",
-        "instruction": columns["question"],
-        "question": columns["question"],
+        "instruction": question,
+        "question": question,
         "answers": answers,
     }
 

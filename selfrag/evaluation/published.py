@@ -32,9 +32,7 @@ def why_left_out(table: str, data: str, items: int, metric: str = "") -> str:
         reason = f"it is by {', '.join(sets[data]['metrics'])}, not by {metric}"
     elif not _is_count(sets[data]["items"], items):
         split = sets[data]["split"]
-        reason = (
-            f"it is of {_counts(sets[data]['items'])} items ({split}), not of {items:,}"
-        )
+        reason = f"it is of {_counts(sets[data]['items'])} items of {data} ({split}), not of {items:,}"
     else:
         return ""
     return f"Published figure of {table} left out: {reason}"

@@ -12,6 +12,7 @@ import os
 import random
 import re
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 
@@ -27,6 +28,8 @@ from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 
 TREES = int(os.environ.get("SELFRAG_RELEASED_TREES", "150"))
 YES, NO, KEEP = VOCABULARY.retrieve
+KEEP_TEXT = SURFACE[KEEP]
+"""The one token that the released code leaves in an answer."""
 BUDGET = 60
 """Tokens of a completion; some that are written are longer."""
 EVIDENCE = passages("d1", "d2", "d3")
@@ -40,20 +43,26 @@ def surface(ids):
     )
 
 
-def plain(text):
-    """A text without reflection tokens."""
+def plain(text, kept=""):
+    """A text without reflection tokens, but for one, and without new lines."""
     for token in VOCABULARY.ids:
-        text = text.replace(token, "")
-    return text
+        if token != kept:
+            text = text.replace(token, "")
+    return text.replace("\n", "")
 
 
 def written(seed, prompt):
-    """Ids, probabilities at each place and log-probabilities: one to four pieces with Retrieve tokens between them."""
+    """Ids, probabilities at each place and log-probabilities: one to four pieces with Retrieve tokens between them.
+
+    Where the prompt offers A or B, one piece with either.
+    """
     draw = random.Random(f"{seed} {prompt}")
     ids = []
-    for _ in range(draw.randint(1, 4)):
+    offered = "A or B?" in prompt
+    for _ in range(1 if offered else draw.randint(1, 4)):
         ids += draw.sample(VOCABULARY.group(ISREL), draw.randint(0, 1))
-        word = draw.choice((*WORDS, f"w{draw.random():.6f}."))
+        words = ("A", "B") if offered else (*WORDS, f"w{draw.random():.6f}.")
+        word = draw.choice(words)
         ids += [FIRST_CHARACTER + ord(c) for c in word]
         ids += draw.sample(VOCABULARY.group(ISSUP), draw.randint(0, 1))
         ids += draw.sample(VOCABULARY.group(ISUSE), draw.randint(0, 1))
@@ -71,6 +80,7 @@ class Replay:
 
     seed: int
     leaks: bool = True
+    outvoted: bool = False
     prompts: list[list[str]] = field(default_factory=list)
 
     def complete(self, prompt, tokens=BUDGET):
@@ -102,8 +112,11 @@ class Replay:
                 return [rows[place][i] for i in group]
         return None
 
-    def short(self, prompt, mode, threshold):
-        """The answer, its passage and its score."""
+    def short(self, prompt, mode, threshold, votes=None):
+        """The answer, its passage and its score.
+
+        With `votes`, the token that stays in texts, passages vote, and text and score are those of all with this text.
+        """
         retrieves = mode == "always"
         if mode == "adaptive":
             self.prompts.append([])
@@ -117,7 +130,15 @@ class Replay:
         for passage in EVIDENCE:
             ids, _, score = self.after(prompt, passage, short=True)
             tried.append((surface(ids), passage.id, score))
-        return max(tried, key=lambda one: one[2])
+        best = max(tried, key=lambda one: one[2])
+        if votes is None:
+            return best
+        scores = defaultdict(float)
+        for text, _, score in tried:
+            scores[plain(text, votes)] += score
+        text, score = max(scores.items(), key=lambda one: one[1])
+        self.outvoted = text != plain(best[0], votes)
+        return text, "", score
 
     def long(self, prompt, mode, threshold, beam, levels):
         """The segments of the answer, each with its passage and the score of its path."""
@@ -182,14 +203,16 @@ class Replay:
         return text
 
 
-def ours(seed, policy, question="Q"):
+def ours(seed, policy, question="Q", choices=None):
     """The prompts that `decode` asks, in order, and its answer."""
 
     def reply(request):
         ids, rows, logprobs = written(seed, surface(request.prompt_ids))
         return ScriptedReply(tuple(ids), dict(enumerate(rows)), logprobs)
 
-    done = run(reply, question=question, evidence=EVIDENCE, policy=policy)
+    done = run(
+        reply, question=question, evidence=EVIDENCE, policy=policy, choices=choices
+    )
     return [
         surface(request.prompt_ids) for request in done.engine.requests
     ], done.answer
@@ -211,12 +234,12 @@ def same_requests(levels, prompts):
     return not prompts
 
 
-QUESTION = surface(PROMPTING.prompt("Q"))
+QUESTION, CHOICE = (surface(PROMPTING.prompt(text)) for text in ("Q", "A or B?"))
 
 
-@pytest.mark.parametrize("form", ["short", "long, leaked", "long, written"])
+@pytest.mark.parametrize("form", ["short", "vote", "long, leaked", "long, written"])
 def test_the_released_control_flow_request_by_request(form):
-    deep = turned = 0
+    deep = turned = outvoted = 0
     for seed in range(TREES):
         mode, threshold, beam, levels = settings(seed)
         replay = Replay(seed, leaks="leaked" in form)
@@ -226,20 +249,26 @@ def test_the_released_control_flow_request_by_request(form):
             "passages": 3,
             "segment_tokens": BUDGET,
         }
+        question, choices = "Q", None
         if form == "short":
             policy = Decoding.official(max_segments=1, **changes)
             expected = [replay.short(QUESTION, mode, threshold)]
+        elif form == "vote":
+            policy = Decoding.official(max_segments=1, **changes)
+            question, choices = "A or B?", ("A", "B")
+            expected = [replay.short(CHOICE, mode, threshold, "")]
         else:
             policy = Decoding.official(max_segments=levels, beam=beam, **changes)
             policy = replace(policy, history=form.split()[1])
             expected = replay.long(QUESTION, mode, threshold, beam, levels)
-        prompts, answer = ours(seed, policy)
+        prompts, answer = ours(seed, policy, question, choices)
         assert same_requests(replay.prompts, prompts), (form, seed)
         path = answer.trace.path(answer.trace.best)
         for node, (text, passage, score) in zip(path, expected, strict=True):
-            assert (node.passage and node.passage.id) == passage
-            if passage is None:
-                assert node.text.replace(" ", "") == plain(text)
+            if passage != "":
+                assert (node.passage and node.passage.id) == passage
+            if not passage:
+                assert re.sub(r"\s", "", node.text) == plain(text)
             else:
                 assert surface(node.token_ids) in (
                     text,
@@ -247,9 +276,11 @@ def test_the_released_control_flow_request_by_request(form):
                 )
             assert score is None or node.path_score == pytest.approx(score, abs=1e-5)
         deep += len(path) > 2
+        outvoted += replay.outvoted
         turned += any("[No Retrieval]" in prompt for prompt in prompts)
     assert turned > TREES / 20
-    assert form == "short" or deep > TREES / 4
+    assert "long" not in form or deep > TREES / 4
+    assert form != "vote" or outvoted > TREES / 10
 
 
 # --- the unchanged functions ------------------------------------------------------------------------------------------
@@ -312,7 +343,7 @@ def released(monkeypatch):
 DOCUMENTS = [{"title": p.title, "text": p.text} for p in EVIDENCE]
 
 
-@pytest.mark.parametrize("form", ["short", "long"])
+@pytest.mark.parametrize("form", ["short", "vote", "long"])
 def test_the_replay_is_the_released_code(form, released):
     for seed in range(TREES):
         mode, threshold, beam, levels = settings(seed)
@@ -322,16 +353,17 @@ def test_the_replay_is_the_released_code(form, released):
             "threshold": threshold,
         }
         how |= {"max_new_tokens": BUDGET, **released.tokens}
-        if form == "short":
+        if form != "long":
+            asked, votes = QUESTION, None
+            if form == "vote":
+                asked, votes = CHOICE, KEEP_TEXT
             call = released.run_short_form.call_model_rerank_w_scores_batch
-            text, _, _ = call(
-                QUESTION, DOCUMENTS, model, use_seqscore=True, w_use=1.0, **how
-            )
-            expected, passage, _ = replay.short(QUESTION, mode, threshold)
-            assert (
-                text == (expected if passage else plain(expected).replace("\n", ""))
-                or KEEP_TEXT in expected
-            )
+            how |= {"use_seqscore": True, "w_use": 1.0, "closed": form == "vote"}
+            text, _, _ = call(asked, DOCUMENTS, model, **how)
+            expected, passage, _ = replay.short(asked, mode, threshold, votes)
+            if not passage:
+                expected = plain(expected, KEEP_TEXT)
+            assert text == expected
         else:
             call = released.run_long_form_static.call_model_beam_batch
             text, result = call(
@@ -354,9 +386,6 @@ def test_the_replay_is_the_released_code(form, released):
         assert model.prompts == [
             prompt for level in replay.prompts for prompt in level
         ], seed
-
-
-KEEP_TEXT = "[Continue to Use Evidence]"
 
 
 def test_the_text_for_alce_is_the_released_one(released, tmp_path, monkeypatch):

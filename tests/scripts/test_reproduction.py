@@ -263,8 +263,9 @@ def test_the_key_of_factscore_is_checked_and_its_cost_told_first(tmp_path, run_s
     write_lines(
         tmp_path / "facts.jsonl", [{"output": "He was born. He died."}, {"output": ""}]
     )
-    cost = factscore_cost(tmp_path / "facts.jsonl", 2.0)
-    assert "2 sentences and about 8 facts: 10 prompts, 12,000 tokens, 0.02 USD" in cost
+    cost = factscore_cost(tmp_path / "facts.jsonl")
+    assert "asks OpenAI about 2 sentences" in cost
+    assert "so 0.02 USD" in cost
     words = judging(
         row("selfrag-7b"),
         Place({"biographies": tmp_path / "b"}, tmp_path),
@@ -382,7 +383,7 @@ def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script, monkey
     # FactScore, MAUVE, citations need a judge; one item is not what the paper's figures are of
     assert [ours for _, ours in cells].count(NONE) == 4
     assert "54.9" not in table
-    assert "left out: it is of 1,399 items (long tail" in table
+    assert "left out: it is of 1,399 items of popqa (long tail" in table
     assert not re.search(r"\bnan\b", table)  # one item has no interval
 
 

@@ -1,11 +1,12 @@
-"""Multiple choice as rows of certainty (sections 3.2 and 3.3 of the intrinsics paper): MMLU, and eleven hub sets."""
+"""Multiple choice as rows of certainty (sections 3.2 and 3.3 of the intrinsics paper): MMLU, and thirteen hub sets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_uppercase
+from string import Formatter, ascii_uppercase
 from typing import Any
 
 from selfrag.common.public_fields import (
@@ -36,13 +37,69 @@ def read_mmlu(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class ChoiceForm:
+    """How the rows of a data set become a question with options; fields of the row stand in braces."""
+
+    question: str
+    options: tuple[str, ...]
+    right: str = "label"  # field with the place of the right option
+    first: int = 0  # place of the first option
+    name: str = ""  # the file's name begins with it, where the fields do not tell
+
+    def matches(self, record: Mapping[str, Any], path: Path) -> bool:
+        """Return whether a row of this file has the fields."""
+        fields = {self.right}
+        for template in (self.question, *self.options):
+            fields |= {name for _, name, _, _ in Formatter().parse(template) if name}
+        return fields <= record.keys() and path.name.startswith(self.name)
+
+    def parts(self, record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """Return the question, the options and the place of the right one."""
+        options = [template.format_map(record) for template in self.options]
+        place = str(record[self.right])
+        right = int(place) - self.first if place.isdecimal() else -1
+        return self.question.format_map(record), options, right
+
+
+NO_YES = ("no", "yes")
+FORMS = (
+    # PIQA, SocialIQA, MedMCQA, Fig-QA
+    ChoiceForm("{goal}", ("{sol1}", "{sol2}")),
+    ChoiceForm(
+        "{context} {question}", ("{answerA}", "{answerB}", "{answerC}"), first=1
+    ),
+    ChoiceForm("{question}", ("{opa}", "{opb}", "{opc}", "{opd}"), "cop"),
+    ChoiceForm("{startphrase}", ("{ending1}", "{ending2}"), "labels"),
+    # SuperGLUE: COPA, BoolQ, MultiRC, WiC, WSC, CB, RTE
+    ChoiceForm("{premise}\nWhat is the {question}?", ("{choice1}", "{choice2}")),
+    ChoiceForm("{passage}\n{question}?", NO_YES),
+    ChoiceForm("{paragraph}\n{question}\nIs this answer right: {answer}", NO_YES),
+    ChoiceForm(
+        "{sentence1}\n{sentence2}\nHas '{word}' the same meaning in both?", NO_YES
+    ),
+    ChoiceForm("{text}\nDoes '{span2_text}' stand for '{span1_text}'?", NO_YES),
+    ChoiceForm(
+        "{premise}\nDoes this follow: {hypothesis}",
+        ("yes", "no, it is false", "neither"),
+        name="cb",
+    ),
+    ChoiceForm("{premise}\nDoes this follow: {hypothesis}", ("yes", "no")),
+    # AG News
+    ChoiceForm(
+        "{text}\nWhat is this news about?",
+        ("world", "sports", "business", "science and technology"),
+    ),
+)
+
+
 def read_choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
-    """Multiple choice of section 3.3 as on the hub: eleven of its sets in eight schemas, named after the file.
+    """Multiple choice of section 3.3 as on the hub: thirteen of its sets, named after the file.
 
     ARC-Easy, OpenBookQA, CommonsenseQA and RiddleSense: {"question" or "question_stem": "..", "choices": {"text": [..],
-    "label": [..]}, "answerKey": "A"}; PIQA, SocialIQA, MedMCQA, Fig-QA, BIG-bench, CODAH and DREAM: their own.
+    "label": [..]}, "answerKey": "A"}; BIG-bench, CODAH, DREAM and ReCoRD: their own; the others in `FORMS`.
     """
-    question, options, right = _parts_of_choice(raw.record)
+    question, options, right = _parts_of_choice(raw.record, path)
     if type(right) is not int or not 0 <= right < min(
         len(options), len(ascii_uppercase)
     ):
@@ -57,42 +114,17 @@ def read_choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     yield row | {"label": ascii_uppercase[right]}
 
 
-def _parts_of_choice(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+def _parts_of_choice(record: Mapping[str, Any], path: Path) -> tuple[Any, Any, Any]:
     """Return the question, the options and the place of the right one, which is -1 where none is."""
+    for form in FORMS:
+        if form.matches(record, path):
+            return form.parts(record)
     match record:
         case {"choices": _, "answerKey": key}:
             row = PublicRow.of("choices", record)
             names = [option["label"] for option in row["options"]]
             options = [option["text"] for option in row["options"]]
             return row["stem"], options, _place(key, names)
-        case {"goal": question, "sol1": first, "sol2": second, "label": right}:
-            return question, [first, second], right
-        case {
-            "context": context,
-            "question": question,
-            "answerA": a,
-            "answerB": b,
-            "answerC": c,
-            "label": right,
-        }:
-            place = _place(str(right), ("1", "2", "3"))
-            return f"{context} {question}", [a, b, c], place
-        case {
-            "question": question,
-            "opa": a,
-            "opb": b,
-            "opc": c,
-            "opd": d,
-            "cop": right,
-        }:
-            return question, [a, b, c, d], right
-        case {
-            "startphrase": question,
-            "ending1": first,
-            "ending2": second,
-            "labels": right,
-        }:
-            return question, [first, second], right
         case {
             "inputs": question,
             "multiple_choice_targets": [*options],
@@ -115,6 +147,16 @@ def _parts_of_choice(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         }:
             text = "\n".join(map(str, [*turns, question]))
             return text, options, _place(answer, options)
+        case {
+            "passage": passage,
+            "query": query,
+            "entities": [*options],
+            "answers": [*right],
+        }:
+            if len(right) != 1:
+                raise UnusableError("a question without one right option")
+            question = f"{passage}\nWhat is @placeholder here: {query}"
+            return question, options, _place(right[0], options)
     keys = ", ".join(map(repr, list(record)[:12]))
     raise UserError(f"no multiple choice in a row with {keys}")
 

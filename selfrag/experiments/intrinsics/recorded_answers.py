@@ -19,19 +19,29 @@ from selfrag.experiments.intrinsics.public_benchmarks import BenchmarkRow, user_
 from selfrag.interface import UserError
 from selfrag.judges.sentences import rules
 
+RIGHT_ROUGE = 0.3
+"""An answer of free form is right above it, as in Kuhn et al. (arXiv 2302.09664)."""
+
 
 def read_run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
-    """Yield a model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
+    """Yield a model's own answers: a file of records of `selfrag eval run --traces`, right by `rouge_l` or `contains`.
+
+    `rouge_l`, for answers that nobody writes word by word, is scored where a row names it under `metrics`.
 
     {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
     """
     trace, row = _recorded(raw, path)
     scored = value(raw.record, "scores")
-    if "contains" not in scored:
-        raise UnusableError("an answer that `contains` does not score")
     with _traced():
         score = trace["nodes"][trace["best"]]["path_score"]
-        right = scored["contains"][0] == 1.0
+        if "rouge_l" in scored:
+            right = scored["rouge_l"][0] > RIGHT_ROUGE
+        elif "contains" in scored:
+            right = scored["contains"][0] == 1.0
+        else:
+            raise UnusableError(
+                "an answer that neither `contains` nor `rouge_l` scores"
+            )
     yield row | {"answer": raw.record["text"], "score": score, "right": right}
 
 

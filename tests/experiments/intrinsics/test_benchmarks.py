@@ -8,6 +8,7 @@ from json_files import read_json, read_lines, write_json, write_lines
 from tiny_judges import Ruled
 
 from selfrag.cli.main import main
+from selfrag.evaluation.task_files import read_task
 from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
 from selfrag.judges.entailment import ENTAILMENT
 from selfrag.judges.external import FunctionJudge
@@ -255,9 +256,10 @@ def test_questions_of_certainty(tmp_path, capsys):
     records = [
         RECORD,
         RECORD | {"id": "q2", "error": "gone"},
-        RECORD | {"id": "q3", "scores": {"rouge_l": [0, 1]}},
+        RECORD | {"id": "q3", "scores": {"f1": [0, 1]}},
+        RECORD | {"id": "q4", "scores": {"contains": [0, 1], "rouge_l": [0.31, 1]}},
     ]
-    (row,) = made(
+    row, free = made(
         tmp_path / "run",
         f"run={lines(tmp_path / 'nq_dev.jsonl', *records)}",
         part="train",
@@ -268,88 +270,33 @@ def test_questions_of_certainty(tmp_path, capsys):
         "Goethe",
         2.5,
     )
-    assert row["right"] is True
+    assert row["right"] is free["right"] is True
     assert [document["text"] for document in row["documents"]] == ["By Goethe."]
     assert (
-        "an item without an answer: 1; an answer that `contains` does not score: 1"
+        "an item without an answer: 1; an answer that neither `contains` nor `rouge_l` scores: 1"
         in capsys.readouterr().out
     )
 
 
-PIQA = {"goal": "Q", "sol1": "a", "sol2": "b", "label": 1}
-CHOICES = [
-    (
-        {
-            "question": "Q",
-            "choices": {"text": ["a", "b"], "label": ["1", "2"]},
-            "answerKey": "2",
-        },
-        "Q",
-        2,
-    ),
-    (PIQA, "Q", 2),
-    (
-        {
-            "context": "C.",
-            "question": "Q",
-            "answerA": "a",
-            "answerB": "b",
-            "answerC": "c",
-            "label": "2",
-        },
-        "C. Q",
-        3,
-    ),
-    (
-        {"question": "Q", "opa": "a", "opb": "b", "opc": "c", "opd": "d", "cop": 1},
-        "Q",
-        4,
-    ),
-    ({"startphrase": "Q", "ending1": "a", "ending2": "b", "labels": 1}, "Q", 2),
-    (
-        {
-            "inputs": "Q",
-            "multiple_choice_targets": ["a", "b"],
-            "multiple_choice_scores": [0, 1],
-        },
-        "Q",
-        2,
-    ),
-    (
-        {
-            "question_propmt": "Q",
-            "candidate_answers": ["a", "b"],
-            "correct_answer_idx": 1,
-        },
-        "Q",
-        2,
-    ),
-    (
-        {
-            "dialogue": ["M: Hi."],
-            "question": "Q",
-            "choice": ["a", "b", "c"],
-            "answer": "b",
-        },
-        "M: Hi.\nQ",
-        3,
-    ),
-]
-
-
-def test_multiple_choice_of_the_hub(tmp_path, capsys):
-    file = lines(
-        tmp_path / "set.jsonl",
-        *(record for record, _, _ in CHOICES),
-        PIQA | {"label": -1},
-    )
-    rows = made(tmp_path, f"choices={file}", part="train")
-    read = [
-        (row["dataset"], row["question"], len(row["options"]), row["label"])
-        for row in rows
-    ]
-    assert read == [("set", question, options, "B") for _, question, options in CHOICES]
+@pytest.mark.parametrize("name", SAMPLES["choices"])
+def test_multiple_choice_of_the_hub(name, tmp_path, capsys):
+    record, question, options = SAMPLES["choices"][name]
+    nothing_right = {"goal": "Q", "sol1": "a", "sol2": "b", "label": -1}
+    file = lines(tmp_path / f"{name}.jsonl", record, nothing_right)
+    (row,) = made(tmp_path, f"choices={file}", part="train")
+    assert (row["dataset"], row["question"], row["label"]) == (name, question, "B")
+    assert len(row["options"]) == options
     assert "a question without one right option: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", SAMPLES["written"])
+def test_questions_with_written_answers_of_the_hub(name, tmp_path):
+    """`selfrag eval run` reads them, and `run` makes rows of its answers."""
+    record, question, passages = SAMPLES["written"][name]
+    (item,) = read_task(lines(tmp_path / f"{name}.jsonl", record)).items
+    assert item.instruction == question
+    assert set(item.answers) == {"A"}
+    assert [passage.text for passage in item.passages] == passages
 
 
 def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys):
