@@ -43,7 +43,7 @@ def surface(ids):
     )
 
 
-def plain(text, kept=""):
+def without_tokens(text, kept=""):
     """A text without reflection tokens, but for one, and without new lines."""
     for token in VOCABULARY.ids:
         if token != kept:
@@ -130,14 +130,14 @@ class Replay:
         for passage in EVIDENCE:
             ids, _, score = self.after(prompt, passage, short=True)
             tried.append((surface(ids), passage.id, score))
-        best = max(tried, key=lambda one: one[2])
+        best = max(tried, key=lambda answer: answer[2])
         if votes is None:
             return best
         scores = defaultdict(float)
         for text, _, score in tried:
-            scores[plain(text, votes)] += score
-        text, score = max(scores.items(), key=lambda one: one[1])
-        self.outvoted = text != plain(best[0], votes)
+            scores[without_tokens(text, votes)] += score
+        text, score = max(scores.items(), key=lambda total: total[1])
+        self.outvoted = text != without_tokens(best[0], votes)
         return text, "", score
 
     def long(self, prompt, mode, threshold, beam, levels):
@@ -268,7 +268,7 @@ def test_the_released_control_flow_request_by_request(form):
             if passage != "":
                 assert (node.passage and node.passage.id) == passage
             if not passage:
-                assert re.sub(r"\s", "", node.text) == plain(text)
+                assert re.sub(r"\s", "", node.text) == without_tokens(text)
             else:
                 assert surface(node.token_ids) in (
                     text,
@@ -354,15 +354,15 @@ def test_the_replay_is_the_released_code(form, released):
         }
         how |= {"max_new_tokens": BUDGET, **released.tokens}
         if form != "long":
-            asked, votes = QUESTION, None
+            prompt, votes = QUESTION, None
             if form == "vote":
-                asked, votes = CHOICE, KEEP_TEXT
+                prompt, votes = CHOICE, KEEP_TEXT
             call = released.run_short_form.call_model_rerank_w_scores_batch
             how |= {"use_seqscore": True, "w_use": 1.0, "closed": form == "vote"}
-            text, _, _ = call(asked, DOCUMENTS, model, **how)
-            expected, passage, _ = replay.short(asked, mode, threshold, votes)
+            text, _, _ = call(prompt, DOCUMENTS, model, **how)
+            expected, passage, _ = replay.short(prompt, mode, threshold, votes)
             if not passage:
-                expected = plain(expected, KEEP_TEXT)
+                expected = without_tokens(expected, KEEP_TEXT)
             assert text == expected
         else:
             call = released.run_long_form_static.call_model_beam_batch
