@@ -64,7 +64,12 @@ def test_the_commands_of_training_run(data, chat_llama, tmp_path, monkeypatch, c
     lines = [
         line for body in blocks(PAGES["training"], "sh") for line in body.splitlines()
     ]
-    commands = [line for line in lines if line.startswith("selfrag ")]
+    # one starts from an adapter that the reader has
+    commands = [
+        line
+        for line in lines
+        if line.startswith("selfrag ") and "--start ADAPTER" not in line
+    ]
     assert len(commands) == 3
     for line in commands:
         replaced = {"DATA": str(data), "demo": str(chat_llama)}

@@ -194,7 +194,7 @@ def test_a_build_loses_no_passages_of_other_files_unless_told_to(
         assert (out, err) == (
             "",
             f"selfrag: index index holds {passages} of other files: add to it with `selfrag index add index FILES`,"
-            " or give --replace to drop them\n",
+            " or give --replace (in Python `replace=True`) to drop them\n",
         )
         assert load_manifest("index").rows == 4
     assert main([*build, "--replace", "--json", files[0]]) == 0

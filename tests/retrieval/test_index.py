@@ -133,7 +133,12 @@ def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder)
     (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "b"}\n')
     for there in ([], ["index"]):
         with pytest.raises(UserError, match=r"bad\.jsonl:2: no text"):
-            build_index([tmp_path / "bad.jsonl"], tmp_path / "index", encoder=encoder)
+            build_index(
+                [tmp_path / "bad.jsonl"],
+                tmp_path / "index",
+                encoder=encoder,
+                replace=True,
+            )
         assert names(tmp_path) == ["bad.jsonl", *there]
         index_passages(animals, tmp_path / "index", encoder=encoder)
     assert len(open_index(tmp_path / "index", encoder).corpus) == 5

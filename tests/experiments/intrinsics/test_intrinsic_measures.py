@@ -582,7 +582,7 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
     ):
         assert title in printed
     figures, manifest = written(tmp_path)["figures"], written(tmp_path)["manifest"]
-    common = {"untrained", "prompted", "overlap", "bm25"}
+    common = {"untrained", "prompted", "overlap"}
     assert set(figures["answerability"]) == common | {"majority", "adapter"}
     assert set(figures["citation_generation"]) == common | {
         "first sentence",
