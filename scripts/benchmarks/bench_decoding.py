@@ -35,6 +35,7 @@ from scripts.benchmarks.workload import FORMS, Item, items_of
 from scripts.command import command
 from selfrag.common.checks import check_choice
 from selfrag.decoding.policy import Decoding
+from selfrag.engines import load_engine
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import load
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine
@@ -128,6 +129,7 @@ class DecodingBenchmark:
     """A loaded model, and the ways to answer with it."""
 
     system: LoadedSystem
+    beside: Mapping[str, Serving]  # other engines with the same model
     prompting: Prompting
     report: Report
     repeats: int  # rounds
@@ -152,7 +154,13 @@ class DecodingBenchmark:
             usage = Usage(len(requests), prompts, generated_tokens=generated)
             return Run(perf_counter() - start, len(items), usage)
 
-        self._race(form, {f"ours, {live} live": ours, "floor": floor}, "floor")
+        ways: dict[str, Callable[[], Run]] = {f"ours, {live} live": ours}
+        ways["floor"] = floor
+        for name, engine in self.beside.items():
+            ways[f"ours, {live} live, {name}"] = partial(
+                answer_all, items, self.prompting, policy, engine, max_live=live
+            )
+        self._race(form, ways, "floor")
 
     def time_loops(self, form: str, policy: Decoding, items: Sequence[Item]) -> None:
         """Time the published loop against ours on the same questions."""
@@ -200,6 +208,7 @@ def main(
     rivals: int = 4,
     repeats: int = 3,
     fixed_tokens: int | None = None,
+    beside: list[str] = [],  # noqa: B006
 ) -> None:
     """Print the table, and write it where it is asked for.
 
@@ -217,6 +226,7 @@ def main(
         rivals: questions of the rivals.
         repeats: rounds.
         fixed_tokens: new tokens of every candidate, for a model with random weights.
+        beside: another engine that answers the questions in turn, in float32, such as onnx; repeatable.
     """
     for name in form:
         check_choice("--form", name, FORMS)
@@ -224,6 +234,8 @@ def main(
     items = items_of(data, questions, passages)
     path = resolve_model(model)
     report.say("loading")
+    # before vLLM, which pins the threads that are there
+    others = {name: load_engine(name, path, dtype="float32") for name in beside}
     system = (
         on_vllm(str(path), kv_gib)
         if engine == "vllm"
@@ -231,7 +243,7 @@ def main(
     )
     prompting = Prompting.from_tokenizer(load_tokenizer(path))
     ending = None if fixed_tokens is None else prompting.vocabulary.retrieve[0]
-    benchmark = DecodingBenchmark(system, prompting, report, repeats, ending)
+    benchmark = DecodingBenchmark(system, others, prompting, report, repeats, ending)
     for name in form:
         policy = replace(FORMS[name].policy, passages=passages)
         if fixed_tokens is not None:
