@@ -11,6 +11,7 @@ import pytest
 import tiny
 from json_files import read_json
 
+from retrieval import documents
 from selfrag import Passage, SelfRAG, UserError
 from selfrag.engines import load_engine
 from selfrag.evaluation.metrics import registry
@@ -38,9 +39,12 @@ def folder(install, tmp_path, monkeypatch):
     install(points, **modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "METRICS", dict(registry.METRICS))
-    registry.known.cache_clear()
+    found = (registry.known, documents.document_format, documents._registered)
+    for cached in found:
+        cached.cache_clear()
     yield tmp_path
-    registry.known.cache_clear()
+    for cached in found:
+        cached.cache_clear()
     for name in modules:
         sys.modules.pop(name, None)
 
