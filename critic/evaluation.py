@@ -460,8 +460,6 @@ def run_evaluation(
     folders = subjects.folders()
     about: dict[str, Any] = {}
     if out is not None:
-        if out.is_dir():
-            raise UserError(f"--out {out} is a folder; name a file")
         with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
         about = _manifest(rows_path, subjects, folders, seed)
@@ -586,7 +584,9 @@ def _judge(
 
 
 def journal_of(out: Path) -> Path:
-    """Return the file that keeps judgments until an evaluation is done."""
+    """Return the file that keeps judgments until an evaluation is done; refuse a folder in the place of its result."""
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder; name a file")
     return out.with_name(f"{out.name}.journal")
 
 
