@@ -356,7 +356,6 @@ REFUSED = {
     f"{_ASK} --conversation x.json": "one of the two",
     f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, qr-both, again, ad joined by +",
     f"{_ASK} --trace .": "is a folder; name a file",
-    "critic eval {w}/cases.jsonl --base {w}/model --out .": "is a folder; name a file",
     f"{_ASK} --trace nowhere/trace.json": "nowhere/trace.json",
     f"{_ASK} --index nowhere": "selfrag index build",
     f"{_ASK} --index {{w}}/half-index": "half-written",
