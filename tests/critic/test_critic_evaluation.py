@@ -484,6 +484,12 @@ def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
     assert list(world.out.parent.iterdir()) == [world.out]
 
 
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_a_folder_is_no_place_for_the_result(out):
+    with refused("is a folder; name a file"):
+        evaluation.journal_of(Path(out))
+
+
 @pytest.mark.parametrize(
     "change, named",
     [
@@ -508,12 +514,6 @@ def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
         (lambda world, patch: patch.setattr(evaluation, "CHUNK", 3), "chunk"),
     ],
 )
-@pytest.mark.parametrize("out", [".", "..", "/"])
-def test_a_folder_is_no_place_for_the_result(out):
-    with refused("is a folder; name a file"):
-        evaluation.journal_of(Path(out))
-
-
 def test_the_journal_of_another_evaluation_is_refused(
     world, monkeypatch, change, named
 ):
