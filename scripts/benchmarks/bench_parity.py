@@ -67,8 +67,8 @@ def main(
         device = best_device()
     answers: dict[str, Sequence[Answer]] = {}
     runs: dict[str, Callable[[], Engine]] = {}
-    for each in beside:
-        dtype, _, name = each.partition(":")
+    for setting in beside:
+        dtype, _, name = setting.partition(":")
         runs[f"{dtype} on {name}"] = partial(load_engine, name, path, dtype=dtype)
     # the CPU comes last: it is slow
     for dtype, place in (("float32", device), ("bfloat16", device), ("float32", "cpu")):

