@@ -37,9 +37,9 @@ READ_TORCH = """
 import json, sys
 from pip._vendor.packaging.requirements import Requirement
 for item in json.load(sys.stdin)["install"][0]["metadata"].get("requires_dist", []):
-    newest = Requirement(item)
-    if newest.name == "torch" and (newest.marker is None or newest.marker.evaluate({"extra": ""})):
-        print(f"torch{newest.specifier}")
+    requirement = Requirement(item)
+    if requirement.name == "torch" and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+        print(f"torch{requirement.specifier}")
 """
 UV_SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
