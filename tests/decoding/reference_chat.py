@@ -168,7 +168,7 @@ class Draft:
         stopped = False
         while not self.ended:
             if self.talker.fails(self.chat, self.begun + self.text):
-                self.ended = "context" if self.text else "failed"
+                self.ended = "context" if self.text.strip() else "failed"
                 return
             before = len(self.text)
             at_mark = self.ask(1 if stopped else most - self.spent)
@@ -292,10 +292,9 @@ class ChatReference(Reference):
 
     def action(self, step: Step) -> str:
         if step.before is not None and self.policy.mode == "adaptive":
-            if step.boundary is None:
-                step.boundary = self.judged(
-                    "retrieve_later", step.evidence, self.answer(step).strip()
-                )
+            answer = self.answer(step).strip()
+            if step.boundary is None and answer:
+                step.boundary = self.judged("retrieve_later", step.evidence, answer)
             if step.boundary is None:
                 return "write"
         return super().action(step)
@@ -359,9 +358,8 @@ class ChatReference(Reference):
             and not spent_all
         )
         step.over = (draft.ended != "stop" and not goes_on) or spent_all
-        if not step.bare and step.written not in [
-            one.written for one in step.path[:-1]
-        ]:
+        repeated = step.written in [one.written for one in step.path[:-1]]
+        if not step.bare and (self.deepest or not repeated):
             self.criticise_by_prompts(step)
         return step
 
@@ -395,12 +393,3 @@ class ChatReference(Reference):
         before, text = self.said(earlier).text, step.text.strip()
         glued = not before or before[-1].isspace() or text[0] in ".,;:!?)]}%"
         return before + text if glued else f"{before} {text}"
-
-    def usable(self, step: Step) -> bool:
-        if (
-            step.branch != "failed"
-            and step.bare
-            and not (step.ended_itself and len(step.path) > 1)
-        ):
-            return False
-        return super().usable(step)

@@ -111,3 +111,13 @@ def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(seed, policy, o
 def test_sentences_end_where_the_reference_sees_their_end(parts):
     text = "".join(parts)
     assert sentence_end(text) == first_sentence(text)
+
+
+def test_a_segment_that_stands_again_in_what_follows_has_the_likelihood_of_its_place():
+    policy = Decoding(mode="always", without_evidence="write", max_segments=1)
+    assert ChatWorld(98523).compare(policy).text == "?"
+
+
+def test_after_a_blank_segment_retrieve_is_not_asked_for():
+    policy = Decoding(segment_tokens=1, max_segments=4, passages=2, pool="deepest")
+    assert ChatWorld(3).compare(policy) is not None
