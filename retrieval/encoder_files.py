@@ -27,7 +27,7 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"
 _NEW_POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _PROBE = "The quick brown fox, naïve café 北京 1234567890 jumps\tover #42!"
 _SAMPLES = 512  # values of a tensor that are looked at; fine-tuning moves all of them
-_PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+_PRECISIONS = ("float32", "bfloat16", "auto")
 _CPU_BATCH = 1024
 # tokens of a batch; on a CPU its numbers are to stay in the cache of a core
 _GPU_BATCH = 65_536
@@ -56,8 +56,8 @@ class EncoderOptions:
 
     Attributes:
         device: Device of the encoder: cpu, cuda, or auto for a GPU if there is one.
-        precision: Number format of the encoder: float32, bfloat16, int8 (products of layers, on an x86 CPU), or auto
-            for the fast one of the device. An index records it.
+        precision: Number format of the encoder: float32, bfloat16, or auto for bfloat16 where the device
+            multiplies in it. An index records it.
         batch_tokens: Tokens that go through the encoder at once, padding included; by default 1024 on a CPU, 65536 on
             a GPU.
     """
@@ -85,27 +85,12 @@ class EncoderOptions:
             ) from error
         precision = self.precision
         if precision == "auto":
-            precision = _fast_precision(device)
-        if precision == "int8" and not device.startswith("cpu"):
-            raise UserError(
-                f"precision int8 is for the CPU; on {device} give bfloat16 or auto"
-            )
+            precision = fast_format(device).name
         tokens = self.batch_tokens
         if tokens is None:
             tokens = _CPU_BATCH if device.startswith("cpu") else _GPU_BATCH
         check_int("batch_tokens", tokens)
         return EncoderOptions(device, precision, tokens)
-
-
-def _fast_precision(device: str) -> str:
-    """Return `bfloat16` where the device multiplies in it, else `int8` on an x86 CPU, else `float32`."""
-    fast = fast_format(device).name
-    if fast == "float32" and device.startswith("cpu"):
-        from retrieval.int8_layers import has_int8
-
-        if has_int8():
-            return "int8"
-    return fast
 
 
 class UnsupportedModulesError(UserError):

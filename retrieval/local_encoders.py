@@ -83,22 +83,15 @@ def load_alike(
 ) -> Encoder:
     """Return what `load_encoder` does, in the number format of an index's encoder unless the options name one.
 
-    An index in int8 is searched in float32 where this machine has no products of 8 bits.
+    An index that an earlier version encoded in int8 is searched in float32.
     """
     is_local = isinstance(source, str | Path) and _server_of(source) is None
     if card.precision and is_local and source != NO_ENCODER:
         precision = card.precision
-        if precision == "int8" and not _has_int8():
+        if precision == "int8":
             precision = "float32"
         options = {"precision": precision, **options}
     return load_encoder(source, **options)
-
-
-def _has_int8() -> bool:
-    require("torch", extra="cpu")
-    from retrieval.int8_layers import has_int8
-
-    return has_int8()
 
 
 def _server_of(source: str | Path) -> Any:
@@ -107,19 +100,13 @@ def _server_of(source: str | Path) -> Any:
     return load_registered(SERVERS, scheme) if colon else None
 
 
-def token_batches(
-    ids: Sequence[Sequence[int]], most: int, *, padded: bool = True
-) -> Iterator[list[int]]:
-    """Yield the rows of each batch, longest texts first: at most `most` tokens with padding, and at least one row.
-
-    Texts of one batch have the same length unless they may be `padded`.
-    """
+def token_batches(ids: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
+    """Yield the rows of each batch, longest texts first: at most `most` tokens with padding, and at least one row."""
     rows: list[int] = []
     for row in sorted(range(len(ids)), key=lambda row: -len(ids[row])):
         if rows:
             width = len(ids[rows[0]])
-            is_full = (len(rows) + 1) * width > most
-            if is_full or not (padded or len(ids[row]) == width):
+            if (len(rows) + 1) * width > most:
                 yield rows
                 rows = []
         rows.append(row)
@@ -237,9 +224,7 @@ class TransformerEncoder:
         def encode_rows(rows: list[int]) -> None:
             vectors[rows] = self._forward([ids[row] for row in rows])
 
-        # Attention over padding differs in the last digit, which 8 bits would make a difference in the third.
-        padded = self.card.precision != "int8"
-        batches = list(token_batches(ids, self._batch_tokens, padded=padded))
+        batches = list(token_batches(ids, self._batch_tokens))
         if len(batches) > 1 and self._model.device.type == "cpu":
             _each_on_a_core(encode_rows, batches)
         else:
@@ -354,12 +339,7 @@ class SentenceTransformerEncoder:
 def _place(model: Any, options: EncoderOptions) -> None:
     import torch
 
-    if options.precision == "int8":
-        from retrieval.int8_layers import quantize_layers
-
-        quantize_layers(model)
-    else:
-        model.to(device=options.device, dtype=getattr(torch, options.precision))
+    model.to(device=options.device, dtype=getattr(torch, options.precision))
 
 
 def _check_encoder(

@@ -33,7 +33,6 @@ EDGES = (
     "selfrag.extensions.web.search",
     "selfrag.extensions.web.fetching",
     "selfrag.extensions.frameworks.",
-    "retrieval.int8_layers",
     "retrieval.parquet_worker",
     "selfrag.chat_template_worker",
 )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -16,7 +17,12 @@ from retrieval.encoder_files import (
     stated_settings,
 )
 from retrieval.encoders import EncoderCard, checked_encode
-from retrieval.local_encoders import TransformerEncoder, load_encoder, token_batches
+from retrieval.local_encoders import (
+    TransformerEncoder,
+    load_alike,
+    load_encoder,
+    token_batches,
+)
 from selfrag.loading import load_index
 
 TEXTS = [
@@ -101,11 +107,6 @@ def test_order_and_values_do_not_depend_on_the_batch(plain, tiny_bert):
 )
 def test_a_batch_holds_a_budget_of_tokens_with_padding(lengths, most, batches):
     assert list(token_batches([[0] * length for length in lengths], most)) == batches
-
-
-def test_a_batch_without_padding_has_texts_of_one_length():
-    ids = [[0] * length for length in (3, 5, 3, 5, 3)]
-    assert list(token_batches(ids, 6, padded=False)) == [[1], [3], [0, 2], [4]]
 
 
 def test_blocks_are_read_while_the_model_runs_and_their_faults_arrive(plain):
@@ -345,10 +346,15 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
     assert theirs.encode([]).shape == (0, 16)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_an_index_that_was_encoded_in_int8_is_searched_in_float32(tiny_bert):
+    card = replace(load_encoder(tiny_bert).card, precision="int8")
+    assert load_alike(tiny_bert, card).card.precision == "float32"
+
+
 def test_another_precision_gives_near_vectors_and_opens_the_same_index(
-    tmp_path, tiny_bert, animals, precision
+    tmp_path, tiny_bert, animals
 ):
+    precision = "bfloat16"
     exact = load_encoder(tiny_bert)
     fast = load_encoder(tiny_bert, precision=precision, device="auto")
     assert (exact.card.precision, fast.card.precision) == ("float32", precision)
