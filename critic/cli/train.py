@@ -112,7 +112,7 @@ def train(
         line = f"{folder}: trained; to see how good it is: critic eval ROWS --critic {folder}"
         return CommandResult({"model": folder}, line)
     if dry_run:
-        facts, estimate = planned(rows, directory, config, scale, processes or 1)
+        facts, estimate = planned(rows, directory, config, scale)
         return estimate_result(facts, _rows(facts), estimate, config.training.epochs)
     launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)

@@ -202,7 +202,6 @@ def planned(
     base_dir: Path,
     config: CriticConfig,
     scale: Scale | None = None,
-    processes: int = 1,
 ) -> tuple[Mapping[str, Any], RunEstimate]:
     """Return what a run would learn and cost, without loading the model: facts about its rows, and the estimate."""
     from selfrag.training.estimate import estimate
@@ -213,9 +212,7 @@ def planned(
         codec_for(expanded_tokenizer(base_dir), config),
         config,
     )
-    return prepared.facts, estimate(
-        prepared, base_dir, config.training, scale, processes=processes
-    )
+    return prepared.facts, estimate(prepared, config.training, scale)
 
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:

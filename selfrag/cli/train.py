@@ -307,7 +307,7 @@ def _train(
         "--leave-long" in options,
     )
     if "--dry-run" in options:
-        return _dry_run(job, options.get("--processes", 1))
+        return _dry_run(job)
     launch(recipe, "selfrag", ["train", kind, str(rows)], options)
     product = run(job)
     if product is None:  # another process of the run reports
@@ -347,14 +347,14 @@ def launch(
     atexit.register(leave_processes)
 
 
-def _dry_run(job: TrainingJob, processes: int) -> CommandResult:
+def _dry_run(job: TrainingJob) -> CommandResult:
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
 
     read = rows_of(job.rows, job.config, leave_long=job.leave_long)
     prepared = read(expanded_tokenizer(job.base))
-    run = estimate(prepared, job.base, job.config, job.scale, processes=processes)
+    run = estimate(prepared, job.config, job.scale)
     facts = prepared.facts
     lines = [
         f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
@@ -399,7 +399,7 @@ def _intrinsic_estimate(job: Any) -> CommandResult:
     rows, more = load_rows(job)
     renderer = Renderer.of(load_tokenizer(job.base))
     made = prepared(rows, teachable(job.intrinsic, job.dialect), renderer, job, more)
-    run = estimate(made, job.base, job.config, None)
+    run = estimate(made, job.config, None)
     facts = made.facts
     lines = [
         f"rows        {facts['rows']}; {count_of(facts['examples'], 'examples')} to learn from,"
