@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from retrieval import index_passages
+from retrieval.passage import Passage
 from scripts.command import command
 from selfrag.api import SelfRAG
 from selfrag.common.errors import UserError
@@ -32,7 +33,7 @@ def main(files: list[str], *, model: str = "demo", skip: int = 0) -> None:
         model: checkpoint directory, hub name or demo.
         skip: questions of each kind and file that are left out, of a sample with seed 0.
     """
-    passages = {}
+    passages: dict[str, Passage] = {}
     items: list[Item] = []
     for file in files:
         rows = read_task(Path(file)).items
