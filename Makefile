@@ -33,8 +33,9 @@ test: env  ## all tests but those that take minutes
 test-fast: env  ## the pure core: reflection, tokenisation, prompting, decoding, with the coverage of its branches
 	$(PYTEST) -q -m "not slow and not engine and not demo" $(CORE_TESTS) --cov --cov-report=term-missing:skip-covered
 
-fuzz:  ## the properties of injection and of strange servers with 20,000 examples each (about forty minutes)
-	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py tests/judges/test_strange_replies.py
+fuzz:  ## the properties of injection and of strange servers with 20,000 examples each (about an hour)
+	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py tests/judges/test_strange_replies.py \
+		tests/critic/teacher/test_teacher_endpoint.py
 
 reference:  ## decoders against the brute-force references, 20,000 examples of each kind (about an hour)
 	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py tests/decoding/test_reference_chat.py

@@ -1,9 +1,13 @@
 """The endpoint teacher against a real HTTP server: constraints, pace, faults, hostile replies; and what replies say."""
 
 import json
+import os
 import re
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strange_server import Reply, StrangeServer, replies
 from teaching_server import packed, questions
 
 from critic.cases import GROUPS
@@ -11,6 +15,7 @@ from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, read, read_l
 from critic.teacher.forms import OWN
 from critic.teacher.run import LabelOutcome
 from critic.teacher.settings import Api, LabelConstraint, TeacherError
+from selfrag.common.untrusted import UNSEEN
 from selfrag.engines.client import BadReplyError
 
 FAST = {"backoff": 0.01, "retries": 1, "read_timeout": 30.0}
@@ -340,3 +345,34 @@ def test_defect_36_an_unknown_label_is_not_no_retrieval():
     """Official code: what is not understood becomes `[No Retrieval]`."""
     for form in OWN.forms.values():
         assert read_label("I would have to think about it.", form.surfaces)[0] is None
+
+
+@settings(
+    max_examples=int(os.environ.get("SELFRAG_FUZZ", "30")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(replies("[Relevant]"), st.sampled_from(list(LabelConstraint)))
+def test_whatever_an_endpoint_sends_no_other_label_is_lost(strange, constraint):
+    """The odd case is labelled or has a reason; what ends the run ends it in one line, after what has arrived."""
+    label = Reply(json.dumps(packed("[Relevant]", chat=True)).encode())
+    labels = {}
+    line = None
+    with StrangeServer(
+        lambda path, body: strange if "STRANGE" in json.dumps(body) else label
+    ) as server:
+        asking = teacher(
+            server, constraint=constraint, max_concurrency=1, longest_wait=0.01
+        )
+        cases = [*questions(2), *questions(1, fault="STRANGE"), *questions(2)]
+        try:
+            labels.update(asking.label(cases))
+        except TeacherError as error:
+            line = str(error)
+    assert set(labels) == ({0, 1, 2, 3, 4} if line is None else {0, 1})
+    odd = labels.pop(2, None)
+    assert {reply.label for reply in labels.values()} == {"Relevant"}
+    said = line or odd.reason
+    assert odd is None or (odd.label is None) == bool(said)
+    assert "\n" not in said
+    assert not UNSEEN.search(said)
