@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from served import events, random_rag
+from strange_server import Reply, StrangeServer
 from written import PROMPTING, passages, scripted
 
 from retrieval.passage import Passage
@@ -364,6 +365,24 @@ def test_what_is_no_answer_is_told_to_clients(
     body = {"answer_id": about["id"], "weights": {"isrel": 2.0}}
     again = running.client.post("/v1/rescore", json=body).json()
     assert again.items() >= {"content": text, "exact": True, **told}.items()
+
+
+def test_what_a_model_thinks_is_sent_beside_its_answer(serve):
+    message = {"content": "<think>Is it 120?</think>It is 80 degrees."}
+    choice = {"message": message, "finish_reason": "stop"}
+    said = Reply(json.dumps({"choices": [choice]}).encode())
+    fields = {"selfrag": {"mode": "never"}}
+    with (
+        StrangeServer(lambda path, body: said) as model,
+        SelfRAG.from_pretrained(f"m@{model.url}/v1", continuation="none") as rag,
+    ):
+        running = serve(rag)
+        reply = running.chat("Q", **fields).json()
+        sent = events(running.chat("Q", stream=True, **fields))
+    assert reply["choices"][0]["message"]["content"] == "It is 80 degrees."
+    assert "120" not in json.dumps(sent[:-1])
+    for about in (reply["selfrag"], sent[-1]["selfrag"]):
+        assert about["reasoning"] == "Is it 120?"
 
 
 def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve):
