@@ -63,7 +63,10 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
     as_decoded &= not trace.narrow
     result = _search(recorded, likelihood + critique, as_decoded)
-    return replace(result, exact=result.exact & _were_asked(trace, matrix))
+    # The threshold says where such segments end.
+    wrote_other = trace.narrow and trace.decoding.segment_end == "retrieval"
+    exact = result.exact & _were_asked(trace, matrix) & (not wrote_other)
+    return replace(result, exact=exact)
 
 
 def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
@@ -92,15 +95,12 @@ def rescore(
         changed = replace(changed, weights=weights)
     if threshold is not None:
         changed = replace(changed, threshold=threshold)
-    same = (changed.term_weights, changed.threshold) == (
-        recorded.term_weights,
-        recorded.threshold,
-    )
-    trace = replace(
-        trace,
-        decoding=changed,
-        narrow=trace.narrow or (bool(changed.judges) and not same),
-    )
+    moved = changed.threshold != recorded.threshold
+    same = changed.term_weights == recorded.term_weights and not moved
+    judged_others = bool(changed.judges) and not same
+    wrote_other = moved and changed.segment_end == "retrieval"
+    narrow = trace.narrow or judged_others or wrote_other
+    trace = replace(trace, decoding=changed, narrow=narrow)
     first, complete = _Recorded(trace).recorded_candidates(ROOT)
     if complete:
         check_generated(first)

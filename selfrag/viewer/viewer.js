@@ -96,7 +96,9 @@ function replay(trace, settings) {
   const fresh = CRITIQUES.filter(group => constrained(settings, group) && !constrained(trace.decoding, group))
   const gone = CRITIQUES.some(group => constrained(trace.decoding, group) && !constrained(settings, group))
   const finished = [], kept = new Set([ROOT])
-  let exact = !gone
+  // The threshold says where such segments end.
+  const written = settings.segment_end !== "retrieval" || settings.threshold === trace.decoding.threshold && !trace.narrow
+  let exact = !gone && written
   function following(id) {
     const decision = decisions.get(id)
     if (!decision) { exact = false; return [] }

@@ -38,6 +38,7 @@ from selfrag.evaluation.items import USAGE
 from selfrag.experiments.studies import rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed
+from selfrag.reflection.weights import Weights
 from selfrag.runtime import QuestionAnswered, SegmentFinal, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
@@ -236,6 +237,17 @@ def test_rescore(seed, policy, other, threshold, failures, given):
         ] * 2
         assert list(exact[:, column]) == [rescored.exact] * 2
         assert rescored.rescore(policy.weights) == answer
+
+
+def test_where_the_threshold_ends_segments_another_one_is_not_exact():
+    policy = Decoding(
+        threshold=0.0, passages=1, beam=1, segment_end="retrieval", passage_tokens=5
+    )
+    answer = World(3295).decoded(policy).answer
+    rescored = answer.rescore(policy.weights, 0.3)
+    assert not rescored.exact
+    assert not rescored.rescore(policy.weights).exact
+    assert answer.rescore(Weights(2, 1, 0.5)).exact
 
 
 @half
