@@ -7,16 +7,25 @@ are percentile bootstraps over cases; drawing cases with replacement is drawing 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from critic.cases import GROUPS
-from selfrag.evaluation.intervals import ROUNDS, Estimate, interval, json_values
+from selfrag.evaluation.intervals import (
+    ROUNDS,
+    SHARE,
+    Bounds,
+    Estimate,
+    FloatArray,
+    interval,
+    json_values,
+    kappa_bounds,
+    kappas,
+)
 
 Labels = Mapping[str, Mapping[str, str]]
 """Group -> id of a case -> label name."""
@@ -67,74 +76,51 @@ def compare(
     right: Mapping[str, str],
     *,
     seed: int = 0,
-    rounds: int = ROUNDS,
 ) -> Agreement:
     """Compare two teachers on one group; `left` and `right` are id -> label name of the first and the second."""
     labels = GROUPS[group]
     shared = left.keys() & right.keys()
-    confusion = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    confusion = np.zeros((len(labels), len(labels)))
     for key in shared:
         confusion[labels.index(left[key]), labels.index(right[key])] += 1
-    size = len(labels)
-    apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(
-        np.float64
-    )
-    differ = (apart > 0).astype(np.float64)
+    places = np.arange(len(labels))
+    apart = np.abs(np.subtract.outer(places, places)) * 1.0
     return Agreement(
         first,
         second,
         group,
-        tuple(map(tuple, confusion.tolist())),
+        tuple(map(tuple, confusion.astype(int).tolist())),
         len(left) - len(shared),
         len(right) - len(shared),
-        _estimate(confusion, differ, seed, rounds, by_chance=False),
-        _estimate(confusion, differ, seed, rounds),
-        _estimate(confusion, apart**2, seed, rounds) if group in ORDERED else None,
+        _estimate(confusion, _agreements, SHARE, seed),
+        _kappa(confusion, np.sign(apart), seed),
+        _kappa(confusion, apart**2, seed) if group in ORDERED else None,
     )
+
+
+def _agreements(tables: FloatArray) -> FloatArray:
+    """Return the share of cases on the diagonal of each table."""
+    return np.asarray(np.trace(tables, axis1=1, axis2=2) / tables.sum(axis=(1, 2)))
+
+
+def _kappa(confusion: FloatArray, weights: FloatArray, seed: int) -> Estimate:
+    bounds = kappa_bounds(confusion, weights)
+    return _estimate(confusion, lambda tables: kappas(tables, weights), bounds, seed)
 
 
 def _estimate(
-    confusion: NDArray[np.int64],
-    weights: NDArray[np.float64],
+    confusion: FloatArray,
+    statistic: Callable[[FloatArray], FloatArray],
+    bounds: Bounds | None,
     seed: int,
-    rounds: int,
-    *,
-    by_chance: bool = True,
 ) -> Estimate:
-    """1 - observed / expected disagreement, which is Cohen's kappa; or 1 - observed.
-
-    `weights` [n, n] of disagreements are 0 on the diagonal: 1 elsewhere, or squared distances.
-    """
+    """Return a figure of a confusion matrix with its interval."""
     cases = int(confusion.sum())
     if cases == 0:
         return Estimate(math.nan, math.nan, math.nan, 0)
-
-    def statistic(counts: NDArray[Any]) -> NDArray[np.float64]:
-        observed = np.asarray(np.einsum("rij,ij->r", counts, weights)) / cases
-        if not by_chance:
-            return 1 - observed
-        expected = (
-            np.einsum("ri,rj,ij->r", counts.sum(axis=2), counts.sum(axis=1), weights)
-            / cases**2
-        )
-        return np.asarray(
-            1
-            - np.divide(
-                observed, expected, out=np.full(len(counts), np.nan), where=expected > 0
-            )
-        )
-
     value = float(statistic(confusion[None])[0])
-    chance = confusion.sum(axis=1) @ weights @ confusion.sum(axis=0) / cases**2
-    lowest = 0.0
-    if by_chance and chance > 0:
-        lowest = 1 - weights.max() / chance
     drawn = np.random.default_rng(seed).multinomial(
-        cases, confusion.ravel() / cases, size=rounds
+        cases, confusion.ravel() / cases, size=ROUNDS
     )
-    return interval(
-        value,
-        statistic(drawn.reshape(rounds, *confusion.shape)),
-        cases,
-        bounds=(float(lowest), 1.0),
-    )
+    samples = statistic(drawn.reshape(ROUNDS, *confusion.shape) * 1.0)
+    return interval(value, samples, cases, bounds=bounds)

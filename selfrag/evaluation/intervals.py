@@ -248,49 +248,40 @@ def win_matrix(
 
 
 def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
-    """Return Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled.
-
-    It is NaN where both sides always say the same one thing. `sklearn.metrics.cohen_kappa_score` is the oracle of the
-    tests; called once for each of 2,000 resamplings it would take seconds a figure.
-    """
-    tables = []
-    for pairs in filter(None, items):
-        # 0 neither, 1 the second, 2 the first, 3 both
-        codes = np.array(pairs, dtype=np.int64) @ (
-            2,
-            1,
-        )
-        tables.append(np.bincount(codes, minlength=4))
-    counts = np.array(tables, dtype=np.float64).reshape(-1, 4)
-
-    def statistic(drawn: FloatArray) -> FloatArray:
-        neither, second, first, both = (drawn @ counts).T
-        total = neither + second + first + both
-        chance = (
-            (both + first) * (both + second) + (neither + first) * (neither + second)
-        ) / total**2
-        room = 1 - chance
-        undefined = np.full_like(room, np.nan)
-        return np.asarray(
-            np.divide(
-                (both + neither) / total - chance,
-                room,
-                out=undefined,
-                where=room > 1e-12,
-            )
-        )
-
-    # At total disagreement with the same margins kappa is 1 - 1 / (1 - chance), which is its lowest value.
-    both, first, second = counts.sum(axis=0)[[3, 2, 1]] / max(1.0, counts.sum())
-    yes_first, yes_second = both + first, both + second
-    expected = yes_first * (1 - yes_second) + yes_second * (1 - yes_first)
-    bounds = None
-    if expected > 0:
-        bounds = (1 - 1 / expected, 1.0)
+    """Return Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled."""
+    counts = np.zeros((len(items), 2, 2))  # of pairs, by both verdicts
+    for table, pairs in zip(counts, items, strict=True):
+        for pair in pairs:
+            table[tuple(map(int, pair))] += 1
+    counts = counts[counts.any(axis=(1, 2))]
+    differ = 1 - np.eye(2)
     return bootstrap(
         len(counts),
-        statistic,
+        lambda drawn: kappas(np.einsum("ri,ijk->rjk", drawn, counts), differ),
         seed,
-        effective=effective_items(counts.sum(axis=1)),
-        bounds=bounds,
+        effective=effective_items(counts.sum(axis=(1, 2))),
+        bounds=kappa_bounds(counts.sum(axis=0), differ),
     )
+
+
+def kappas(tables: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return 1 - observed / expected disagreement of tables [R, n, n] of verdicts by two sides, Cohen's kappa.
+
+    It is NaN where chance alone agrees always. `weights` [n, n] of disagreements are 0 on the diagonal: 1 elsewhere, or
+    squared distances. `sklearn.metrics.cohen_kappa_score` is the oracle of the tests; called once for each of 2,000
+    resamplings it would take seconds a figure.
+    """
+    observed = np.einsum("rij,ij->r", tables, weights) * tables.sum(axis=(1, 2))
+    expected = np.einsum("ri,rj,ij->r", tables.sum(axis=2), tables.sum(axis=1), weights)
+    undefined = np.full(len(tables), np.nan)
+    return np.asarray(
+        1 - np.divide(observed, expected, out=undefined, where=expected > 0)
+    )
+
+
+def kappa_bounds(table: FloatArray, weights: FloatArray) -> Bounds | None:
+    """Return kappa at total disagreement with the same margins, and at agreement; None where the first is out of reach."""
+    chance = table.sum(axis=1) @ weights @ table.sum(axis=0)
+    if chance > 0:
+        return 1 - float(weights.max() * table.sum() ** 2 / chance), 1.0
+    return None

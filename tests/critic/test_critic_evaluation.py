@@ -91,12 +91,12 @@ def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
     assert figures(rows, right).macro_f1.value == 1.0
 
 
-def agreement(one, two, group="IsUse", **options):
+def agreement(one, two, group="IsUse"):
     left, right = (
         {f"c{n}": value for n, value in enumerate(values) if value}
         for values in (one, two)
     )
-    return compare("a", "b", group, left, right, **options)
+    return compare("a", "b", group, left, right)
 
 
 def test_kappa_by_hand():
@@ -130,7 +130,7 @@ GRADES = list(GROUPS["IsUse"].names)
 def test_kappa_is_that_of_scikit_learn(pairs):
     metrics = pytest.importorskip("sklearn.metrics")
     one, two = zip(*pairs, strict=True)
-    found = agreement(one, two, rounds=10)
+    found = agreement(one, two)
     for ours, weights in ((found.kappa, None), (found.weighted, "quadratic")):
         if len({*one, *two}) == 1:
             assert math.isnan(ours.value)
