@@ -122,5 +122,6 @@ def _estimate(
     drawn = np.random.default_rng(seed).multinomial(
         cases, confusion.ravel() / cases, size=ROUNDS
     )
-    samples = statistic(drawn.reshape(ROUNDS, *confusion.shape) * 1.0)
+    tables = drawn.reshape(ROUNDS, *confusion.shape).astype(np.float64)
+    samples = statistic(tables)
     return interval(value, samples, cases, bounds=bounds)

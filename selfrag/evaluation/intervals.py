@@ -280,7 +280,7 @@ def kappas(tables: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def kappa_bounds(table: FloatArray, weights: FloatArray) -> Bounds | None:
-    """Return kappa at total disagreement with the same margins, and at agreement; None where the first is out of reach."""
+    """Return the kappas of total disagreement with the same margins and of agreement; None if chance always agrees."""
     chance = table.sum(axis=1) @ weights @ table.sum(axis=0)
     if chance > 0:
         return 1 - float(weights.max() * table.sum() ** 2 / chance), 1.0
