@@ -1,23 +1,29 @@
 """A collection of Milvus finds what the local index finds. All runs on milvus-lite, in a file."""
 
+import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from refusals import refused
 
 from retrieval import Passage, index_passages, open_index, remove_passages
 from retrieval.conditions import Condition
 from retrieval.corpus import Place, Row
 from retrieval.search import Fusion
-from selfrag.extensions.milvus import remote
+from selfrag.common.errors import UserError
+from selfrag.extensions.milvus import collections, remote
 from selfrag.extensions.milvus.collections import Collection
 from selfrag.loading import remote_indexes
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
 
+from strange_milvus import StrangeMilvus
 
 HOSTILE = 'x" or id != "'
 
@@ -278,3 +284,38 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
     MilvusClient(f"{tmp_path}/foreign.db").create_collection("passages", dimension=4)
     with refused("selfrag index push"):
         remote.push_index(index, f"milvus:{tmp_path}/foreign.db")
+
+
+@pytest.fixture(scope="module")
+def strange(shared):
+    from milvus_lite.server_manager import server_manager_instance as files
+
+    target = files.start_and_get_uri(shared[1].removeprefix("milvus:"))
+    with StrangeMilvus(target.removeprefix("http://")) as server:
+        yield server
+
+
+@settings(
+    max_examples=int(os.environ.get("SELFRAG_FUZZ", "30")),
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+    ],
+)
+@given(st.integers(0), st.sampled_from(["dense", "words", "hybrid"]))
+def test_whatever_a_server_sends_is_read_or_refused_in_one_line(
+    monkeypatch, shared, strange, seed, mode
+):
+    for name in ("_CONNECTING", "_ANSWERING", "_PREPARING"):
+        monkeypatch.setattr(collections, name, 0.2)
+    address = f"milvus://127.0.0.1:{strange.port}/passages"
+    strange.harm(None)
+    Collection(address)
+    strange.harm(seed)
+    with suppress(UserError):
+        retriever = remote.open_index(address, shared[2], mode=mode)
+        results = retriever.where("year>=2000")(QUERIES[:2], 5)
+        assert all(isinstance(hit, Passage) for hits in results for hit in hits)
+        remote.read_card(address)
+        remote.push_index(shared[0], address)

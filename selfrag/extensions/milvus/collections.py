@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +54,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 _MOST_BYTES = 65_535  # of a text
 _SENT = 256  # rows of a request: with the longest texts it stays below the 64 MB that a server takes
-_CONNECTING, _ANSWERING = 10, 120  # seconds
+_CONNECTING, _ANSWERING, _PREPARING = 10, 120, 3_600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +100,19 @@ class Collection:
         self.address = _PATH_SLASH.sub(r"\1//", str(address))
         self.is_file = uri.endswith(".db")
         pymilvus = require("pymilvus", extra="milvus")
+        grpc = require("grpc", extra="milvus")
         if self.is_file:
             require("milvus_lite", extra="milvus")
         # they log what they raise, with the traceback
         for library in (
             "pymilvus",
             "milvus_lite",
+            "grpc._common",
             "grpc._server",
         ):
             logging.getLogger(library).setLevel(logging.CRITICAL)
         self._error: type[Exception] = pymilvus.MilvusException
+        self._refusal: type[Any] = grpc.RpcError
         with self._told():
             self._client = pymilvus.MilvusClient(
                 uri, token=self._token, timeout=_CONNECTING
@@ -116,11 +120,20 @@ class Collection:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn errors of Milvus into one line, which never shows the token."""
+        """Turn errors of Milvus, and replies that cannot be read, into one line, which never shows the token."""
         try:
             yield
-        except self._error as error:
-            message = str(getattr(error, "message", error))
+        except UserError:
+            raise
+        except (
+            Exception
+        ) as error:  # of pymilvus, of gRPC, and what a strange reply makes of either
+            if isinstance(error, self._error):
+                message = str(getattr(error, "message", error))
+            elif isinstance(error, self._refusal):
+                message = f"{error.code().name}: {error.details()}"
+            else:
+                message = f"no reply of Milvus ({type(error).__name__}: {error})"
             if "Open local milvus failed" in message and "dir:" not in message:
                 message = (
                     "milvus-lite cannot open the file; another process may hold it,"
@@ -165,9 +178,11 @@ class Collection:
             raise UserError(
                 f"{self.address}: no collection {self._name}; make it with: selfrag index push DIR {self.address}"
             )
-        properties = self._ask("describe_collection").get("properties", {})
         try:
-            values = json.loads(properties.get(_PROPERTY, "null"))
+            with self._told():
+                properties = self._ask("describe_collection").get("properties", {})
+                stated = str(properties.get(_PROPERTY, "null"))
+            values = json.loads(stated)
             if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
                 raise UserError(
                     f"collection {self._name} was not made by selfrag index push"
@@ -179,7 +194,7 @@ class Collection:
             raise UserError(
                 f"{self.address}: {error}; choose another collection"
             ) from error
-        self._ask("load_collection", timeout=None)
+        self._ask("load_collection", timeout=_PREPARING)
 
     def create(self, encoder: EncoderCard, template: Template, language: str) -> None:
         """Make the collection if it is not there; see `CollectionCard`."""
@@ -245,7 +260,7 @@ class Collection:
         stated = json.dumps({"format": _FORMAT, **asdict(card)})
         self._ask(
             "create_collection",
-            timeout=None,
+            timeout=_PREPARING,
             schema=schema,
             index_params=indexes,
             consistency_level="Strong",  # a passage that was removed is never found
@@ -253,9 +268,9 @@ class Collection:
         )
 
     def __len__(self) -> int:
-        return int(
-            self._ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"]
-        )
+        with self._told():
+            rows = self._ask("query", filter="", output_fields=["count(*)"])
+            return int(rows[0]["count(*)"])
 
     def rank(
         self, field: str, queries: Sequence[Any], k: int, where: str
@@ -264,20 +279,21 @@ class Collection:
 
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
-        results = self._ask(
-            "search",
-            list(queries),
-            anns_field=field,
-            limit=k,
-            filter=where,
-        )
-        # milvus-lite gives BM25 a minus sign, a server does not.
         scored = []
-        for hits in results:
-            pairs = [(hit["id"], hit["distance"]) for hit in hits]
-            if field == "bm25":
-                pairs = [(identifier, abs(score)) for identifier, score in pairs]
-            scored.append(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+        with self._told():
+            results = self._ask(
+                "search",
+                list(queries),
+                anns_field=field,
+                limit=k,
+                filter=where,
+            )
+            for _, hits in zip(queries, results, strict=True):
+                pairs = [(_text(hit["id"]), _finite(hit["distance"])) for hit in hits]
+                # milvus-lite gives BM25 a minus sign, a server does not.
+                if field == "bm25":
+                    pairs = [(identifier, abs(score)) for identifier, score in pairs]
+                scored.append(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
         return scored
 
     def get(
@@ -296,11 +312,16 @@ class Collection:
         self, where: str, columns: Sequence[str], limit: int
     ) -> list[dict[str, Any]]:
         """Return the columns of some of the passages that meet an expression of Milvus."""
-        return list(
-            self._ask(
-                "query", filter=where, output_fields=["id", *columns], limit=limit
-            )
-        )
+        names = ["id", *columns]
+        with self._told():
+            rows = self._ask("query", filter=where, output_fields=names, limit=limit)
+            return [
+                {
+                    name: dict(row[name]) if name == "metadata" else _text(row[name])
+                    for name in names
+                }
+                for row in rows
+            ]
 
     def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
         """Passages by id; unknown ids are left out."""
@@ -353,13 +374,27 @@ class Collection:
                 written += len(new)
                 bar.advance(len(rows))
         if written:
-            self._ask("flush", timeout=None)
+            self._ask("flush", timeout=_PREPARING)
         return written
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove passages; unknown ids do not matter."""
         for block in in_blocks(ids, BLOCK_ROWS):
             self._ask("delete", filter=in_list("id", block))
+
+
+def _text(value: Any) -> str:
+    """Return what must be text in a reply."""
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} in place of a text")
+    return value
+
+
+def _finite(value: Any) -> float:
+    """Return what must be a number in a reply."""
+    if not math.isfinite(value):
+        raise ValueError(f"a score of {value}")
+    return float(value)
 
 
 def _parsed(address: str) -> tuple[str, str]:

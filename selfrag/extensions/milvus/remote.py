@@ -142,7 +142,7 @@ def _expression(collection: Collection, condition: Condition) -> str:
         known = _NAME.fullmatch(column) and collection.rows_where(
             f"exists {field}", ["metadata"], 1
         )
-        if not known:
+        if not known or column not in known[0]["metadata"]:
             raise UserError(
                 f"where: no passage in {collection.address} has a column {column!r:.80}"
             )
