@@ -21,9 +21,9 @@ from browsing import opened
 from hostile import HOSTILE
 
 from retrieval.passage import Passage
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.rescore import rescore
-from selfrag.decoding.trace import Trace, decoding_dict
+from selfrag.decoding.trace import Status, Trace, decoding_dict
 from selfrag.reflection.weights import Weights
 from selfrag.serving.service import Service
 from selfrag.viewer.traces import traces_page
@@ -114,6 +114,48 @@ def test_the_page_tells_of_a_refusal_as_python_does(viewer):
         assert other.text in told
         assert ("abstained: the model refused" in told) == other.abstained
         assert told.count(answer.trace.decoding.abstention) == 0
+
+
+OWN_WORDS = {
+    "": "{~retrieve .9 .1 0}x",
+    "[No Retrieval]": "Own words.</s>",
+}
+
+
+CAUSES = [reason for reason in AnswerReason if reason is not AnswerReason.REFUSED]
+
+
+def line_of(viewer, trace):
+    record = [json.dumps(trace.as_dict()), json.dumps(decoding_dict(trace.decoding))]
+    return viewer.evaluate(TOLD, record)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    "setting, line",
+    [("abstain", "abstained"), ("write", "Own words.written without evidence")],
+)
+def test_the_page_says_why_there_is_no_evidence(viewer, cause, setting, line):
+    trace = run(OWN_WORDS, evidence=(), without_evidence=setting).answer.trace
+    decision = replace(trace.decisions[0], cause=cause)
+    trace = replace(trace, decisions=(decision, *trace.decisions[1:]))
+    assert trace.reason == cause
+    assert line_of(viewer, trace).endswith(f"{line}: {cause}")
+
+
+@pytest.mark.parametrize(
+    "remark, reason",
+    [
+        ("the model refused: I cannot.", AnswerReason.REFUSED),
+        ("a tool call in place of text", AnswerReason.NO_TEXT),
+    ],
+)
+def test_the_page_says_why_there_is_no_text(viewer, remark, reason):
+    trace = run(OWN_WORDS, policy=Decoding(mode="never")).answer.trace
+    node = replace(trace.nodes[0], text="", status=Status.EMPTY, remark=remark)
+    trace = replace(trace, nodes=(node,), best=None)
+    assert trace.reason == reason
+    assert f"abstained: {reason}" in line_of(viewer, trace)
 
 
 TOLD = """([trace, settings]) => {
