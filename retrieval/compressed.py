@@ -85,7 +85,7 @@ def _lists(index: Any) -> Any:
 
     try:
         return faiss.extract_index_ivf(index)
-    except RuntimeError:
+    except RuntimeError:  # an index without lists
         return None
 
 

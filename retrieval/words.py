@@ -454,7 +454,7 @@ def _link(file: Path, target: Path, *, symbolic: bool = False) -> None:
             target.symlink_to(file)
         else:
             os.link(file, target)
-    except OSError:
+    except OSError:  # also of file systems without links
         shutil.copyfile(file, target)
 
 

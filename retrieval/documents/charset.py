@@ -108,7 +108,7 @@ def _declared_charset(content: bytes) -> str | None:
     label = label.removeprefix("x-").replace("windows-", "cp")
     try:
         codec = codecs.lookup(label).name
-    except LookupError:
+    except LookupError:  # the caller takes UTF-8 or refuses
         return None
     codec = _LARGER.get(codec, codec)
     return codec if codec in _KNOWN else None

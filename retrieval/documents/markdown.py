@@ -76,7 +76,13 @@ def parse_markdown(text: str, name: str) -> Document:
 
     A heading with no text of its own or below it becomes a section that holds the heading itself, so nothing is lost.
     """
-    body, fields = _front_matter(text)
+    skipped = []
+    try:
+        body, fields = _front_matter(text)
+    except (ValueError, RecursionError) as error:
+        body, fields = 0, {}
+        reason = " ".join(str(error).split())[:200]
+        skipped.append(Skipped("front matter", f"it is read as text: {reason}"))
     references: dict[str, Any] = {}
     tokens = _parse_blocks(text, body, references)
     without = _without_comments(text, body, tokens)
@@ -93,7 +99,6 @@ def parse_markdown(text: str, name: str) -> Document:
         sections.append(replace(section, metadata=kept))
     tables = [*_pipe_tables(text, tokens, starts), *_html_tables(text, tokens, starts)]
     tables.sort(key=lambda table: table.span)
-    skipped = []
     if dropped:
         names = ", ".join(dropped)[:200]
         skipped.append(Skipped(f"front matter: {names}", "no text, number or list"))
@@ -144,6 +149,9 @@ def _front_matter(text: str) -> tuple[int, dict[str, str | None]]:
     """Return where the text begins behind a block of YAML or TOML, and the fields of the block.
 
     A value is text, a list of texts joined by commas, or None where it is neither. What is no such block is text.
+
+    Raises:
+        ValueError: the block cannot be parsed.
     """
     fence = _FRONT_MATTER.match(text)
     if fence is None:
@@ -152,10 +160,7 @@ def _front_matter(text: str) -> tuple[int, dict[str, str | None]]:
     if last is None or last.end() > _MAX_FRONT_MATTER:
         return 0, {}
     block = text[fence.end() : last.start() + 1]
-    try:
-        values = _parse_toml(block) if fence[1] == "+++" else _parse_yaml(block)
-    except (ValueError, RecursionError):
-        return 0, {}
+    values = _parse_toml(block) if fence[1] == "+++" else _parse_yaml(block)
     if not isinstance(values, dict) or len(values) > _MAX_FIELDS:
         return 0, {}
     return last.end(), {str(key)[:100]: _field(value) for key, value in values.items()}

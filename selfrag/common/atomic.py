@@ -219,7 +219,7 @@ def hold(directory: Path, busy: Callable[[], None]) -> Iterator[None]:
         except BlockingIOError:
             busy()
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
+        except OSError:  # a network disk without locks
             pass
         yield
     finally:

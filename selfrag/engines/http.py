@@ -423,6 +423,7 @@ class _Server(Client):
             return
         body = {"request_ids": self._unwanted}
         self._unwanted = []
+        # a server that has ended, or has no such route, ends the request by its own limits
         with suppress(httpx.HTTPError):
             await self._http.post(self._address(ABORT), json=body, timeout=5.0)
 

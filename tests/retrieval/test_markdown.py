@@ -165,6 +165,15 @@ def test_what_is_no_front_matter_is_text(text):
     assert document.sections[0].start == 0
 
 
+@pytest.mark.parametrize(
+    "text", ["---\ntitle: Tea: a guide\n---\n\nTwo.", "+++\na\n+++\n"]
+)
+def test_front_matter_that_cannot_be_parsed_is_named(text):
+    (part,) = parse_markdown(text, "a").skipped
+    assert part.what == "front matter"
+    assert part.why.startswith("it is read as text: ")
+
+
 def test_comments_are_no_text_but_in_code():
     text = (
         "a <!-- gone\ntoo --> b `<!-- x -->`\n\n```\n<!-- y -->\n```\n\n<!-- # no heading\n\n-->\n# Tea <!-- z -->\n\n"

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -315,13 +315,7 @@ class Collection:
         names = ["id", *columns]
         with self._told():
             rows = self._ask("query", filter=where, output_fields=names, limit=limit)
-            return [
-                {
-                    name: dict(row[name]) if name == "metadata" else _text(row[name])
-                    for name in names
-                }
-                for row in rows
-            ]
+            return [_checked_row(row, names) for row in rows]
 
     def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
         """Passages by id; unknown ids are left out."""
@@ -381,6 +375,15 @@ class Collection:
         """Remove passages; unknown ids do not matter."""
         for block in in_blocks(ids, BLOCK_ROWS):
             self._ask("delete", filter=in_list("id", block))
+
+
+def _checked_row(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return columns of a row of a reply."""
+    values: dict[str, Any] = {}
+    for name in names:
+        value = row[name]
+        values[name] = dict(value) if name == "metadata" else _text(value)
+    return values
 
 
 def _text(value: Any) -> str:

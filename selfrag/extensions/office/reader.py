@@ -102,6 +102,7 @@ def _check_parts(path: Path, kind: str) -> tuple[list[str], list[Skipped]]:
                             content += part.read(MAX_BYTES)
         elif raised is not None:
             content = path.read_bytes()
+    # zipfile raises the latter two for an unknown compression and for a password
     except (OSError, BadZipFile, NotImplementedError, RuntimeError) as error:
         raise UserError(f"{path}: cannot be read ({error!s:.200})") from error
     if raised is not None and raised.search(content):

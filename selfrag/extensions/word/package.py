@@ -145,7 +145,7 @@ class WordPackage:
         """Return the name of the part that holds the text."""
         try:
             links = self.relationships("")
-        except DamagedPartError:
+        except DamagedPartError:  # the part with the usual name is tried
             links = {}
         for link in links.values():
             if (
