@@ -56,11 +56,10 @@ def run_row(
     files: Path,
     task: list[str] = list(TASKS),  # noqa: B006 - of the command line alone
     model: str | None = None,
-    judge: str = "true",
+    load_judge: str = "true",
     features: str = ALCE_FEATURES,
     factscore: str | None = None,
     factscore_key: Path | None = None,
-    facts_judge: str | None = None,
     knowledge: str | None = None,
     no_judges: bool = False,
     out: Path,
@@ -75,12 +74,11 @@ def run_row(
         files: folder of the published files.
         task: this task only; repeatable.
         model: another checkpoint than the published one.
-        judge: of citations; else TRUE, T5-11B.
+        load_judge: judge of citations and of sentences of biographies; else TRUE, T5-11B.
         features: model of MAUVE's features.
         factscore: Python of the environment with the official FactScore tool; else left out.
         factscore_key: file with the key of OpenAI that the tool asks with.
-        facts_judge: of whole sentences of biographies, a figure of ours; else --judge.
-        knowledge: index of Wikipedia for these sentences; without it they are left out.
+        knowledge: index of Wikipedia for these sentences, a figure of ours; without it they are left out.
         no_judges: leave out what needs a second model.
         out: directory of the runs.
         engine: vllm, transformers or http://HOST:PORT; else the best one here.
@@ -96,7 +94,7 @@ def run_row(
     if factscore is not None and asks_openai and not no_judges:
         check_factscore(factscore, factscore_key)
     key = str(factscore_key)
-    judges = Judges(judge, features, factscore, key, facts_judge or judge, knowledge)
+    judges = Judges(load_judge, features, factscore, key, knowledge)
     if no_judges:
         judges = Judges(None, None, None)
     options = []
@@ -137,7 +135,7 @@ def print_plan(*, letter: bool = False) -> None:
     folder = Path("eval_data")
     public = {task: folder / name for task, name in PUBLIC_FILES.items()}
     place = Place(public, Path("runs"), letter=letter)
-    judges = Judges(factscore="FACTSCORE/bin/python", facts="true", knowledge="INDEX")
+    judges = Judges(factscore="FACTSCORE/bin/python", knowledge="INDEX")
     with tempfile.TemporaryDirectory() as scratch:
         samples = write_samples(Path(scratch))
         for table_row in ROWS.values():

@@ -43,17 +43,24 @@ def write_standins(data: Path) -> None:
 
 
 _OFFERED = re.compile(r"or (?:else )?(\w+)\.")
+_CONTEXT_ID = re.compile(r"Context ID: (\S+)")
 
 
 class StandInGrader(BaseHTTPRequestHandler):
-    """A chat model that grades with the last of the words that it is offered, or 07, and answers with a citation."""
+    """A chat model that grades with the last of the words that it is offered, or 07, and answers with a citation.
+
+    It cites the first passage; asked for reasons, also what was not given and, as its reason, the second passage.
+    """
 
     def do_POST(self) -> None:
         """Answer a chat completion."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         question = str(body["messages"][-1]["content"])
         words = _OFFERED.findall(question.rpartition("Reply with one word")[2])
-        text = "07" if "two digits" in question else "It is Paris [1]."
+        first, second, *_ = [*_CONTEXT_ID.findall(question), "1", "2"]
+        text = "07" if "two digits" in question else f"It is Paris [{first}]."
+        if "You are also asked" in question:
+            text = f"Paris on the Seine [{first}] [none].\n\nSo says [{second}]."
         text = [*words, text][0]
         choice = {
             "message": {"role": "assistant", "content": text},

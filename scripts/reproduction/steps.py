@@ -40,15 +40,14 @@ PUBLIC_FILES: Mapping[str, str] = {
 class Judges:
     """Who judges the columns that need a second model; None leaves the column out."""
 
-    # of citations; `true` is T5-11B of TRUE, as in the paper
+    # of citations and of sentences of biographies; `true` is T5-11B of TRUE
     entailment: str | None = "true"
     features: str | None = ALCE_FEATURES  # model of MAUVE's features
     # of the environment with the official FactScore tool, or `stand-in`
     factscore: str | None = "python"
     key: str = "KEYFILE"  # file with the key of OpenAI that the tool asks with
-    # judge of whole sentences of biographies, a figure of ours
-    facts: str | None = None
-    knowledge: str | None = None  # index in which sentences are looked up
+    # index in which sentences of biographies are looked up, a figure of ours
+    knowledge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +188,11 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
                 tool,
                 [*facts, f"--read={decisions}"],
             ]
-        if judges.facts and judges.knowledge:
+        if judges.entailment and judges.knowledge:
             judge(
                 "biographies",
                 "facts",
-                f"--load-judge={judges.facts}",
+                f"--load-judge={judges.entailment}",
                 f"--knowledge={judges.knowledge}",
             )
     return steps

@@ -3,6 +3,7 @@
 import re
 import shlex
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ from critic.cli.main import app as critic
 from retrieval.passage import Passage
 from scripts.reproduction.data import long_tail, row_of, take, without_reflection
 from scripts.reproduction.prompts import prompt
-from scripts.reproduction.reproduce import TABLES, find_empty_places
+from scripts.reproduction.reproduce import (
+    STANDINS,
+    TABLES,
+    VARIABLES,
+    find_empty_places,
+)
 from scripts.reproduction.standins import write_samples
 from scripts.reproduction.steps import (
     Check,
@@ -40,9 +46,13 @@ RUNNABLE = [table_row for table_row in ROWS.values() if table_row.system]
 
 
 def understood(words):
-    """Parameters of a command of `selfrag` or `critic`, as its parser reads them."""
+    """Parameters of a command of `selfrag`, `critic` or a script, as its parser reads them."""
     program, *words = words
-    node = typer.main.get_command({"selfrag": app, "critic": critic}[program])
+    if program == "python":
+        _, script, *words = words
+        node = typer.main.get_command(import_module(script).main.make_program())
+    else:
+        node = typer.main.get_command({"selfrag": app, "critic": critic}[program])
     while isinstance(node, typer.core.TyperGroup):
         context = typer.Context(node)
         node = node.get_command(context, words.pop(0))
@@ -81,7 +91,7 @@ def test_every_row_is_one_command_that_is_understood(samples, tmp_path):
         assert [file.task.preset for file in read] == [
             f"{task}/{table_row.protocol(task)}" for task in TASKS
         ]
-        for words in judging(table_row, place, Judges(facts="true", knowledge="index")):
+        for words in judging(table_row, place, Judges(knowledge="index")):
             if words[:3] == ["selfrag", "eval", "judge"]:
                 assert understood(words)["runs"] == [tmp_path / table_row.name]
             elif words[0] == "selfrag":
@@ -184,9 +194,11 @@ def test_every_command_of_every_table_is_understood(name, run_script, tmp_path):
         shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")
     ]
     assert (code, len(lines)) == (0, len(TABLES[name].steps))
+    standins = {"files": tmp_path, "out": tmp_path, "grader_url": "http://a.b/v1"}
+    standins |= {**VARIABLES, **TABLES[name].variables, **STANDINS}
+    lines += TABLES[name].commands({**standins, **TABLES[name].rehearsal})
     for words in lines:
-        if words[0] != "python":
-            assert understood(words)
+        assert understood(words)
         assert "{" not in shlex.join(words)
 
 
