@@ -19,7 +19,6 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +67,7 @@ class PaperTable:
 
 def _read() -> tuple[dict[str, str], dict[str, str], dict[str, PaperTable]]:
     data: dict[str, Any] = tomllib.loads(
-        files(__package__).joinpath("tables.toml").read_text(encoding="utf-8")
+        Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")
     )
     tables = {}
     for name, values in data["tables"].items():
