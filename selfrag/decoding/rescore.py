@@ -59,10 +59,10 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     recorded = _Recorded(trace)
     if trace.options:
         result = _choose(recorded, likelihood, critique)
-        return replace(result, exact=result.exact & _were_asked(trace, matrix))
-    as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
-    as_decoded &= not trace.narrow
-    result = _search(recorded, likelihood + critique, as_decoded)
+    else:
+        as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
+        as_decoded &= not trace.narrow
+        result = _search(recorded, likelihood + critique, as_decoded)
     # The threshold says where such segments end.
     wrote_other = trace.narrow and trace.decoding.segment_end == "retrieval"
     exact = result.exact & _were_asked(trace, matrix) & (not wrote_other)

@@ -124,6 +124,8 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
             differing.add(item.name)
     if recorded.judges or recorded.guardrails:
         return differing <= {"weights"}
+    if recorded.segment_end == "retrieval" and "threshold" in differing:
+        return False  # it says where segments end
     if "mode" in differing and any(
         decision.judgment is None for decision in trace.decisions
     ):
