@@ -151,6 +151,10 @@ _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 
 
 def _take_settings(ctx: typer.Context, path: Path | None) -> None:
+    if ctx.auto_envvar_prefix is not None:
+        from selfrag.cli.settings_file import check_variables
+
+        check_variables(ctx)
     if path is not None:
         from selfrag.cli.settings_file import take_settings
 

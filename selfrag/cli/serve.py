@@ -16,6 +16,7 @@ from selfrag.cli.running import refuse_options
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names
 from selfrag.decoding.policy import Decoding
+from selfrag.loading import model_address
 from selfrag.serving.settings import (
     Capacity,
     ListenSettings,
@@ -107,6 +108,7 @@ def serve(
         limit = serving.pop(f"capacity.{name}", None)
         if limit is not None:
             limits[name] = limit
+    name, _ = model_address(model) or (model, "")
     served = Served(
         _loader(model, index, engine, load_judge, policy, when | score | search),
         keep=None if keep is None else keep.absolute(),
@@ -115,7 +117,7 @@ def serve(
         model=model,
         index=index,
         capacity=Capacity(**limits),
-        **{"name": Path(model).name, **serving},
+        **{"name": Path(name).name, **serving},
     )
     with listen(settings) as listener:
         address = address_of(listener, settings.host)

@@ -6,6 +6,7 @@ that has it. An error in a value names the file and the key, or the variable of 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -78,6 +79,16 @@ def take_settings(
     ctx.meta[_PLACES] = places
 
 
+def check_variables(ctx: typer.Context) -> None:
+    """Raise UserError for a variable that is called as those of the command and sets none of its options."""
+    prefix = f"{ctx.auto_envvar_prefix}_"
+    known = [f"{prefix}{str(option.name).upper()}" for option in ctx.command.params]
+    for name in sorted(os.environ):
+        if name.startswith(prefix) and name not in known:
+            what = f"variable of {ctx.command_path}"
+            raise _unknown("the environment", name, what, known)
+
+
 def _options(command: Any) -> dict[str, Any]:
     """Return the options that a file may set, by name."""
     names = {}
@@ -114,7 +125,7 @@ def _check_tables(
             raise _unknown(path, key, f"option of {' '.join(called)}", known)
 
 
-def _unknown(path: Path, key: str, kind: str, known: Iterable[str]) -> UserError:
+def _unknown(path: Path | str, key: str, kind: str, known: Iterable[str]) -> UserError:
     """Return the error for a key that names nothing, with the nearest name that does."""
     near = get_close_matches(key.rpartition(".")[2][:80], known)
     meant = (

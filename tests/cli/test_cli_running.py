@@ -74,6 +74,19 @@ def test_what_is_loaded_is_said_first_and_quiet_silences_it(monkeypatch, capsys)
         assert capsys.readouterr().err == "selfrag: stopped\n"
 
 
+def test_a_model_on_a_server_is_served_under_its_name(monkeypatch, capsys):
+    """At 6f744378 it was called as the end of the address, `v1`."""
+    url = "http://127.0.0.1:9/v1"
+
+    def stop(*_, name, **others):
+        raise UserError(name)
+
+    monkeypatch.setattr("selfrag.serving.app.Served", stop)
+    monkeypatch.setattr("selfrag.cli.source_checks.check_sources", lambda *_: None)
+    assert main(["serve", "--model", f"owner/m@{url}", "--port", "0", "-q"]) == 2
+    assert capsys.readouterr().err == "selfrag: m\n"
+
+
 FULL = """
 import resource, sys
 from selfrag.cli.main import main

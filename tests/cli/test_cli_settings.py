@@ -78,6 +78,15 @@ def test_a_file_sets_options_below_the_environment_and_the_command_line(
     assert taken[-1] == {"question": "Who?", "judge": ["nli=issup"]}
 
 
+def test_a_mistyped_variable_is_refused(program, capsys, monkeypatch):
+    monkeypatch.setenv("TOOL_SERVE_PROT", "3")
+    assert run(program, "tool", ["serve"]) == 2
+    assert capsys.readouterr().err == (
+        "tool: the environment: 'TOOL_SERVE_PROT' is no variable of tool serve; did you mean TOOL_SERVE_PORT?\n"
+    )
+    assert run(program, "tool", ["ask", "Who?"]) == 0
+
+
 @pytest.mark.parametrize(
     "content, said",
     [
