@@ -37,7 +37,15 @@ from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
 from selfrag.evaluation.failures import Failures
-from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, mean
+from selfrag.evaluation.intervals import (
+    SPELLED,
+    Estimate,
+    FloatArray,
+    bootstrap,
+    bracketed,
+    json_values,
+    mean,
+)
 from selfrag.evaluation.metrics.classification import (
     BINS,
     equal_bins,
@@ -69,16 +77,7 @@ class CriticFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        return {
-            "accuracy": self.accuracy.as_dict(),
-            "macro_f1": self.macro_f1.as_dict(),
-            "ece": self.ece.as_dict(),
-            "brier": self.brier.as_dict(),
-            "coverage": None if math.isnan(self.coverage) else self.coverage,
-            "labels": list(GROUPS[self.group].names),
-            "confusion": [list(row) for row in self.confusion],
-            "undefined": self.undefined,
-        }
+        return {**json_values(self), "labels": list(GROUPS[self.group].names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +94,9 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, without single judgments; `shortened` only where there are such rows."""
-        groups = {group: figures.as_dict() for group, figures in self.groups.items()}
-        parts = {}
-        for group, by_part in self.parts.items():
-            parts[group] = {
-                name: figures.as_dict() for name, figures in by_part.items()
-            }
         record: dict[str, Any] = {
-            "groups": groups,
-            "parts": parts,
+            "groups": json_values(self.groups),
+            "parts": json_values(self.parts),
             "seconds": self.seconds,
         }
         if self.shortened:
@@ -253,6 +246,9 @@ def _why_left_out(evaluation: Evaluation) -> str:
     return why_left_out("selfrag-4", data, cases, "accuracy")
 
 
+_shown = partial(bracketed, scale=1, digits=3, form=SPELLED)
+
+
 def report(evaluations: NamedEvaluations, main: str) -> str:
     """Return the whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
     groups = [group for group in GROUPS if group in evaluations[main].groups]
@@ -317,9 +313,7 @@ def _across(
                 if part is None
                 else evaluation.parts.get(group, {}).get(part)
             )
-            cells.append(
-                "-" if in_group is None else _interval(getattr(in_group, figure))
-            )
+            cells.append(_shown(getattr(in_group, figure, None)))
         rows.append((name, *cells))
     return rows
 
@@ -330,7 +324,7 @@ def _full(evaluation: Evaluation, groups: list[str]) -> str:
         of_group = evaluation.groups[group]
         estimates = (of_group.accuracy, of_group.macro_f1, of_group.ece, of_group.brier)
         cells = (
-            *map(_interval, estimates),
+            *map(_shown, estimates),
             f"{of_group.coverage:.3f}",
             of_group.undefined,
         )
@@ -366,20 +360,12 @@ def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
             (
                 part,
                 of_part.accuracy.n,
-                _interval(of_part.accuracy),
+                _shown(of_part.accuracy),
                 f"{of_part.brier.value:.3f}",
                 *cells,
             )
         )
     return markdown_table(("part", "rows", main, "Brier", *rivals), rows)
-
-
-def _interval(estimate: Estimate) -> str:
-    if not estimate.defined:
-        return "-"
-    if math.isnan(estimate.low):
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
 
 
 CHUNK = 16

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic.cases import GROUPS, Case
+from critic.targets import PAPER, parse_targets
 from critic.teacher.settings import (
     LabelConstraint,
     LabellingLimits,
@@ -18,18 +21,20 @@ from critic.teacher.settings import (
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.results import CommandResult
 from selfrag.cli.running import Replaced, refuse_options
+from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError, count_of
+from selfrag.common.jsonl import read_jsonl, write_jsonl
+from selfrag.common.provenance import commit, sha256, versions
+from selfrag.render.tables import markdown_section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from critic.agreement import Agreement, Labels
-    from critic.cases import Case
     from critic.pairs import Pair
     from critic.teacher.endpoint import TeacherConfig
     from critic.teacher.forms import TeacherForms
     from critic.teacher.run import Outcomes
-    from selfrag.evaluation.intervals import Estimate
 
 
 def sample(
@@ -56,16 +61,10 @@ def sample(
         passages: Passages per search.
         sentences: 'rules', or the name of an installed spaCy model.
     """
-    from critic.cases import GROUPS
     from critic.sampling import draw, report
-    from critic.targets import PAPER, parse_targets
     from retrieval import open_index
     from retrieval.sentences import sentence_finder
-    from selfrag.common.atomic import write_json, writing
-    from selfrag.common.jsonl import write_jsonl
-    from selfrag.common.provenance import commit, sha256
     from selfrag.interface import show_markdown
-    from selfrag.render.tables import markdown_section
 
     targets = parse_targets(target) if target else PAPER
     if not targets.keys() <= GROUPS.keys():
@@ -122,7 +121,6 @@ def sample(
 
 def _read(files: list[Path]) -> list[Pair]:
     from critic.pairs import PairRecord, parse_pair
-    from selfrag.common.jsonl import read_jsonl
     from selfrag.common.validation import validate
 
     pairs: dict[str, Pair] = {}
@@ -172,7 +170,6 @@ _COST = Fields(
 
 
 def _limits(targets: Sequence[str], cost: FieldValues) -> LabellingLimits:
-    from critic.targets import parse_targets
 
     prices = [cost.get(f"prices.{name}") for name in ("prompt", "completion")]
     if prices.count(None) == 1:
@@ -232,7 +229,6 @@ def label(
     from critic.judging import Critic
     from critic.teacher.endpoint import EndpointTeacher, forecast
     from critic.teacher.run import GoldTeacher, JudgeTeacher, Teacher, label_questions
-    from selfrag.common.provenance import commit, sha256, versions
     from selfrag.intrinsics.named import open_judge
 
     limits = _limits(target or (), cost)
@@ -316,7 +312,6 @@ def _result(outcomes: Outcomes, out: Path) -> CommandResult:
     """Return what came of a run; its exit code says whether questions are left without an answer."""
     from critic.tables import counted
     from selfrag.interface import show_markdown
-    from selfrag.render.tables import markdown_section
 
     rows = counted((row.group, row.label) for row in outcomes.rows)
     labelled = out / "labelled.jsonl"
@@ -354,9 +349,8 @@ def agree(
         seed: Seed of the intervals.
     """
     from critic.agreement import HUMAN, agreements
-    from selfrag.common.atomic import write_json
+    from selfrag.evaluation.intervals import bracketed
     from selfrag.interface import show_markdown
-    from selfrag.render.tables import markdown_section
 
     labels = _labels(teachers)
     compared = agreements(labels, seed=seed)
@@ -368,13 +362,14 @@ def agree(
     if out is not None:
         write_json(out, value)
     header = ("group", "cases", "agreement", "kappa", "weighted kappa", "paper")
+    shown = partial(bracketed, scale=1, digits=2)
 
     def show() -> None:
         for names, groups in groupby(compared, lambda pair: (pair.first, pair.second)):
             of_pair = list(groups)
             rows = []
             for pair in of_pair:
-                figures = map(_interval, (pair.agreement, pair.kappa, pair.weighted))
+                figures = map(shown, (pair.agreement, pair.kappa, pair.weighted))
                 rows.append((pair.group, pair.agreement.n, *figures, HUMAN[pair.group]))
             title = f"{' and '.join(names)}, with 95% intervals"
             show_markdown(markdown_section(title, header, rows))
@@ -385,15 +380,7 @@ def agree(
     return CommandResult(value, show)
 
 
-def _interval(estimate: Estimate | None) -> str:
-    if estimate is None or estimate.value != estimate.value:
-        return "-"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
 def _confusion(pair: Agreement) -> str:
-    from critic.cases import GROUPS
-    from selfrag.render.tables import markdown_section
 
     names = GROUPS[pair.group].names
     title = (
@@ -448,11 +435,8 @@ def split(
         seed: Seed of the draw.
     """
     from critic.case_files import read_labelled
-    from critic.cases import GROUPS
     from selfrag.common.checks import check_float
-    from selfrag.common.jsonl import write_jsonl
     from selfrag.interface import show_markdown
-    from selfrag.render.tables import markdown_section
     from selfrag.training.run import held_out
 
     for name, share in (("dev", dev), ("test", test)):

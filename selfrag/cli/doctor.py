@@ -35,7 +35,7 @@ from selfrag.demo import (
     cache_home,
     checkpoint_path,
 )
-from selfrag.loading import fetch_snapshot, local_model
+from selfrag.loading import check_chat_template, fetch_snapshot, local_model
 
 FindingStatus = Literal["ok", "note", "broken"]
 
@@ -122,7 +122,6 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[DoctorFinding]:
 
 def _reflection_ids(tokenizer: Any, name: str) -> list[int]:
     """Return the ids of the reflection tokens; none for a model with a chat template, which is asked by prompts."""
-    from selfrag.loading import check_chat_template
     from selfrag.reflection.labels import TOKENS
     from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 

@@ -116,7 +116,7 @@ def adapter(
 
     quiet()
     from selfrag.loading import resolve_base
-    from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, base_name, run
+    from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, run
     from selfrag.training.recipes import read_recipe
 
     by_option = Training.by_option(learning, "training")
@@ -140,7 +140,7 @@ def adapter(
         activated,
         chosen.name,
         seen,
-        base_name=base_name(base),
+        base_name={"demo": "the demo model of selfrag"}.get(base, ""),
         start=start,
     )
     if dry_run:

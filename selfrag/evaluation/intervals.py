@@ -22,6 +22,9 @@ FloatArray = NDArray[np.float64]
 NONE = "\N{EN DASH}"
 """Stands for a figure that is not defined."""
 
+SPELLED = "{} ({} to {})"
+"""Form of a figure with its interval in reports of studies."""
+
 ROUNDS = 2000
 LEVEL = 0.95
 EQUAL = 1e-9
@@ -75,12 +78,24 @@ def json_values(figures: Any) -> Any:
     return figures
 
 
-def bracketed(estimate: Estimate, *, scale: float = 100) -> str:
-    """Return `54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
-    text = f"{scale * estimate.value:.1f}"
+def bracketed(
+    estimate: Estimate | None,
+    *,
+    scale: float = 100,
+    digits: int = 1,
+    form: str = "{} [{}, {}]",
+) -> str:
+    """Return `54.9 [51.0, 58.8]`, in percent unless told otherwise.
+
+    It is the value alone where there is no interval, and a dash where there is no value.
+    """
+    if estimate is None or not estimate.defined:
+        return NONE
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (f"{scale * end:.{digits}f}" for end in ends)
     if estimate.low == estimate.low:
-        text += f" [{scale * estimate.low:.1f}, {scale * estimate.high:.1f}]"
-    return text
+        return form.format(value, low, high)
+    return value
 
 
 def counted(estimate: Estimate, *, scale: float = 100) -> str:

@@ -182,8 +182,6 @@ def _heading(metric: str) -> str:
 
 
 def _interval(estimate: Estimate | None, metric: str) -> str:
-    if estimate is None:
-        return NONE
     return bracketed(estimate, scale=scale_of(metric))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from selfrag.evaluation.failures import FAILED, Failures
-from selfrag.evaluation.intervals import NONE
+from selfrag.evaluation.intervals import NONE, SPELLED, bracketed
 from selfrag.evaluation.metrics.classification import Bin
 from selfrag.interface import Estimate
 from selfrag.render.tables import markdown_section
@@ -59,21 +59,12 @@ class MeasuredSection:
 
 def percent(estimate: Estimate | None) -> str:
     """Return a share in percent with its interval."""
-    return _shown(estimate, 100, 1)
+    return bracketed(estimate, form=SPELLED)
 
 
 def share(estimate: Estimate | None) -> str:
     """Return a share between 0 and 1 with its interval."""
-    return _shown(estimate, 1, 3)
-
-
-def _shown(estimate: Estimate | None, scale: float, digits: int) -> str:
-    if estimate is None or not estimate.defined:
-        return NONE
-    text = f"{scale * estimate.value:.{digits}f}"
-    if estimate.low == estimate.low:
-        text += f" ({scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f})"
-    return text
+    return bracketed(estimate, scale=1, digits=3, form=SPELLED)
 
 
 def published_cells(*values: float | None, digits: int = 1) -> tuple[str, ...]:

@@ -269,8 +269,6 @@ def processes() -> int:
 def _arguments(
     run_dir: Path, config: TrainingConfig, scale: Scale, loads: TrainingLoads
 ) -> Any:
-    from transformers import TrainingArguments
-
     try:
         return TrainingArguments(
             output_dir=str(run_dir / "trainer"),

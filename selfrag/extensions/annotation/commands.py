@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from selfrag.interface import (
     UserError,
     show_markdown,
 )
-
-if TYPE_CHECKING:
-    from selfrag.interface import Estimate
 
 
 def annotate(
@@ -37,6 +34,7 @@ def annotate(
         out: write tasks.json and interface.xml for Label Studio here
         read: JSON export of Label Studio
     """
+    from selfrag.evaluation.intervals import bracketed
     from selfrag.extensions.annotation.label_studio import (
         FIGURES,
         read_export,
@@ -59,9 +57,9 @@ def annotate(
     rows = []
     for figure in figures:
         shares = (
-            _interval(figure.share, 100),
-            _interval(figure.agreement, 100),
-            _interval(figure.kappa, 1),
+            bracketed(figure.share),
+            bracketed(figure.agreement),
+            bracketed(figure.kappa, scale=1),
         )
         rows.append((figure.file, FIGURES[figure.name], str(figure.share.n), *shares))
     head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
@@ -71,11 +69,3 @@ def annotate(
     )
     text = markdown_section("Human evaluation", head, rows, notes)
     return CommandResult(figures, lambda: show_markdown(text))
-
-
-def _interval(estimate: Estimate | None, scale: float) -> str:
-    from selfrag.evaluation.intervals import NONE, bracketed
-
-    if estimate is None or not estimate.defined:
-        return NONE
-    return bracketed(estimate, scale=scale)

@@ -194,7 +194,7 @@ class AdapterJob:
     recipe: str = ""  # its name, for the card
     # for uncertainty: a file of rows the base model was trained on; questions in it are left out
     seen: Path | None = None
-    # what the card calls the base; the name of its directory by default
+    # what the card calls the base; by default as `training.job.base_name` does
     base_name: str = ""
     # adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it
     start: Path | None = None
@@ -218,6 +218,7 @@ def run(job: AdapterJob) -> Path:
     """
     from selfrag.loading import load_tokenizer
     from selfrag.training.export import save_adapter, shape
+    from selfrag.training.job import base_name
     from selfrag.training.run import fit
 
     if job.intrinsic == "uncertainty":
@@ -250,7 +251,7 @@ def run(job: AdapterJob) -> Path:
     )
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
-    base = job.base_name or job.base.resolve().name
+    base = job.base_name or base_name(job.base)
     write_card(
         job.run_dir,
         job.adapter,
@@ -259,15 +260,6 @@ def run(job: AdapterJob) -> Path:
         recipe=job.recipe,
     )
     return job.adapter
-
-
-def base_name(name: str) -> str:
-    """Return what a card calls the base of this name: no path of a machine, no folder of a cache."""
-    if name == "demo":
-        return "the demo model of selfrag"
-    if Path(name).exists():
-        return Path(name).resolve().name
-    return name
 
 
 def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
