@@ -37,8 +37,6 @@ class Item:
 
     id: str  # as in the file
     instruction: str  # what the model is asked
-    # whether it should retrieve; None where either is fine or unknown
-    needs_retrieval: bool | None
     passages: tuple[
         Passage, ...
     ] = ()  # evidence to answer from, in the order of the file
@@ -250,8 +248,6 @@ def item_of(record: Mapping[str, Any]) -> Item:
     return Item(
         row["id"],
         row["instruction"],
-        # Multiple choice may be answered either way.
-        needs_retrieval=None if row["task"] == "multiple_choice" else True,
         passages=passages,
         gold=_gold(row, passages),
         # A long human answer is not contained in a model's answer; closed tasks are scored by their label.

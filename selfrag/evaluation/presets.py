@@ -132,7 +132,6 @@ def _choices(record: PublicRecord) -> Item:
         row["question"],
         label=right,
         options=tuple(option["text"] for option in options),
-        free=True,
     )
 
 
@@ -174,16 +173,12 @@ def _forms(answer: PublicRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys([answer["text"], *filter(str.strip, answer["aliases"])]))
 
 
-def _item(
-    record: PublicRecord, query: str, *, free: bool = False, **fields: Any
-) -> Item:
+def _item(record: PublicRecord, query: str, **fields: Any) -> Item:
     key = _first_key(record, IDS)
     name = ""  # files of claims have none
     if key:
         name = identifier(record, key)
-    return Item(
-        name, query, needs_retrieval=None if free else True, query=query, **fields
-    )
+    return Item(name, query, query=query, **fields)
 
 
 SCHEMAS: Mapping[str, Schema] = MappingProxyType(

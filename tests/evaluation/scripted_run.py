@@ -29,7 +29,6 @@ ITEMS = tuple(
     Item(
         f"q{i}",
         f"Question {i}",
-        True,
         answers=("Paris",),
         references=("Paris",),
         task="short_qa",

@@ -49,7 +49,6 @@ PASSAGES = tuple(
 SHORT = Item(
     "q",
     "who?",
-    True,
     PASSAGES,
     gold=frozenset({"p1", "p2"}),
     answers=("Ann", "Anne"),
@@ -58,20 +57,17 @@ SHORT = Item(
 LONG = Item(
     "q",
     "why?",
-    True,
     PASSAGES,
     gold=frozenset({"p1"}),
     answerable=True,
     references=("the cat sat", "a dog"),
 )
-NO_ANSWER = Item("q", "why?", True, PASSAGES, gold=frozenset(), answerable=False)
-LETTERS = Item(
-    "q", "Choose.", None, label="B", options=("Venus", "Mars", "a red planet")
-)
-CLAIM = Item("q", "True?", None, label="false", options=("true", "false"))
+NO_ANSWER = Item("q", "why?", PASSAGES, gold=frozenset(), answerable=False)
+LETTERS = Item("q", "Choose.", label="B", options=("Venus", "Mars", "a red planet"))
+CLAIM = Item("q", "True?", label="false", options=("true", "false"))
 SETS = (("New York", "NYC"), ("The Beatles",), ("Caf\u00e9",))
-SEVERAL = Item("q", "which?", True, answer_sets=SETS)
-BARE = Item("q", "?", True)
+SEVERAL = Item("q", "which?", answer_sets=SETS)
+BARE = Item("q", "?")
 
 
 def part(name, item, said):
@@ -312,7 +308,7 @@ def test_qampari_by_hand():
     assert (found["list_recall"], found["list_recall_5"]) == pytest.approx((5 / 9, 1.0))
     assert found["list_f1_5"] == pytest.approx(2 * (5 / 6) / (5 / 6 + 1))
     assert list_figures("", gold)["list_f1"] == 0.0
-    item = Item("q", "which?", True, answer_sets=(("x",), ("y",)))
+    item = Item("q", "which?", answer_sets=(("x",), ("y",)))
     figures = {name: part(name, item, "x, z") for name in LISTS}
     assert figures == dict.fromkeys(LISTS, (0.5, 1.0)) | {"list_length": (2.0, 1.0)}
     assert (part("list_f1_5", item, None), part("list_length", item, None)) == (
@@ -370,7 +366,7 @@ def test_recall_and_ndcg_by_hand():
         (3 + 1 / 2) / ideal
     )
     assert (ndcg_at(["x"], {"a": 1}, 3), ndcg_at(["x"], {"a": 0}, 3)) == (0.0, None)
-    item = Item("q", "who?", True, gold=frozenset({"b", "z"}))
+    item = Item("q", "who?", gold=frozenset({"b", "z"}))
     output = Output("x", read=("a", "b"), retrieved=True)
     # of what the model was shown
     assert part("retrieval_recall@2", item, output) == (

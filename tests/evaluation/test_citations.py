@@ -36,8 +36,8 @@ THREE = tuple(
     Passage(f"p{i}", text, "T")
     for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1)
 )
-SHORT = Item("q", "who?", True, THREE, gold=frozenset({"p1", "p2"}), answers=("Ann",))
-NO_ANSWER = Item("q", "why?", True, THREE, gold=frozenset(), answerable=False)
+SHORT = Item("q", "who?", THREE, gold=frozenset({"p1", "p2"}), answers=("Ann",))
+NO_ANSWER = Item("q", "why?", THREE, gold=frozenset(), answerable=False)
 
 
 def figure(name, *outputs):
@@ -69,12 +69,11 @@ def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_c
     )
     assert precision.part(NO_ANSWER, Output("Because.", cited=("p1",))) == (0.0, 1.0)
     assert recall.part(NO_ANSWER, Output("Because.", cited=("p1",))) is None
-    assert precision.part(Item("q", "?", None), Output("x", cited=("p1",))) is None
+    assert precision.part(Item("q", "?"), Output("x", cited=("p1",))) is None
     # An option that sounds like an abstention keeps its citation.
     item = Item(
         "q",
         "?",
-        None,
         THREE,
         gold=frozenset({"p1"}),
         label="I do not know",

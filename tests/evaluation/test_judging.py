@@ -71,9 +71,7 @@ def last_word(**identity):
 
 
 def record(text, cited, **fields):
-    item = Item(
-        f"q{abs(hash((text, cited))) % 10**6}", "Where is", True, PASSAGES, **fields
-    )
+    item = Item(f"q{abs(hash((text, cited))) % 10**6}", "Where is", PASSAGES, **fields)
     output = Output(text, (cited,) if cited else (), segments=((text, cited),))
     return Record(item, output, {one.id: one for one in PASSAGES})
 
@@ -351,7 +349,7 @@ def test_the_score_by_hand():
 
 
 BIOS = [
-    Item(f"q{at}", f"Tell me a bio of {name}", True, topic=name)
+    Item(f"q{at}", f"Tell me a bio of {name}", topic=name)
     for at, name in enumerate(["Ann", "Bob", "Eve"])
 ]
 
@@ -519,7 +517,7 @@ def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
     assert (same.texts, same.features) == (40, "drawn")
     assert mauve(["a"] * 20, ["b"] * 10 + [" "] * 10, Drawn()) is None
     records = [
-        Record(Item(f"q{at}", "", True, references=("a", "b")), Output("a"), {})
+        Record(Item(f"q{at}", "", references=("a", "b")), Output("a"), {})
         for at in range(20)
     ]
     assert (judge_likeness(records, Drawn()).corpus_figures["mauve"] or {})[
@@ -544,9 +542,7 @@ def test_answers_are_judged_as_alce_prepares_them(
         "selfrag.evaluation.judging.mauve",
         lambda human, said, features: seen.extend((human, said)),
     )
-    item = Item(
-        "q", "what", True, query="who?", references=("Ann did.\nIn May.!", "second")
-    )
+    item = Item("q", "what", query="who?", references=("Ann did.\nIn May.!", "second"))
     texts = ("Ann did [1], in May [2][3].\nQuestion: what?", "[1]", " ")
     judge_likeness(
         [*(Record(item, Output(text), {}) for text in texts), Record(item, None, {})],

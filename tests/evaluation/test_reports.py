@@ -167,7 +167,6 @@ def hostile_page(text):
     item = Item(
         f"q{text}",
         f"Ask{text}",
-        True,
         passages,
         frozenset({f"d1{text}"}),
         gold,

@@ -53,7 +53,7 @@ SHARED = ROOT.parent / "shared" / "data" / "eval" / "dev"
 
 
 def closed(label, *options):
-    return Item("q", "?", None, label=label, options=options)
+    return Item("q", "?", label=label, options=options)
 
 
 def test_a_label_names_an_option_by_text_letter_or_number():
@@ -72,15 +72,13 @@ def test_the_kind_follows_from_the_fields():
     words, sets = " ".join(["word"] * 11), (("a",), ("b",))
     known = {
         closed("A", "x", "y"): CLOSED,
-        Item("q", "?", True, task="short_qa_multihop", references=(words,)): SHORT,
-        Item("q", "?", True, task="long_form", references=("x",)): LONG,
-        Item("q", "?", True, task="something", references=("two words",)): SHORT,
-        Item("q", "?", True, task="something", references=(words,)): LONG,
-        Item("q", "?", True, task="x", references=("a", "b"), answer_sets=sets): LIST,
-        Item(
-            "q", "?", True, task="long_qa", references=("a", "b"), answer_sets=sets
-        ): LONG,
-        Item("q", "?", True, task="x", topic="Ann"): BIOGRAPHY,
+        Item("q", "?", task="short_qa_multihop", references=(words,)): SHORT,
+        Item("q", "?", task="long_form", references=("x",)): LONG,
+        Item("q", "?", task="something", references=("two words",)): SHORT,
+        Item("q", "?", task="something", references=(words,)): LONG,
+        Item("q", "?", task="x", references=("a", "b"), answer_sets=sets): LIST,
+        Item("q", "?", task="long_qa", references=("a", "b"), answer_sets=sets): LONG,
+        Item("q", "?", task="x", topic="Ann"): BIOGRAPHY,
     }
     assert {item: task_of(item) for item in known} == known
 

@@ -59,7 +59,7 @@ EXAMPLE = ("One", "Two")
 def file_of(name, kind, items, question, **fields):
     item_fields = {"gold": frozenset({"d2"}), **fields}
     rows = tuple(
-        Item(f"{name[0]}{i}", f"{question} {i}", True, EVIDENCE, **item_fields)
+        Item(f"{name[0]}{i}", f"{question} {i}", EVIDENCE, **item_fields)
         for i in range(items)
     )
     return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, kind, rows, items)
@@ -412,7 +412,6 @@ def test_each_axis_alone_or_every_combination():
 ITEM = Item(
     "q",
     "Who?",
-    True,
     passages("d1", "d2"),
     answers=("d1", "Ann", "Bob"),
     references=("Ann",),

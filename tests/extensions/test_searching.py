@@ -26,7 +26,6 @@ PASSAGES = tuple(
 ITEM = Item(
     "q",
     "Q",
-    True,
     PASSAGES,
     gold=frozenset({"d1"}),
     answers=("Paris",),

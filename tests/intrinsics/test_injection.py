@@ -63,7 +63,7 @@ ARGUMENTS = (
 
 
 def interpretation(state):
-    item = Item("1", state.query or "", None, state.passages)
+    item = Item("1", state.query or "", state.passages)
     return PromptWriter(executor=None).request(Trial(item, DIRECT, state.passages))
 
 

@@ -356,7 +356,7 @@ def as_a_labeller(world, judge, tmp_path):
 
 def as_a_metric(world, judge, tmp_path):
     judge = copy_on(judge, world["rag"].engine)
-    item = Item("i1", QUESTION, True, answers=("Curie",), task="short_qa")
+    item = Item("i1", QUESTION, answers=("Curie",), task="short_qa")
     record = Record(item, Output(REPLY, read=("radium",)), {"radium": RADIUM})
     judged = judge_judgments([record], judge)
     values = [

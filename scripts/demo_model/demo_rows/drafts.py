@@ -200,12 +200,12 @@ def segment(
     )
 
 
-def continued(sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
+def continued(sentence: str) -> tuple[TargetPart, ...]:
     """Return a further sentence from the evidence of the one before."""
     return (
         TargetToken("[Continue to Use Evidence]"),
         TargetText(sentence),
-        TargetToken(f"[{support}]"),
+        TargetToken(f"[{FULLY}]"),
     )
 
 

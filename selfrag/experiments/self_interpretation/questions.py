@@ -330,7 +330,6 @@ def _item(row: Mapping[str, Any]) -> Item:
     return Item(
         row["id"],
         row["instruction"],
-        needs_retrieval=None,
         passages=tuple(
             Passage(p["id"], p["text"], p["title"], p["score"]) for p in row["passages"]
         ),

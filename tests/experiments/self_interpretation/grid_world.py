@@ -39,7 +39,7 @@ def item(number: int, passages: int = 5) -> Item:
     gold = frozenset(passage.id for passage in shown[:2])
     question = f"{'Which' if number % 2 else 'What'} rivers are in land {number}?"
     return Item(
-        f"q{number}", question, None, shown, gold=gold, answer_sets=sets, query=question
+        f"q{number}", question, shown, gold=gold, answer_sets=sets, query=question
     )
 
 

@@ -196,8 +196,8 @@ def test_the_pool_is_searched_for_every_question_and_ids_stay_those_of_its_own_f
     aare, inn = Passage("p1", "Aare Aare"), Passage("p1", "Inn Inn Inn")
     both = Passage("p2", "Aare Inn")
     items = [
-        Item("q1", "Aare?", None, (aare, both), query="Aare?"),
-        Item("q2", "Inn?", None, (inn, replace(both, id="p9")), query="Inn?"),
+        Item("q1", "Aare?", (aare, both), query="Aare?"),
+        Item("q2", "Inn?", (inn, replace(both, id="p9")), query="Inn?"),
     ]
     first, second = pooled(items, Counting(), 3)
     assert [(p.id, p.score) for p in first.passages] == [
