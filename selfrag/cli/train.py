@@ -54,10 +54,6 @@ OF_INTRINSICS = (
 )
 OF_ROWS = ("--processes", "--row-lr", "--leave-long")
 
-
-MOVED = {"critic": "critic train", "data": "critic augment"}
-"""Commands of `critic` that stood here, too."""
-
 app = Commands(
     name="train",
     help="Train a generator or an adapter.",
@@ -243,24 +239,6 @@ def track(
             typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}", err=True)
         last = reports.track(run_dir, send)
     return CommandResult({"steps": last}, f"{count_of(last, 'steps')} sent")
-
-
-def _moved(name: str, place: str) -> None:
-    """Add a hidden command that says where another one went."""
-
-    @app.command(
-        name,
-        hidden=True,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )
-    def tell() -> None:
-        raise UserError(
-            f"`selfrag train {name}` is now `{place}`, with the same arguments"
-        )
-
-
-for _name, _place in MOVED.items():
-    _moved(_name, _place)
 
 
 def _train(

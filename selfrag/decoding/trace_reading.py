@@ -21,7 +21,7 @@ from selfrag.reflection.weights import Weights
 ConstructorFields: TypeAlias = dict[str, Any]
 """Arguments of a constructor."""
 FORMER_NAMES = {"reflectors": "judges", "gates": "guardrails", "joined": "judges"}
-"""ConstructorFields of traces that earlier versions wrote."""
+"""Fields of traces by the names that earlier versions wrote."""
 
 
 def read_values(data: object) -> ConstructorFields:
