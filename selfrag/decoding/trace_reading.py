@@ -73,17 +73,12 @@ def _read_decoding(values: Mapping[str, Any]) -> Decoding:
 def _read_decision(record: DecisionRecord) -> ConstructorFields:
     guardrails = record.get("guardrails", ())
     return {
-        "after": record["after"],
-        "action": record["action"],
-        "reason": record["reason"],
+        **record,
         "judgment": _read_optional(record["judgment"]),
-        "query": record["query"],
         "passages": tuple([Passage(**passage) for passage in record["passages"]]),
         "guardrails": tuple(
             [(name, _read_judgment(judgment)) for name, judgment in guardrails]
         ),
-        "failure": record.get("failure"),
-        "cause": record.get("cause"),
     }
 
 
@@ -116,40 +111,20 @@ def _find_passage(
     return passage
 
 
-_SAME = (
-    "id",
-    "parent",
-    "depth",
-    "branch",
-    "text",
-    "token_ids",
-    "text_ids",
-    "finish",
-    "likelihood",
-    "ended",
-    "score",
-    "path_score",
-    "status",
-    "dropped_tokens",
-)
-"""ConstructorFields of a node that are read as they are; the status is checked where its names are."""
+_DERIVED = ("passage_id", "passage_at", "refuses", "abstains")
+"""Fields of a recorded node that follow from the others, or stand for its passage."""
 
 
 def _read_node(record: NodeRecord, passage: Passage | None) -> ConstructorFields:
-    values: Mapping[str, Any] = record
-    judges = record.get("judges", {})
-    places = record.get("places", {})
-    fields: ConstructorFields = {name: values[name] for name in _SAME}
-    fields["passage"] = passage
+    fields: ConstructorFields = {**record, "passage": passage}
+    for name in _DERIVED:
+        fields.pop(name, None)
     fields["judgments"] = _read_all(record["judgments"])
     fields["boundary"] = _read_optional(record["boundary"])
-    fields["judges"] = _read_all(judges)
-    fields["places"] = {
-        name: tuple(map(_read_judgment, items)) for name, items in places.items()
-    }
-    fields["undefined"] = record.get("undefined", {})
-    fields["reasoning"] = record.get("reasoning", "")
-    fields["remark"] = record.get("remark", "")
+    fields["judges"] = _read_all(record.get("judges", {}))
+    fields["places"] = {}
+    for name, judgments in record.get("places", {}).items():
+        fields["places"][name] = tuple(map(_read_judgment, judgments))
     return fields
 
 
