@@ -37,16 +37,17 @@ def commit() -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    command = [
-        git,
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--abbrev=40",
-        "--dirty=+changes",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
+    here = Path(__file__)
+    # without locks, since one that stays behind would stop the user's own git
+    command = [git, "--no-optional-locks", "-C", str(here.parent)]
+    describe = ["describe", "--always", "--abbrev=40", "--dirty=+changes"]
+    # an environment within the checkout of another project is none of its files
+    for arguments in (["ls-files", "--error-unmatch", here.name], describe):
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            [*command, *arguments], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            return None
     return done.stdout.strip() or None
 
 
