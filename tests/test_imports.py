@@ -209,6 +209,7 @@ def test_what_is_not_there_is_refused_before_anything_is_loaded(tmp_path):
         "selfrag judge answerability Who? --passage x --engine http://127.0.0.1:9": "no server at",
         "selfrag eval judge run --load-judge true --index nowhere": "no index at nowhere",
         "selfrag interpret run rows.jsonl -o new --model nowhere": "no model at",
+        "selfrag eval run rows.jsonl -o full": "full is a file; name a folder",
         "selfrag train adapter rows.jsonl -o new --base nowhere": "no model at",
         "selfrag train merge new --base nowhere -o merged": "no model at",
         "selfrag ask Who? --trace full": "give --replace",

@@ -77,8 +77,6 @@ def ask(
 def _check_trace(path: Path) -> Path:
     """Return where a trace is written; a link keeps leading to the file."""
     trace = path.resolve()
-    if trace.is_dir():
-        raise UserError(f"--trace {trace} is a folder; name a file")
     if not trace.parent.is_dir():
         raise UserError(
             f"--trace {trace}: there is no folder {trace.parent}; make it first"

@@ -222,14 +222,23 @@ def _allow_replacing(ctx: typer.Context, is_given: bool) -> None:
 def _check_outputs(
     ctx: typer.Context, outputs: Mapping[str, Replaced], values: Mapping[str, Any]
 ) -> None:
-    """Refuse outputs of a command that hold finished work."""
+    """Refuse outputs of a command that hold finished work, and a file in place of a folder or a folder of a file."""
+    out = values.get("out")
+    if isinstance(out, Path) and "out" not in outputs and out.is_file():
+        raise UserError(f"--out {out} is a file; name a folder")
     for name, output in outputs.items():
         value = values[name]
         for path in value if isinstance(value, list | tuple) else [value]:
-            if path is not None and output.files is None:
+            if path is None:
+                continue
+            if output.files is None:
+                if path.is_dir():
+                    raise UserError(f"--{name} {path} is a folder; name a file")
                 check_free(ctx, [path])
-            elif path is not None:
-                check_free(ctx, [path / file for file in output.files or ()])
+                continue
+            if output.files and path.is_file():
+                raise UserError(f"--{name} {path} is a file; name a folder")
+            check_free(ctx, [path / file for file in output.files])
 
 
 def _common(
