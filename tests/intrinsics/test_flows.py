@@ -270,11 +270,14 @@ def test_certain_samples_of_a_beam():
     )
     uq = Uncertainty.on(judge)
     write = Write(SelfRAGWriter(PROMPTING, Decoding(max_segments=1)), samples=3)
+    larger = Write(ChatWriter(writing("Larger.")))
     for more, text in (
         ((), "Sure."),
         ((CertaintyFilter(uq),), "Close."),
         ((CertaintyFilter(uq, threshold=0.9),), "I don't know the answer"),
         ((CertaintyFilter(uq, threshold=0.9, text="Unsure."),), "Unsure."),
+        ((CertaintyFilter(uq, threshold=0.9, otherwise=larger),), "Larger."),
+        ((CertaintyFilter(uq, otherwise=larger),), "Close."),
     ):
         searches = Searches(lambda query: passages("d1", "d2"))
         (answer,) = run(Flow((write, *more)), ["Q"], scripted({"Q": tree}), searches)

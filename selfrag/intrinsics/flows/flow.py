@@ -465,6 +465,8 @@ class CertaintyFilter(JudgeStage):
     # `decile`: the most probable one, which is what was calibrated; or the `expectation`
     by: Literal["decile", "expectation"] = "decile"
     text: str = ABSTENTION  # the fixed text
+    # runs in place of the fixed text, such as the `Write` of a larger model
+    otherwise: Stage | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -490,14 +492,13 @@ class CertaintyFilter(JudgeStage):
         outcome = f"{len(kept)} of {len(judgments)} at least {self.threshold:g}"
         if certain:
             outcome += f", best {certain[0][0]:.2f}"
-        if not kept:
-            return progress.noted(
-                "certainty",
-                outcome,
-                judgments,
-                over=abstention(progress, self.text, outcome),
-            )
-        return progress.noted("certainty", outcome, judgments, answers=kept)
+        if kept:
+            return progress.noted("certainty", outcome, judgments, answers=kept)
+        if self.otherwise is not None:
+            uncertain = progress.noted("certainty", outcome, judgments)
+            return (yield from self.otherwise.run(uncertain, run))
+        over = abstention(progress, self.text, outcome)
+        return progress.noted("certainty", outcome, judgments, over=over)
 
     def _certainty(self, judgment: Judgment) -> float:
         return judgment.score if self.by == "expectation" else judgment.mode
