@@ -345,6 +345,29 @@ def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path):
     assert document.text[slice(*document.tables[0].header)] == "Plant | Colour | Place"
 
 
+def test_two_rows_with_fractions_and_a_cell_over_both_are_a_table(tmp_path):
+    """Cells of three lines are rows where the lines fall, and belong to their own row."""
+
+    def fraction(x, y):
+        parts = drawn(x + 40, y + 7, "3", 8) + drawn(x + 40, y - 7, "4", 8)
+        return drawn(x, y, "Weight") + parts
+
+    grid = strokes(2, 3, step=40)
+    content = fraction(72, 690) + drawn(182, 690, "Fee") + fraction(72, 650)
+    content += fraction(182, 650)
+    both = grid.replace("68 672 m 398 672 l", "68 672 m 288 672 l")
+    document = read(tmp_path, pdf(both + content + fraction(292, 670)))
+    weight = "Weight 3 4"
+    assert document.text.strip().split("\n") == [
+        f"{weight} | Fee | {weight}",
+        f"{weight} | {weight} | {weight}",
+    ]
+    rows = [("Town", "Fee", "Depth")]
+    rows += [(name, f"{n}0", f"{n} m") for n, name in enumerate(("Oulu", "Kemi", "Ii"))]
+    head = cells(rows[:1], top=690) + cells(rows[1:], top=662, step=11)
+    assert text_of(tmp_path, grid + head) == table_text(rows)
+
+
 def test_wide_gaps_in_one_column_are_no_columns(tmp_path):
     words = ["words", "that", "stand", "with", "very", "wide", "gaps"]
     content = ""

@@ -130,13 +130,17 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     rows_of_cells = 0  # rows with more than one text
     for row in range(len(grid.rows) - 1):
         texts: list[CellText] = []
-        sources: set[int] = set()
+        sources, stacks = set[int](), set[int]()
         for column in columns:
-            lines = [line.text for line in build_lines(cells.get((row, column), ()))]
+            drawn = build_lines(cells.get((row, column), ()))
+            lines = [line.text for line in drawn]
             if sum(map(len, lines)) > _MAX_CELL:
                 return None
-            if lines:
-                sources.add(id(cells[row, column][0]))
+            if drawn:
+                source = id(drawn[0].cells[0])
+                sources.add(source)
+                if _is_stack(drawn):
+                    stacks.add(source)
             elif (row, column) in grid.open_above and rows:
                 lines = _repeated(rows[-1][len(texts)])
                 if lines:
@@ -150,7 +154,7 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     if rows_of_cells < 2:
         return None
     # strokes around the header and around all other rows
-    if len(grid.rows) == 3 and _has_aligned_lines(rows[-1]):
+    if len(grid.rows) == 3 and len(stacks) > 1:
         return None
     if is_right_to_left(fragments):
         rows = [texts[::-1] for texts in rows]
@@ -210,9 +214,10 @@ def _repeated(lines: CellText) -> CellText:
     return list(lines) if sum(map(len, lines)) <= _MAX_REPEATED else []
 
 
-def _has_aligned_lines(row: Sequence[CellText]) -> bool:
-    counts = sorted(len(lines) for lines in {tuple(lines) for lines in row})
-    return len(counts) > 1 and counts[-2] >= _MIN_ROWS
+def _is_stack(lines: Sequence[Line]) -> bool:
+    """Return whether the lines of a cell may be rows: each stands below the one before, unlike those of a fraction."""
+    falls = [above.box.bottom > line.box.bottom for above, line in pairwise(lines)]
+    return len(lines) >= _MIN_ROWS and all(falls)
 
 
 def _with_header(

@@ -110,11 +110,13 @@ def _count_on(baseline: float, runs: Sequence[_Run]) -> int:
 
 
 def _write_run(run: _Run, base: _Run) -> str:
-    """Return the text of a run, as raised or lowered where it is."""
+    """Return the text of a run, as raised or lowered where it is, and apart where it stands on another line."""
     if not run.height or not base.height:
         return run.text
     size = run.height / base.height
     shift = (run.baseline - base.baseline) / base.height
+    if abs(shift) > _MOST_SHIFT:
+        return f" {run.text} "
     least = _LEAST_SHIFT
     if size > _SMALLER:
         least = _LEAST_RISE
@@ -122,6 +124,6 @@ def _write_run(run: _Run, base: _Run) -> str:
         least = _LEAST_SHIFT_APART
         if size > _SMALLER_APART:
             return run.text
-    if size < _SMALLEST or not least <= abs(shift) <= _MOST_SHIFT:
+    if size < _SMALLEST or abs(shift) < least:
         return run.text
     return write_script(run.text, raised=shift > 0)
