@@ -352,6 +352,14 @@ def test_text_is_read_where_it_stands(tmp_path, name):
     assert read(write(tmp_path / "a.docx", body)).text.strip("\n") == text
 
 
+def test_formatting_is_passed_over_and_text_that_looks_like_it_is_not(tmp_path):
+    bold = '<w:b/><w:sz w:val="24" />'
+    document = read(write(tmp_path / "a.docx", paragraph(run("Tea", bold))))
+    assert document.text.strip() == "Tea"
+    quoted = paragraph(run("<![CDATA[<w:b/> is bold]]>", bold))
+    assert read(write(tmp_path / "b.docx", quoted)).text.strip() == "<w:b/> is bold"
+
+
 def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path):
     """Audit, defect 1: asked for Q1, a reader must not see the value of another quarter in its place."""
     document = docx.Document()

@@ -130,17 +130,13 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     rows_of_cells = 0  # rows with more than one text
     for row in range(len(grid.rows) - 1):
         texts: list[CellText] = []
-        sources, stacks = set[int](), set[int]()
+        sources: set[int] = set()
         for column in columns:
-            drawn = build_lines(cells.get((row, column), ()))
-            lines = [line.text for line in drawn]
+            lines = [line.text for line in build_lines(cells.get((row, column), ()))]
             if sum(map(len, lines)) > _MAX_CELL:
                 return None
-            if drawn:
-                source = id(drawn[0].cells[0])
-                sources.add(source)
-                if _is_stack(drawn):
-                    stacks.add(source)
+            if lines:
+                sources.add(id(cells[row, column][0]))
             elif (row, column) in grid.open_above and rows:
                 lines = _repeated(rows[-1][len(texts)])
                 if lines:
@@ -154,7 +150,8 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     if rows_of_cells < 2:
         return None
     # strokes around the header and around all other rows
-    if len(grid.rows) == 3 and len(stacks) > 1:
+    last_row = [cells.get((1, column), ()) for column in columns]
+    if len(grid.rows) == 3 and _has_aligned_lines(last_row):
         return None
     if is_right_to_left(fragments):
         rows = [texts[::-1] for texts in rows]
@@ -214,10 +211,15 @@ def _repeated(lines: CellText) -> CellText:
     return list(lines) if sum(map(len, lines)) <= _MAX_REPEATED else []
 
 
-def _is_stack(lines: Sequence[Line]) -> bool:
-    """Return whether the lines of a cell may be rows: each stands below the one before, unlike those of a fraction."""
-    falls = [above.box.bottom > line.box.bottom for above, line in pairwise(lines)]
-    return len(lines) >= _MIN_ROWS and all(falls)
+def _has_aligned_lines(row: Sequence[Sequence[Fragment]]) -> bool:
+    """Return whether cells hold lines that may be rows: each stands below the one before, unlike in a fraction."""
+    stacks = set[int]()
+    for cell in row:
+        lines = build_lines(cell)
+        falls = [above.box.bottom > line.box.bottom for above, line in pairwise(lines)]
+        if len(lines) >= _MIN_ROWS and all(falls):
+            stacks.add(id(cell[0]))
+    return len(stacks) > 1
 
 
 def _with_header(

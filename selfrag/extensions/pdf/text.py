@@ -48,9 +48,10 @@ _UNMAPPED = "\0\ufffd\uffff"
 _SWAPPED = re.compile(f"[{''.join(chr(code << 8) for code in range(33, 127))}]{{4,}}")
 """ASCII letters of a font that tells the two bytes of each in the wrong order."""
 _TOKEN = re.compile(
-    rf"(?P<word>[^\x00-\x20\xa0{_HYPHEN_AT_LINE_END}{_UNMAPPED}]+)|(?P<hyphen>[{_HYPHEN_AT_LINE_END}])"
-    rf"|(?P<line_end>[\r\n]+)|(?P<space>[\t \xa0]+)|(?P<unmapped>[{_UNMAPPED}]+)"
+    rf"[\t \xa0]*(?:(?P<word>[^\x00-\x20\xa0{_HYPHEN_AT_LINE_END}{_UNMAPPED}]+)|(?P<hyphen>[{_HYPHEN_AT_LINE_END}])"
+    rf"|(?P<line_end>[\r\n]+)|(?P<unmapped>[{_UNMAPPED}]+))"
 )
+"""What may follow spaces."""
 _HIDDEN = 0x02 | 0x20  # flags of fields and notes: hidden, not shown on a screen
 
 
@@ -109,17 +110,14 @@ class PageCharacters:
 
     def bounds(self, first: int, end: int, turns: int) -> tuple[Box, bool]:
         """Return the box around the characters of a line, and whether all are as large and as high."""
+        lefts, rights = self.lefts[first:end], self.rights[first:end]
+        bottoms, tops = self.bottoms[first:end], self.tops[first:end]
         if turns:
             boxes = [self.box(index, turns) for index in range(first, end)]
-            left, right = min(box[0] for box in boxes), max(box[2] for box in boxes)
-            levels = {(box[1], box[3]) for box in boxes}
-        else:
-            left, right = min(self.lefts[first:end]), max(self.rights[first:end])
-            levels = set(
-                zip(self.bottoms[first:end], self.tops[first:end], strict=True)
-            )
-        bottom, top = min(levels)[0], max(level[1] for level in levels)
-        return (left, bottom, right, top), len(levels) == 1
+            lefts, bottoms, rights, tops = map(list, zip(*boxes, strict=True))
+        bottom, top = min(bottoms), max(tops)
+        is_level = bottom == max(bottoms) and top == min(tops)
+        return (min(lefts), bottom, max(rights), top), is_level
 
     def baselines(self, first: int, end: int, turns: int) -> list[float]:
         """Return the heights at which some characters stand, likewise."""
@@ -200,11 +198,10 @@ class FragmentReader:
         newline = False
         space: int | None = None  # position of a space before the character
         for token in _TOKEN.finditer(self._characters.text):
-            first, end = token.span()
-            kind = token.lastgroup
-            if kind == "space":
-                space = end - 1
-                continue
+            kind = token.lastgroup or "word"
+            first, end = token.span(kind)
+            if token.start() < first:
+                space = first - 1
             if kind == "line_end":
                 newline = True
                 continue
@@ -222,7 +219,7 @@ class FragmentReader:
                 self._pair = end - 2, end - 1
             elif previous is not None and is_joined:
                 self._pair = previous, first
-            text = "-" if kind == "hyphen" else token[0]
+            text = "-" if kind == "hyphen" else token[kind]
             self._pieces.append(LinePiece(text, first, end))
             previous, space, newline = end - 1, None, kind == "hyphen"
         self._end()
@@ -230,6 +227,8 @@ class FragmentReader:
 
     def _separate(self, previous: int, index: int, space: int | None) -> None:
         """Begin a fragment where a line or a wide gap ends; else note a space, where there is one."""
+        if self._goes_on(previous, index, space):
+            return
         box_of = self._characters.box
         left, bottom, right, top = box_of(previous, self._turned)
         next_left, next_bottom, next_right, next_top = box_of(index, self._turned)
@@ -252,8 +251,29 @@ class FragmentReader:
         if next_top - next_bottom > high - low:
             self._tallest = index
         self._characters.cover(previous, index)
-        if is_capital:
-            return
+        if not is_capital:
+            self._add_space(gap, height, space)
+
+    def _goes_on(self, previous: int, index: int, space: int | None) -> bool:
+        """Note a space between words that are as large and as high, as nearly all are; return whether these are."""
+        characters = self._characters
+        bottoms, tops = characters.bottoms, characters.tops
+        is_low = bottoms[index] == bottoms[previous] == bottoms[self._tallest]
+        is_high = tops[index] == tops[previous] == tops[self._tallest]
+        if self._turned or not (is_low and is_high):
+            return False
+        height = tops[index] - bottoms[index]
+        gap = max(
+            characters.lefts[index] - characters.rights[previous],
+            characters.lefts[previous] - characters.rights[index],
+        )
+        if gap > _WIDE_GAP * height or characters.turns(index):
+            return False
+        characters.cover(previous, index)
+        self._add_space(gap, height, space)
+        return True
+
+    def _add_space(self, gap: float, height: float, space: int | None) -> None:
         if space is None:
             if gap > _NO_GAP * height:
                 self._pieces.append(SPACE)

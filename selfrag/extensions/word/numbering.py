@@ -80,6 +80,10 @@ class Numbering(XmlHandler):
         """Return whether an element tells something about a list."""
         return name in _ELEMENTS
 
+    def closes(self, name: str) -> bool:
+        """Return whether an element ends a list."""
+        return name in ("w:abstractNum", "w:num")
+
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element of the numbering part."""
         value = attributes.get("w:val", "")

@@ -50,6 +50,14 @@ _PREFIXES = {
 """Prefix of each namespace. The two variants of the format, transitional and strict, have names of their own."""
 
 
+_FORMATTING = (
+    "abstractNumId|b|bCs|bookmarkEnd|bookmarkStart|bottom|cantSplit|color|gridCol|hideMark|i|ind|insideH|insideV|jc"
+    "|kern|lang|left|lsdException|lvlJc|multiLevelType|noProof|nsid|proofErr|rFonts|right|rsid|shd|snapToGrid"
+    "|spacing|sz|szCs|tab|tblLook|tblW|tcW|tmpl|top|trHeight|u|uiPriority|unhideWhenUsed|vAlign"
+)
+"""Elements that are frequent, mostly empty, and unread in most parts."""
+
+
 class DamagedPartError(Exception):
     """A part that is missing, not XML or too large. The text is a reason to show."""
 
@@ -82,8 +90,12 @@ class XmlHandler:
         self.path: list[str] = []
 
     def reads(self, name: str) -> bool:
-        """Return whether `start` and `end` are called for elements of a name."""
+        """Return whether `start` is called for elements of a name."""
         return True
+
+    def closes(self, name: str) -> bool:
+        """Return whether `end` is."""
+        return self.reads(name)
 
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element, such as `w:p`."""
@@ -192,7 +204,10 @@ class WordPackage:
                 is_usual = False
                 if size <= _WHOLE:
                     text = packed.read()
-                    content, is_usual = io.BytesIO(text), _has_usual_prefixes(text)
+                    is_usual = _has_usual_prefixes(text)
+                    if is_usual:
+                        text = _without_formatting(text, handler)
+                    content = io.BytesIO(text)
                 parser = self._parser(part, handler, is_usual)
                 fed = 0
                 while chunk := content.read(_CHUNK):
@@ -231,7 +246,8 @@ class WordPackage:
         """Return a parser that calls a handler. Names are only looked up where the prefixes are not the usual ones."""
         push, pop = handler.path.append, handler.path.pop
         start, end = handler.start, handler.end
-        reads, shorten = cache(handler.reads), cache(_short_name)
+        reads, closes = cache(handler.reads), cache(handler.closes)
+        shorten = cache(_short_name)
 
         def start_element(name: str, attributes: Attributes) -> None:
             push(name)
@@ -244,7 +260,7 @@ class WordPackage:
 
         def end_element(_: str) -> None:
             name = pop()
-            if reads(name):
+            if closes(name):
                 end(name)
 
         def refuse_entities(*_: object) -> None:
@@ -316,6 +332,16 @@ class ElementText(XmlHandler):
         """Receive text."""
         if self._open:
             self._parts.append(text)
+
+
+def _without_formatting(content: bytes, handler: XmlHandler) -> bytes:
+    """Return a part without empty elements that its handler does not read; a parser takes longer for them."""
+    if b"<!" in content:  # what looks like an element may be a comment
+        return content
+    names = _FORMATTING.split("|")
+    unread = [name for name in names if not handler.reads(f"w:{name}")]
+    pattern = rf"<w:(?:{'|'.join(unread)})(?: [^<>]*)?/>"
+    return re.sub(pattern.encode(), b"", content)
 
 
 def _has_usual_prefixes(content: bytes) -> bool:

@@ -64,7 +64,8 @@ class RunReader:
 
     def _run_properties(self) -> OpenRun | None:
         """Return the run whose properties are being read, None where they are those of something else."""
-        if self._text.runs and self._text.path[-3:-1] == ["w:r", "w:rPr"]:
+        path = self._text.path
+        if self._text.runs and path[-2] == "w:rPr" and path[-3] == "w:r":
             return self._text.runs[-1]
         return None
 

@@ -106,6 +106,7 @@ class Story(XmlHandler):
         }
         self._ends: dict[str, Callable[[], None]] = {
             "w:tbl": self._end_table,
+            "w:tr": self._tables.end_row,
             "w:tc": self._end_cell,
             "w:txbxContent": self._end_box,
             "w:footnote": self._end_note,
@@ -129,6 +130,10 @@ class Story(XmlHandler):
         """Return whether an element is more than a wrapper of text."""
         return name[:2] == "m:" or name in self._starts or name in self._ends
 
+    def closes(self, name: str) -> bool:
+        """Return whether an element ends what is open."""
+        return name[:2] == "m:" or name in self._ends or name in _LEFT_OUT
+
     def start(self, name: str, attributes: Attributes) -> None:
         """Begin an element."""
         if self._ignored:
@@ -150,8 +155,6 @@ class Story(XmlHandler):
             handler()
         elif name[:2] == "m:":
             self._end_equation(name)
-        elif name == "w:tr":
-            self._tables.end_row()
 
     def text(self, text: str) -> None:
         """Receive text."""
