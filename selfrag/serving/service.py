@@ -91,8 +91,8 @@ class AnswerStore:
                 f"answers cannot be kept in {path}: {error}; name another file"
             ) from error
 
-    def keep(self, answer: Answer) -> str:
-        """Store an answer and return its name."""
+    def keep(self, answer: Answer) -> str | None:
+        """Store an answer and return its name; None, and a warning, where it cannot be stored, as on a full disk."""
         name = f"ans_{token_urlsafe(16)}"
         values = {
             "answer": answer.as_dict(),
@@ -107,7 +107,8 @@ class AnswerStore:
                 )
                 self._rows.execute(_DROP_OLDEST, (self._most_bytes, self._most))
         except sqlite3.Error as error:
-            raise UserError(f"the answer cannot be kept: {error}") from error
+            LOG.warning("an answer is sent without being kept: %s", error)
+            return None
         return name
 
     def size(self) -> StoreSize:

@@ -411,7 +411,7 @@ async function ask(question, settings, before = turns.length) {
     messages.push({ role: "user", content: question })
     const reply = await call("v1/chat/completions", { model: given.name, stream: true, messages, selfrag: settings }, own.signal)
     const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader()
-    let rest = "", name = null, note = null
+    let rest = "", name, note = null
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       const lines = (rest + piece.value).split("\n")
       rest = lines.pop()
@@ -420,10 +420,10 @@ async function ask(question, settings, before = turns.length) {
         const chunk = JSON.parse(line.slice(6))
         if (chunk.error) throw new Error(chunk.error.message)
         arriving.append(visible(chunk.choices[0].delta.content || "", 100000))
-        if (chunk.selfrag && chunk.selfrag.id) { name = chunk.selfrag.id; note = chunk.selfrag.note }
+        if (chunk.selfrag) { name = chunk.selfrag.id; note = chunk.selfrag.note }
       }
     }
-    if (name === null) throw new Error("the answer ended early")
+    if (!name) throw new Error(name === null ? "answered; the server cannot keep the answer, so its trace is not here" : "the answer ended early")
     turns = [...earlier, await kept(name, own.signal, question)]
     showTurn(turns.length - 1)
     at("arriving").replaceChildren()

@@ -127,6 +127,16 @@ def test_servers_that_keep_answers_in_one_file_find_each_others(tmp_path):
         store.close()
 
 
+def test_an_answer_that_cannot_be_kept_is_sent_all_the_same(serve, caplog):
+    """At 8886b772 a full disk was status 400, and the answer was lost."""
+    running = serve()
+    running.service.store.close()
+    reply = running.chat().json()
+    assert reply["choices"][0]["message"]["content"]
+    assert reply["selfrag"]["id"] is None
+    assert "an answer is sent without being kept: Cannot operate on" in caplog.text
+
+
 def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve):
     running = serve()
     running.chat()
