@@ -65,13 +65,7 @@ EncodingAsBefore = Annotated[
     FieldValues,
     Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS, default="as the index has it"),
 ]
-KindOption = Annotated[
-    str | None, typer.Option(show_default="as it is; auto for a new index")
-]
-StorageOption = Annotated[
-    str | None, typer.Option(show_default="as it is; auto for a new index")
-]
-LanguageOption = Annotated[
+AsItIs = Annotated[
     str | None, typer.Option(show_default="as it is; auto for a new index")
 ]
 
@@ -108,9 +102,9 @@ def build(
     encoding: Encoding,
     cutting: Cutting,
     vectors: list[str] | None = None,
-    kind: KindOption = None,
-    storage: StorageOption = None,
-    language: LanguageOption = None,
+    kind: AsItIs = None,
+    storage: AsItIs = None,
+    language: AsItIs = None,
     ray: RayOptions,
     skip_unreadable: bool = False,
     replace_index: Annotated[bool, typer.Option("--replace")] = False,
@@ -392,9 +386,9 @@ def _check_local(directory: Path) -> None:
 def compact(
     directory: Path,
     *,
-    kind: KindOption = None,
-    storage: StorageOption = None,
-    language: LanguageOption = None,
+    kind: AsItIs = None,
+    storage: AsItIs = None,
+    language: AsItIs = None,
 ) -> CommandResult:
     """Make an index one segment without the removed passages, or change how it is searched. Nothing is encoded."""
     from retrieval.build import compact_index
