@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -42,26 +43,28 @@ def write_standins(data: Path) -> None:
         write_training(data)
 
 
-_OFFERED = re.compile(r"or (?:else )?(\w+)\.")
+_OFFERED = re.compile(r"Reply with one word: (\w+).* or (?:else )?(\w+)\.")
 _CONTEXT_ID = re.compile(r"Context ID: (\S+)")
 
 
 class StandInGrader(BaseHTTPRequestHandler):
-    """A chat model that grades with the last of the words that it is offered, or 07, and answers with a citation.
+    """A chat model that grades with the first and the last word in turn, or 07, and answers with a citation.
 
     It cites the first passage; asked for reasons, also what was not given and, as its reason, the second passage.
     """
+
+    place = cycle((1, 2))  # of the word in `_OFFERED`
 
     def do_POST(self) -> None:
         """Answer a chat completion."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         question = str(body["messages"][-1]["content"])
-        words = _OFFERED.findall(question.rpartition("Reply with one word")[2])
         first, second, *_ = [*_CONTEXT_ID.findall(question), "1", "2"]
         text = "07" if "two digits" in question else f"It is Paris [{first}]."
         if "You are also asked" in question:
             text = f"Paris on the Seine [{first}] [none].\n\nSo says [{second}]."
-        text = [*words, text][0]
+        if offered := _OFFERED.search(question):
+            text = offered[next(self.place)]
         choice = {
             "message": {"role": "assistant", "content": text},
             "finish_reason": "stop",
