@@ -146,6 +146,7 @@ _INVISIBLE = re.compile(
 _CHINESE = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _CHINESE_GAP = re.compile(rf"(?<=[{_CHINESE}])\s++(?=[{_CHINESE}])")
 _BLANK_LINES = re.compile(r"\n{3,}")
+_MATHJAX = re.compile("MathJax-Element-")  # scripts whose formulas MathJax has written
 _JOINT = "\x1f"  # stands before and after a formula until white space is collapsed
 _JOINT_OF_NUMBERS = re.compile(r"(?<=\d)\x1f(?=\d)")
 _COUNTED_DOWN = re.compile(r"\x1d(-?\d+)")  # number of an item whose list has not ended
@@ -299,6 +300,7 @@ class _Page:
         self._lists: list[_OpenList] = []
         self._formula: FormulaWriter | None = None  # the open one
         self._formula_depth = 0  # open elements in it
+        self._has_formula = False  # whether one was before
         self._formula_text = ""  # what stands for it where it has no text
         self._prefix = ""  # number of a list item, before its first paragraph
         self._reading: list[str] | None = None  # of the open ruby text
@@ -332,7 +334,8 @@ class _Page:
         omission = omission_of(
             tag, attributes, in_content=self._content > 0, labels=labels
         )
-        if tag == "title" and self._in_svg:
+        is_written = self._has_formula and _MATHJAX.match(attributes.get("id", ""))
+        if (tag == "title" and self._in_svg) or (tag == "script" and is_written):
             omission = Omission.NO_TEXT
         if is_block:
             self._end_block()
@@ -556,6 +559,7 @@ class _Page:
 
     def _open_math(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._formula, self._formula_depth = FormulaWriter(MATHML), 0
+        self._has_formula = True
         self._formula_text = attributes.get("alttext", "")
 
     def _close_math(self, tag: str) -> None:

@@ -746,6 +746,10 @@ RAISED = {
         "22206⁻⁹⁰ tea",
     ),
     "small beside large": (set_in(("Fee", 14, 0), (" 320", 8, 0)), "Fee 320"),
+    "large digit": (
+        drawn(72, 676, "1", 30) + drawn(90, 692, "2") + drawn(100, 676, "boats"),
+        "1² boats",
+    ),
     "large letter": (drawn(72, 688, "T", 26) + drawn(88, 700, "en 320 ships", 10), "Ten 320 ships"),
 }  # fmt: skip
 

@@ -107,6 +107,14 @@ READ = """
 """
 
 
+def test_a_formula_that_mathjax_has_written_stands_once(tmp_path):
+    power = "<math><msup><mn>10</mn><mn>3</mn></msup></math>"
+    source = '<script type="math/tex" id="MathJax-Element-1">10^3</script>'
+    drawn = f"<span class=MathJax><span>{power}</span></span>"
+    assert blocks(read(tmp_path, f"<p>{drawn}{source} km</p>")) == ["10³ km"]
+    assert blocks(read(tmp_path, f"<p>{source} km</p>")) == ["10^3 km"]
+
+
 @pytest.mark.parametrize("piece", READ.split("\n")[1:-1])
 def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path, piece):
     assert sorted(blocks(read(tmp_path, piece + SEEN))) == ["Seen.", "X"]

@@ -124,6 +124,8 @@ def _write_run(run: _Run, base: _Run) -> str:
         least = _LEAST_SHIFT_APART
         if size > _SMALLER_APART:
             return run.text
-    if size < _SMALLEST or abs(shift) < least:
+    # behind a large first digit: no number is set in two sizes
+    is_exponent = (base.text + run.text).isdigit() and not run.after_space
+    if (size < _SMALLEST and not is_exponent) or abs(shift) < least:
         return run.text
     return write_script(run.text, raised=shift > 0)
