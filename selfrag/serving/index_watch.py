@@ -16,7 +16,7 @@ from retrieval.index import load_manifest, open_index
 from retrieval.search import IndexVersion
 from retrieval.sync import SyncReport, sync_index
 from retrieval.watching import watch_files
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, count_of
 from selfrag.serving.service import Service
 
 _PATIENCE = 5.0  # seconds for a sync to end when the server ends
@@ -74,16 +74,16 @@ class IndexWatch:
             return report
 
         def done(report: SyncReport) -> None:
-            for file in report.read.unreadable:
-                LOG.warning("not indexed: %s", file.why)
+            for line in report.read.lines()[1:]:
+                LOG.warning("%s", line)
             counts = (
-                len(report.added),
+                count_of(len(report.added), "files"),
                 len(report.changed),
                 len(report.removed),
                 report.generation,
             )
             LOG.warning(
-                "index synced: %d files added, %d changed, %d removed; generation %d",
+                "index synced: %s added, %d changed, %d removed; generation %d",
                 *counts,
             )
 

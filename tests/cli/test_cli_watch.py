@@ -106,6 +106,11 @@ def test_a_watching_server_answers_from_the_new_state(folder):
 
             assert client.get("/health").json()["index"]["generation"] == 1
             assert "Owls" not in found()
+            (folder / "docs" / "none.txt").write_text("")
             (folder / "docs" / "owl.txt").write_text("Owls hunt mice.")
             wait_for(lambda: client.get("/health").json()["index"]["generation"] == 2)
             assert "Owls hunt mice." in found()
+        said = ""
+        while not said.startswith("index synced: 1 file added, 0 changed, 0 removed"):
+            before, said = said, lines.get(timeout=PATIENCE)
+        assert "none.txt: no passages of it are in the index" in before
