@@ -1,4 +1,4 @@
-"""Repeats a sync whenever files change (extra `watch`).
+"""Repeats a sync whenever files change, and every few minutes where some are pages (extra `watch`).
 
 What goes wrong is told in one line and the watch goes on: a file that cannot be read, a folder that vanishes, another
 process that changes the index. The sync is then tried again after the next change, and after some seconds.
@@ -23,6 +23,8 @@ _QUIET = 300
 _LONGEST = 3_000  # milliseconds without a change after which a sync begins, and that it waits at most
 _LOOK = 1_000  # milliseconds between two looks at what the system does not tell, such as a folder that is back
 _RETRY = 10.0  # seconds after a failed sync
+PAGE_PAUSE = 600.0
+"""Seconds after which pages are fetched again: nothing tells that they changed."""
 _Looks: TypeAlias = list[tuple[int, ...]]
 
 
@@ -34,10 +36,10 @@ def watch_files(
     failed: Callable[[UserError], None],
     stop: Event,
 ) -> None:
-    """Sync now, and again after each burst of changes of files, until `stop` is set.
+    """Sync now, after each burst of changes of files, and every `PAGE_PAUSE` seconds with pages, until `stop` is set.
 
     Args:
-        files: files and folders.
+        files: files, folders and addresses of pages.
         index: the folder of the index; changes in it do not count.
         sync: does it.
         done: is called after a sync that changed something.
@@ -50,6 +52,8 @@ def watch_files(
     watchfiles = require("watchfiles", extra="watch")
     paths = [user_path(file) for file in files]
     ignored = os.path.realpath(index)
+    has_pages = any("://" in str(file) for file in files)
+    pause = PAGE_PAUSE if has_pages else math.inf
     failure, due = "", 0.0  # the last failure, and when to sync without a change
 
     def counts(_: object, changed: str) -> bool:
@@ -68,7 +72,6 @@ def watch_files(
         for burst in bursts:
             seen = _look(paths)
             if burst or seen != looks or time.monotonic() >= due:
-                due = math.inf
                 try:
                     report = sync()
                 except UserError as error:
@@ -76,7 +79,7 @@ def watch_files(
                         failed(error)
                     failure, due = str(error), time.monotonic() + _RETRY
                 else:
-                    failure = ""
+                    failure, due = "", time.monotonic() + pause
                     if report.has_changes:
                         done(report)
             if seen != looks:  # a folder is gone, back or another one: watch anew

@@ -1,12 +1,14 @@
 """Pages at addresses as sources of an index, from a server on this machine."""
 
 import json
+import threading
 
 import pytest
 from loopback import Answering, loopback
 from refusals import refused
 
 from retrieval import add_files, build_index, open_index, remove_files, sync_index
+from retrieval.watching import watch_files
 from selfrag.serving.citations import url_of
 
 PAGE = "<title>Tea</title><h1>Green tea</h1><p>{}</p><a href='/other'>More</a>"
@@ -60,6 +62,32 @@ def test_pages_are_built_added_and_synced_and_nothing_follows_links(
     assert (changed.passages_encoded, changed.passages) == (1, 3)
     assert remove_files(index, [notes]) == 1
     assert set(web.asked) == {"/tea", "/notes.md", "/people.csv"}
+
+
+def test_a_watch_fetches_pages_again_though_no_file_changes(web, tmp_path, monkeypatch):
+    """Each time after the pause; a page that has not changed tells nothing."""
+    pytest.importorskip("watchfiles")
+    monkeypatch.setattr("retrieval.watching.PAGE_PAUSE", 0.01)
+    index, address, stop = tmp_path / "i", f"{web.url}/tea", threading.Event()
+    reports, syncs = [], []
+
+    def sync():
+        syncs.append(address)
+        if len(syncs) == 3:
+            web.pages["/tea"] = page(PAGE.format("Green tea wants 75 degrees."))
+        return sync_index(index, [address], encoder="none")
+
+    def done(report):
+        reports.append((report.added, report.changed))
+        if report.changed:
+            stop.set()
+
+    def failed(error):
+        stop.set()
+
+    watch_files([address], index, sync, done, failed, stop)
+    assert reports == [([address], []), ([], [address])]
+    assert len(syncs) == 3
 
 
 @pytest.mark.parametrize("status", [404, 410, 500])
