@@ -1,14 +1,14 @@
 """Does a device or a number format give the answers of the CPU in float32? `bench_parity.py [--device cuda]`.
 
-The same questions in the short form on the transformers engine: in float32 on the CPU, and in float32 and bfloat16 on
-the device; and on other engines where they are named. Differences are those of the probabilities of each judgment, the
-most of its labels. IsRel is judged before anything is written; the others are compared where both runs wrote the same
-text.
+The same questions on the transformers engine: in float32 on the CPU, and in float32 and bfloat16 on a device; and on
+other engines where they are named. Differences are those of the probabilities of each judgment, the most of its
+labels. IsRel is judged before anything is written; the others are compared where both runs wrote the same text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -33,6 +33,15 @@ OTHER_WEIGHTS = (
     Weights(isrel=2.0, issup=0.5, isuse=2.0),
 )
 """Settings that the recorded answers are rescored with."""
+POLICIES = {
+    **{name: form.policy for name, form in FORMS.items()},
+    "constrained": replace(
+        FORMS["short"].policy,
+        require={"issup": "Fully supported"},
+        forbid={"isuse": ["1", "2"]},
+    ),
+}
+"""Forms of answers: short, long, and short under constraints."""
 
 
 @command
@@ -43,6 +52,7 @@ def main(
     data: Path | None = None,
     questions: int = 16,
     passages: int = 5,
+    form: str = "short",
     out: Path | None = None,
     beside: list[str] = [],  # noqa: B006 - of the command line alone
 ) -> None:
@@ -54,6 +64,7 @@ def main(
         data: rows with instruction and passages; else made from the demo corpus.
         questions: to answer.
         passages: of each question.
+        form: short, long or constrained.
         out: JSON file with everything measured.
         beside: number format and another engine, such as int8:onnx; repeatable.
     """
@@ -70,8 +81,10 @@ def main(
     for setting in beside:
         dtype, _, name = setting.partition(":")
         runs[f"{dtype} on {name}"] = partial(load_engine, name, path, dtype=dtype)
-    # the CPU comes last: it is slow
-    for dtype, place in (("float32", device), ("bfloat16", device), ("float32", "cpu")):
+    places = [("float32", device), ("bfloat16", device), ("float32", "cpu")]
+    if device == "cpu" and beside:
+        places = [("float32", "cpu")]
+    for dtype, place in places:  # the CPU comes last: it is slow
         options = {"dtype": dtype, "device": place}
         runs.pop(f"{dtype} on {place}", None)
         runs[f"{dtype} on {place}"] = partial(
@@ -79,16 +92,17 @@ def main(
         )
     for name, load in runs.items():
         engine = load()
-        run = answer_all(items, prompting, FORMS["short"].policy, engine)
+        run = answer_all(items, prompting, POLICIES[form], engine)
         engine.close()
         for known, reference in answers.items():
-            compare(report, name, run.answers, known, reference)
+            compare(report, form, name, run.answers, known, reference)
         answers[name] = run.answers
     report.print()
 
 
 def compare(
     report: Report,
+    form: str,
     name: str,
     answers: Sequence[Answer],
     reference: str,
