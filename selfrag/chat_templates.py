@@ -41,7 +41,8 @@ def render_chat(
         UserError: the template fails, or does not end within its limits.
     """
     options["add_generation_prompt"] = add_generation_prompt
-    if type(tokenizer).apply_chat_template.__module__ == _HUGGING_FACE:
+    renders = getattr(type(tokenizer), "apply_chat_template", None)
+    if renders is None or renders.__module__ == _HUGGING_FACE:
         variables = {**tokenizer.special_tokens_map, **options}
         return _rendering_process(os.getpid()).render(
             tokenizer.get_chat_template(), messages, variables

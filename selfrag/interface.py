@@ -104,6 +104,12 @@ if TYPE_CHECKING:
         read_jsonl,
         write_jsonl,
     )
+    from selfrag.common.onnx_files import (
+        GRAPH,
+        GraphWriter,
+        first_line,
+        open_session,
+    )
     from selfrag.common.pretrained import (
         check_config,
     )
@@ -121,6 +127,10 @@ if TYPE_CHECKING:
         parse_json,
         read_json,
         user_path,
+    )
+    from selfrag.common.tensor_files import (
+        TensorFiles,
+        weight_files,
     )
     from selfrag.common.untrusted import (
         clean,
@@ -243,6 +253,7 @@ if TYPE_CHECKING:
         load_checkpoint,
         load_retriever,
         load_tokenizer,
+        load_training_tokenizer,
         resolve_model,
     )
     from selfrag.prompting import (
@@ -340,10 +351,12 @@ _NAMES = {
     "selfrag.common.checks": "check_choice check_float check_int check_url unknown_name",
     "selfrag.common.errors": "DecodingError EngineError SearchError UserError count_of require",
     "selfrag.common.jsonl": "read_jsonl write_jsonl",
+    "selfrag.common.onnx_files": "GRAPH GraphWriter first_line open_session",
     "selfrag.common.pretrained": "check_config",
     "selfrag.common.progress": "Progress",
     "selfrag.common.provenance": "commit model_files package_version sha256 versions",
     "selfrag.common.reading": "parse_json read_json user_path",
+    "selfrag.common.tensor_files": "TensorFiles weight_files",
     "selfrag.common.untrusted": "clean cut printable replace_surrogates",
     "selfrag.common.validation": "validate",
     "selfrag.decoding.answer": "Answer Segment Usage segments_of",
@@ -372,7 +385,10 @@ _NAMES = {
         "ChatPrompt Completion Gold ModelRequest PromptPiece Slot Target Teachable "
         "TextPrompt"
     ),
-    "selfrag.loading": "index_directory load_checkpoint load_retriever load_tokenizer resolve_model",
+    "selfrag.loading": (
+        "index_directory load_checkpoint load_retriever load_tokenizer "
+        "load_training_tokenizer resolve_model"
+    ),
     "selfrag.prompting": "Chat Prompting",
     "selfrag.reflection.findings": "Citation Code Finding Reflection",
     "selfrag.reflection.inputs": "JudgeInput Message Site SiteKind",
@@ -439,8 +455,15 @@ __all__ = [
     "load_checkpoint",
     "load_retriever",
     "load_tokenizer",
+    "load_training_tokenizer",
     "resolve_model",
     "check_config",
+    "TensorFiles",
+    "weight_files",
+    "GRAPH",
+    "GraphWriter",
+    "open_session",
+    "first_line",
     "cache_home",
     "publish",
     # engines

@@ -12,6 +12,7 @@ from retrieval.passage import Retriever
 from retrieval.search import IndexRetriever, as_retriever
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, require
+from selfrag.common.fast_tokenizer import fast_tokenizer
 from selfrag.common.plugins import load_registered, names, plugin, registered
 from selfrag.common.reading import user_path
 
@@ -117,7 +118,17 @@ _DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
-    """Return the tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it."""
+    """Return the tokenizer of a checkpoint, for texts, ids and chat templates; without transformers if it can be."""
+    return fast_tokenizer(path) or load_training_tokenizer(
+        path, trust_remote_code=trust_remote_code
+    )
+
+
+def load_training_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
+    """Return the tokenizer of transformers, which can be changed, pads and saves itself.
+
+    No code of the checkpoint is run unless the user trusts it.
+    """
     try:
         return pretrained.load(
             "AutoTokenizer", path, trust_remote_code=trust_remote_code

@@ -21,7 +21,7 @@ from selfrag.common import pretrained
 from selfrag.common.errors import UserError, require
 from selfrag.judges.entailment import batches
 from selfrag.judges.external import FunctionJudge
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Judge
 from selfrag.training.rows import MASKED, TrainingExample
@@ -66,7 +66,7 @@ def train_encoder_decoder(
             "held_out is for causal critics; split the rows by `critic split` and set it to 0"
         )
     # 1. Rows as pairs of a prompt and a label.
-    tokenizer = load_tokenizer(base_dir)
+    tokenizer = load_training_tokenizer(base_dir)
     codec = codec_for(tokenizer, replace(config, style="words"))
     rows, _ = load_rows(rows_path, config)
     made, _ = examples(rows, codec)

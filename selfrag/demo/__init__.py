@@ -19,6 +19,8 @@ from selfrag.common.reading import user_path
 ADAPTER = Path(__file__).parent / "adapter"
 VECTORS = Path(__file__).parent / "index" / "vectors.npy"
 """Those of the passages of the default corpus as int8: encoding them takes minutes."""
+CUTS = Path(__file__).parent / "index" / "cuts.json"
+"""Beginning and end of each passage of an article that has several, by the number of the article."""
 _FORMAT = 2  # raised when converting or merging changes its output
 _INDEX_FORMAT = 2  # raised when splitting or indexing changes its output
 _MERGED = "e3d2afbbaf0562a805aee21264ed43ce8e3f0d348262cf07d902f7e711da8d8b"

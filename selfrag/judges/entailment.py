@@ -21,7 +21,7 @@ from selfrag.common.provenance import model_files
 from selfrag.judges.chat import LabelCodec
 from selfrag.judges.external import ServiceJudge, as_reflection
 from selfrag.judges.sentences import judged_turn
-from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.loading import load_training_tokenizer, resolve_model
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Scope
@@ -106,7 +106,7 @@ class _Checkpoint(ServiceJudge):
         self.source = source
         self.labels = labels
         self.batch_tokens = batch_tokens
-        self.tokenizer = load_tokenizer(path)
+        self.tokenizer = load_training_tokenizer(path)
         self.files = model_files(path)
         self.name = short_name(source)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfrag.common.errors import UserError, count_of
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 
@@ -133,7 +133,7 @@ def expanded_tokenizer(base: Path, *, token_rows: bool = True) -> Any:
     Raises:
         UserError: there is none, or it cannot be expanded.
     """
-    tokenizer = load_tokenizer(base)
+    tokenizer = load_training_tokenizer(base)
     if token_rows:
         add_tokens(tokenizer)
     return tokenizer

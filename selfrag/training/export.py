@@ -1,4 +1,4 @@
-"""Writes a trained model as an adapter or a merged checkpoint, and converts GGUF files to plain weights.
+"""Writes a trained model as an adapter or a merged checkpoint.
 
 vLLM refuses adapters with trained token rows, so a model with reflection rows is always served merged. Merging expands
 the base exactly as training did, so an adapter needs only the base model it was trained on.
@@ -261,63 +261,3 @@ def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
         raise UserError(
             f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad"
         ) from error
-
-
-def convert(gguf_path: Path, out_dir: Path) -> Path:
-    """De-quantise a GGUF model into a directory that vLLM and transformers load.
-
-    Transformers must know its architecture. The result holds bf16 weights and the tokenizer, without a quantisation
-    config. The weights differ from the published model by the rounding of the GGUF file. `out_dir` must not exist, or
-    be empty. It appears complete or not at all, and is returned.
-
-    Raises:
-        UserError: the file is missing or not GGUF, or `out_dir` is in use.
-    """
-    _check(gguf_path)
-    import torch
-
-    source: dict[str, Any] = {"gguf_file": gguf_path.name, "local_files_only": True}
-    try:
-        tokenizer = load("AutoTokenizer", gguf_path.parent, **source)
-        loaded = load(
-            "AutoModelForCausalLM", gguf_path.parent, dtype=torch.bfloat16, **source
-        )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        RuntimeError,
-    ) as error:  # whatever it holds
-        raise UserError(
-            f"{gguf_path} cannot be read ({str(error)[:200]}); download it again"
-        ) from error
-    # A model read from GGUF would save its quantisation config too, and loaders would then look for packed weights.
-    config = type(loaded.config)(
-        **{
-            k: v
-            for k, v in loaded.config.to_dict().items()
-            if k != "quantization_config"
-        }
-    )
-    config.dtype = torch.bfloat16
-    fresh = type(loaded)(config)
-    fresh.load_state_dict(loaded.state_dict())
-    fresh.to(torch.bfloat16)
-    fresh.tie_weights()
-    with published(out_dir) as directory:
-        fresh.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
-    return out_dir
-
-
-def _check(path: Path) -> None:
-    if not path.is_file():
-        raise UserError(f"no GGUF file at {path}")
-    with path.open("rb") as file:
-        magic = file.read(4)
-    if magic != b"GGUF":
-        raise UserError(
-            f"{path} is not a GGUF file (it starts with {magic!r}); download it again"
-        )

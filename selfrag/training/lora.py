@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import embedding, linear
 
 from selfrag.common.errors import UserError
+from selfrag.common.tensor_files import BFLOAT16, merge_pair
 from selfrag.engines.adapters import invocation_start
 
 
@@ -136,10 +138,6 @@ def token_ids(ids: Sequence[int], like: Tensor) -> Tensor:
     return torch.tensor(list(ids), device=like.device)
 
 
-_BLOCK = 2**16
-"""Numbers that are summed at a time; two blocks of float32 stay in a core's cache."""
-
-
 class _MergedLinear(torch.autograd.Function):
     """`inputs @ merged.T + bias`, whose gradient goes to A and B as if it were `inputs @ (W + scale B A).T`."""
 
@@ -178,26 +176,23 @@ class _MergedLinear(torch.autograd.Function):
         )
 
 
-def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
-    """Add `scale * up @ down` to `weight` in place, with the same bytes on every machine.
+def merge_into(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
+    """Add `scale * up @ down` to a weight in place; see `merge_pair`."""
+    merged = _array(weight).copy()
+    merge_pair(
+        merged, _array(down.to(weight.dtype)), _array(up.to(weight.dtype)), scale
+    )
+    bits = torch.from_numpy(merged.view(f"i{merged.itemsize}"))
+    weight.copy_(bits.view(weight.dtype))
 
-    A matrix product sums in the order that suits a processor. Here the products of one inner index after the other are
-    added in float32 by elementwise operations, which IEEE 754 fixes to the last bit, and the sum is rounded once. The
-    order is that of the bf16 instructions of AVX512, with which the published models were merged. `down` [rank, in] and
-    `up` [out, rank] are taken in the type of `weight` [out, in]; `scale` is alpha / rank.
-    """
-    down, up = (factor.detach().to(weight.dtype).float() for factor in (down, up))
-    rank, width = down.shape
-    order = [k for pair in range(0, rank, 2) for k in (pair + 1, pair) if k < rank]
-    rows = max(1, _BLOCK // width)
-    for block, factors in zip(
-        torch.split(weight, rows), torch.split(up, rows), strict=True
-    ):
-        total = torch.zeros(block.shape, dtype=torch.float32, device=block.device)
-        product = torch.empty_like(total)
-        for k in order:  # two operations: one that multiplies and adds rounds differently where it is fused
-            total.add_(torch.mul(factors[:, k, None], down[k], out=product))
-        block.copy_(block.float() + total.mul_(scale))
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """Return the numbers of a tensor as an array; numpy does not take bfloat16 from torch itself."""
+    values = tensor.detach().cpu().contiguous()
+    if values.dtype is not torch.bfloat16:
+        array: NDArray[Any] = values.numpy()
+        return array
+    return values.view(torch.int16).numpy().view(BFLOAT16)
 
 
 @dataclass(eq=False)
@@ -230,7 +225,7 @@ class FusedLinear:
 
     def write_back(self) -> None:
         """Write W + scale B A into the frozen weight."""
-        merge_pair(self.weight, self.down, self.up, self.scale)
+        merge_into(self.weight, self.down, self.up, self.scale)
 
 
 @dataclass(frozen=True, slots=True)

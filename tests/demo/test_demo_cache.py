@@ -13,6 +13,7 @@ import pytest
 from json_files import write_json
 from refusals import refused
 
+from scripts.demo_model.make_index_vectors import cuts_of
 from selfrag import demo
 from selfrag.common.errors import UserError
 from selfrag.demo import Asset, asset_path, cache_home, download, model
@@ -202,7 +203,9 @@ def test_weights_that_were_not_measured_are_told_of(tmp_path, monkeypatch, capsy
         ) == told
 
 
-def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path):
+def test_articles_become_passages_with_stable_ids_long_ones_in_parts(
+    tmp_path, monkeypatch
+):
     sentence = "This sentence has exactly seven words here. "
     articles = {
         "Short": {"title": "Short", "extract": "A short one."},
@@ -211,6 +214,8 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path):
     }
     file = tmp_path / "summaries.json"
     write_json(file, articles)
+    write_json(tmp_path / "cuts.json", cuts_of(file))
+    monkeypatch.setattr(download, "CUTS", tmp_path / "cuts.json")
     short, *long, last = passages(file)
     assert (short.id, short.text) == ("wiki-00000", "A short one.")
     assert (last.id, last.text) == ("wiki-00002", "Ends here. 最后")

@@ -154,8 +154,8 @@ def test_missing_and_damaged_weights_are_refused_in_one_line(tiny_llama, tmp_pat
     path = shutil.copytree(tiny_llama, tmp_path / "model")
     [weights] = path.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:40])
-    with pytest.raises(EngineError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_engine("onnx", path)
     weights.unlink()
-    with pytest.raises(EngineError, match="holds no safetensors files"):
+    with pytest.raises(UserError, match="holds no safetensors files"):
         load_engine("onnx", path)

@@ -12,6 +12,7 @@ from refusals import refused
 from safetensors.torch import load_file, save_file
 from trained import config, train, write
 
+from selfrag.common import tensor_files
 from selfrag.common.pretrained import saved_format
 from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
@@ -19,7 +20,6 @@ from selfrag.training import export
 from selfrag.training import lora as fused
 from selfrag.training.export import (
     WEIGHTS,
-    convert,
     merge,
     save_adapter,
     save_checkpoint,
@@ -179,9 +179,9 @@ def test_a_pair_is_merged_in_float32_and_rounded_once(
     expected = torch.from_numpy(
         weight.float().numpy() + expected * np.float32(scale)
     ).bfloat16()
-    monkeypatch.setattr(fused, "_BLOCK", 100)
+    monkeypatch.setattr(tensor_files, "_BLOCK", 100)
     held = weight.T.contiguous().T if transposed else weight.clone()
-    fused.merge_pair(held, down, up, scale)
+    fused.merge_into(held, down, up, scale)
     assert torch.equal(held, expected)
 
 
@@ -225,16 +225,6 @@ def test_an_adapter_of_another_size_or_a_broken_one_is_refused(exported, copied)
         (copied / broken).write_bytes(b"\xff not this")
         with refused("no adapter"):
             load_parameters(copied, parameters, lora)
-
-
-def test_a_missing_file_and_one_of_another_kind_are_no_gguf(tmp_path):
-    """The conversion needs the base model of the demo and runs with its tests."""
-    with refused(r"no GGUF file at .*nothing\.gguf"):
-        convert(tmp_path / "nothing.gguf", tmp_path / "out")
-    (tmp_path / "page.gguf").write_bytes(b"<html>not found</html>")
-    with refused("is not a GGUF file"):
-        convert(tmp_path / "page.gguf", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from selfrag.common.pretrained import load
 from selfrag.common.provenance import model_files
 from selfrag.evaluation.intervals import FloatArray
 from selfrag.judges.entailment import batches, short_name
-from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.loading import load_training_tokenizer, resolve_model
 
 ALCE_FEATURES = "openai-community/gpt2-large"
 MAX_TOKENS = 512
@@ -75,7 +75,10 @@ class HiddenStates:
             ) from error
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls(
-            model.eval().to(device), load_tokenizer(path), source, model_files(path)
+            model.eval().to(device),
+            load_training_tokenizer(path),
+            source,
+            model_files(path),
         )
 
     @property

@@ -1,11 +1,10 @@
-"""Checkpoints of Llama-like models: the facts of `config.json`, and their weights as arrays of numpy."""
+"""Checkpoints of Llama-like models: the facts of `config.json`, and a name for their files."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.interface import EngineError, check_config, read_json
+from selfrag.interface import EngineError, check_config, read_json, weight_files
 
 FAMILIES = ("llama", "mistral", "qwen2")
 """Values of `model_type` of models that the graph describes: biases of queries, keys and values are optional."""
@@ -139,56 +138,6 @@ def rotary_table(
         frequencies = frequencies * (kept + (1 - kept) / scaling["factor"])
     angles = np.arange(facts.context)[:, None] * frequencies
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-class TensorFiles:
-    """The tensors of a checkpoint's safetensors files, read one at a time as float32."""
-
-    def __init__(self, directory: Path) -> None:
-        """Open the files.
-
-        Raises:
-            EngineError: there are none, or one is damaged.
-        """
-        import ml_dtypes  # noqa: F401 - teaches numpy bfloat16
-        from safetensors import SafetensorError, safe_open
-
-        self._directory = directory
-        self._files = ExitStack()
-        self._places: dict[str, Any] = {}
-        for path in weight_files(directory):
-            try:
-                opened = self._files.enter_context(safe_open(path, framework="np"))
-            except (SafetensorError, OSError) as error:
-                raise EngineError(f"{path} cannot be read: {error}") from error
-            self._places |= dict.fromkeys(opened.keys(), opened)
-
-    def __enter__(self) -> TensorFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.close()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
-
-    def __getitem__(self, name: str) -> NDArray[np.float32]:
-        if name not in self._places:
-            raise EngineError(f"{self._directory} lacks the weights {name}")
-        values: NDArray[np.float32] = (
-            self._places[name].get_tensor(name).astype(np.float32)
-        )
-        return values
-
-
-def weight_files(directory: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint."""
-    paths = sorted(directory.glob("*.safetensors"))
-    if not paths:
-        raise EngineError(
-            f"{directory} holds no safetensors files; use --engine transformers"
-        )
-    return paths
 
 
 def fingerprint(directory: Path, *settings: object) -> str:

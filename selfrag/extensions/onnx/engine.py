@@ -6,7 +6,6 @@ running request in one pass.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ from numpy.typing import NDArray
 
 from selfrag.extensions.onnx.checkpoint import (
     DecoderFacts,
-    TensorFiles,
     fingerprint,
     read_facts,
-    weight_files,
 )
-from selfrag.extensions.onnx.graph import GRAPH, Numbers, write_graph
+from selfrag.extensions.onnx.graph import Numbers, write_graph
 from selfrag.interface import (
+    GRAPH,
     MIN_SHARED,
     BatchingEngine,
     EngineError,
@@ -33,17 +31,20 @@ from selfrag.interface import (
     Generated,
     PrefixCache,
     RunningRequest,
+    TensorFiles,
     Ticket,
     TicketResult,
     cache_home,
     check_choice,
     check_int,
+    first_line,
+    open_session,
     publish,
-    require,
     shared_prefixes,
+    weight_files,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Version of the graphs in the cache."""
 ROOM = 64
 """Tokens by which the room of the running sequences grows."""
@@ -97,7 +98,6 @@ def converted(directory: Path, facts: DecoderFacts, numbers: Numbers) -> Path:
     name = f"onnx-{numbers}-{fingerprint(directory, FORMAT, numbers)}"
 
     def build(draft: Path) -> None:
-        require("onnx", extra="onnx")
         sys.stderr.write(f"converting {directory} for ONNX Runtime, once ..\n")
         with TensorFiles(directory) as weights:
             write_graph(facts, weights, draft, numbers)
@@ -164,20 +164,8 @@ class Runner:
     """The model: passes over the arrays of `Sequences`."""
 
     def __init__(self, path: Path, facts: DecoderFacts, threads: int | None) -> None:
-        import onnxruntime
-
-        onnxruntime.set_default_logger_severity(4)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or os.cpu_count() or 1
         self._facts = facts
-        try:
-            self._session = onnxruntime.InferenceSession(
-                path, options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:
-            raise EngineError(
-                f"{path} cannot be loaded: {first_line(error)}"
-            ) from error
+        self._session = open_session(path, threads)
 
     def run(
         self,
@@ -244,9 +232,8 @@ class OnnxEngine(BatchingEngine):
         """Load the model, after it is converted where this is its first time.
 
         Raises:
-            EngineError: the model cannot be run, or onnxruntime is missing.
+            EngineError: the model cannot be run.
         """
-        require("onnxruntime", extra="onnx")
         directory = Path(config.model)
         facts = read_facts(directory)
         if (config.max_model_len or 0) > facts.context:
@@ -383,8 +370,3 @@ def choose(rows: Sequence[RunningRequest], logprobs: NDArray[np.float32]) -> Non
         row.ids.append(chosen)
         row.logprobs.append(float(logprobs[index, chosen]))
         row.watched.append(logprobs[index, list(request.watch_ids)])
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of what ONNX Runtime says."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

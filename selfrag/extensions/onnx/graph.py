@@ -11,15 +11,14 @@ A pass takes one row with any number of tokens behind what it has, or many rows 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.extensions.onnx.checkpoint import DecoderFacts, TensorFiles, rotary_table
+from selfrag.extensions.onnx.checkpoint import DecoderFacts, rotary_table
+from selfrag.interface import GraphWriter, TensorFiles
 
-GRAPH = "model.onnx"
-DATA = "model.onnx.data"
 BLOCK = 32
 """Numbers of a row of a matrix that share a scale in int8."""
 
@@ -29,66 +28,44 @@ Numbers = Literal["float32", "int8"]
 def write_graph(
     facts: DecoderFacts, weights: TensorFiles, folder: Path, numbers: Numbers
 ) -> None:
-    """Write `model.onnx` and its weights into a folder."""
-    import onnx
-
-    model = _Graph(facts, weights, numbers).model()
-    onnx.save_model(
-        model,
-        folder / GRAPH,
-        save_as_external_data=True,
-        location=DATA,
-        size_threshold=1024,
-    )
+    """Write the graph and its weights into a folder."""
+    _DecoderGraph(facts, weights, GraphWriter(folder), numbers).write()
 
 
-class _Graph:
-    """Collects nodes and weights, in the order of the computation."""
+class _DecoderGraph:
+    """Writes nodes and weights, in the order of the computation."""
 
     def __init__(
-        self, facts: DecoderFacts, weights: TensorFiles, numbers: Numbers
+        self,
+        facts: DecoderFacts,
+        weights: TensorFiles,
+        graph: GraphWriter,
+        numbers: Numbers,
     ) -> None:
         self._facts = facts
         self._weights = weights
+        self._graph = graph
         self._numbers = numbers
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-        self._caches: list[Any] = []
-        self._filled: list[Any] = []
 
-    def model(self) -> Any:
-        """Return the whole model."""
-        from onnx import TensorProto, helper
-
+    def write(self) -> None:
+        """Write the whole model."""
         facts = self._facts
-        embedding = self._weights["model.embed_tokens.weight"]
+        graph = self._graph
+        graph.input("ids", "int64", ["rows", "tokens"])
+        graph.input("last", "int32", ["rows"])
+        graph.input("total", "int32", [])
+        graph.input("pick", "int64", ["n"])
+        graph.output("logprobs", "float32", ["n", facts.vocab_size])
+        embedding = self._weights.float32("model.embed_tokens.weight")
         cosines, sines = rotary_table(facts)
-        self._constant("cosines", cosines)
-        self._constant("sines", sines)
-        self._node(
-            "Gather", [self._constant("embedding", embedding), "ids"], "hidden_0"
-        )
+        graph.constant("cosines", cosines)
+        graph.constant("sines", sines)
+        graph.constant("embedding", embedding)
+        graph.node("Gather", ["embedding", "ids"], "hidden_0")
         for layer in range(facts.layers):
             self._layer(layer)
         self._output(embedding)
-        inputs = [
-            helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows", "tokens"]),
-            helper.make_tensor_value_info("last", TensorProto.INT32, ["rows"]),
-            helper.make_tensor_value_info("total", TensorProto.INT32, []),
-            helper.make_tensor_value_info("pick", TensorProto.INT64, ["n"]),
-        ]
-        logprobs = helper.make_tensor_value_info(
-            "logprobs", TensorProto.FLOAT, ["n", facts.vocab_size]
-        )
-        graph = helper.make_graph(
-            self._nodes,
-            "decoder",
-            inputs + self._caches,
-            [logprobs, *self._filled],
-            self._constants,
-        )
-        versions = [helper.make_opsetid("", 21), helper.make_opsetid(CONTRIB, 1)]
-        return helper.make_model(graph, opset_imports=versions, ir_version=10)
+        graph.finish()
 
     def _layer(self, layer: int) -> None:
         facts = self._facts
@@ -96,9 +73,11 @@ class _Graph:
         hidden, end = f"hidden_{layer}", f"hidden_{layer + 1}"
         self._norm(hidden, prefix + "input_layernorm.weight", f"normed_{layer}")
         self._attention_inputs(prefix, layer)
-        self._caches += self._cache_values(layer, "key", "value")
-        self._filled += self._cache_values(layer, "new_key", "new_value")
-        self._node(
+        shape: list[str | int] = ["rows", facts.kv_heads, "room", facts.head_size]
+        for name in ("key", "value"):
+            self._graph.input(f"{name}_{layer}", "float32", shape)
+            self._graph.output(f"new_{name}_{layer}", "float32", shape)
+        self._graph.node(
             "GroupQueryAttention",
             [
                 f"qkv_{layer}",
@@ -117,13 +96,14 @@ class _Graph:
             num_heads=facts.heads,
             kv_num_heads=facts.kv_heads,
             do_rotary=1,
+            contrib=True,
         )
         self._linear(
             f"attended_{layer}",
-            self._weights[prefix + "self_attn.o_proj.weight"],
+            self._weights.float32(prefix + "self_attn.o_proj.weight"),
             f"mixed_{layer}",
         )
-        self._node(
+        self._graph.node(
             "SkipSimplifiedLayerNormalization",
             [
                 hidden,
@@ -135,55 +115,58 @@ class _Graph:
             "",
             f"residual_{layer}",
             epsilon=facts.epsilon,
+            contrib=True,
         )
         for name in ("gate", "up"):
-            weight = self._weights[prefix + f"mlp.{name}_proj.weight"]
+            weight = self._weights.float32(prefix + f"mlp.{name}_proj.weight")
             self._linear(f"middle_{layer}", weight, f"{name}_{layer}")
-        self._node("QuickGelu", [f"gate_{layer}"], f"gated_{layer}", alpha=1.0)
-        self._node("Mul", [f"gated_{layer}", f"up_{layer}"], f"product_{layer}")
+        self._graph.node(
+            "QuickGelu", [f"gate_{layer}"], f"gated_{layer}", alpha=1.0, contrib=True
+        )
+        self._graph.node("Mul", [f"gated_{layer}", f"up_{layer}"], f"product_{layer}")
         self._linear(
             f"product_{layer}",
-            self._weights[prefix + "mlp.down_proj.weight"],
+            self._weights.float32(prefix + "mlp.down_proj.weight"),
             f"down_{layer}",
         )
-        self._node("Add", [f"residual_{layer}", f"down_{layer}"], end)
+        self._graph.node("Add", [f"residual_{layer}", f"down_{layer}"], end)
 
     def _attention_inputs(self, prefix: str, layer: int) -> None:
         """Compute queries, keys and values by one matrix."""
         names = [f"{prefix}self_attn.{part}_proj" for part in "qkv"]
-        matrices = [self._weights[f"{name}.weight"] for name in names]
+        matrices = [self._weights.float32(f"{name}.weight") for name in names]
         biases = [
-            self._weights[f"{name}.bias"]
+            self._weights.float32(f"{name}.bias")
             for name in names
             if f"{name}.bias" in self._weights
         ]
         target = f"unbiased_{layer}" if biases else f"qkv_{layer}"
         self._linear(f"normed_{layer}", np.concatenate(matrices), target)
         if biases:
-            bias = self._constant(f"bias_{layer}", np.concatenate(biases))
-            self._node("Add", [target, bias], f"qkv_{layer}")
+            bias = self._graph.constant(f"bias_{layer}", np.concatenate(biases))
+            self._graph.node("Add", [target, bias], f"qkv_{layer}")
 
     def _output(self, embedding: NDArray[np.float32]) -> None:
         """Compute the log-probabilities behind the tokens that are asked for."""
         facts = self._facts
         width = np.array([-1, embedding.shape[1]], dtype=np.int64)
-        self._node(
+        self._graph.node(
             "Reshape",
-            [f"hidden_{facts.layers}", self._constant("width", width)],
+            [f"hidden_{facts.layers}", self._graph.constant("width", width)],
             "tokens",
         )
-        self._node("Gather", ["tokens", "pick"], "picked")
+        self._graph.node("Gather", ["tokens", "pick"], "picked")
         self._norm("picked", "model.norm.weight", "final")
         if not facts.tied:
-            self._linear("final", self._weights["lm_head.weight"], "logits")
+            self._linear("final", self._weights.float32("lm_head.weight"), "logits")
         elif self._numbers == "int8":
             self._linear("final", embedding, "logits")
         else:
-            self._node("Gemm", ["final", "embedding"], "logits", transB=1)
-        self._node("LogSoftmax", ["logits"], "logprobs", axis=-1)
+            self._graph.node("Gemm", ["final", "embedding"], "logits", transB=1)
+        self._graph.node("LogSoftmax", ["logits"], "logprobs", axis=-1)
 
     def _norm(self, source: str, weight: str, target: str) -> None:
-        self._node(
+        self._graph.node(
             "SimplifiedLayerNormalization",
             [source, self._stored(weight)],
             target,
@@ -195,16 +178,16 @@ class _Graph:
         """Multiply by a matrix [new width, width]; what does not divide into blocks stays in float32."""
         columns, width = matrix.shape
         if self._numbers == "float32" or width % BLOCK:
-            weight = self._constant(f"{target}_weight", matrix.T)
-            self._node("MatMul", [source, weight], target)
+            weight = self._graph.constant(f"{target}_weight", matrix.T)
+            self._graph.node("MatMul", [source, weight], target)
             return
         codes, scales = to_int8(matrix)
-        self._node(
+        self._graph.node(
             "MatMulNBits",
             [
                 source,
-                self._constant(f"{target}_codes", codes),
-                self._constant(f"{target}_scales", scales),
+                self._graph.constant(f"{target}_codes", codes),
+                self._graph.constant(f"{target}_scales", scales),
             ],
             target,
             K=width,
@@ -212,48 +195,11 @@ class _Graph:
             bits=8,
             block_size=BLOCK,
             accuracy_level=4,  # the inputs in int8, too
+            contrib=True,
         )
-
-    def _cache_values(self, layer: int, *names: str) -> list[Any]:
-        from onnx import TensorProto, helper
-
-        facts = self._facts
-        shape: list[str | int] = ["rows", facts.kv_heads, "room", facts.head_size]
-        return [
-            helper.make_tensor_value_info(f"{name}_{layer}", TensorProto.FLOAT, shape)
-            for name in names
-        ]
 
     def _stored(self, name: str) -> str:
-        return self._constant(name, self._weights[name])
-
-    def _constant(self, name: str, values: NDArray[Any]) -> str:
-        from onnx import numpy_helper
-
-        self._constants.append(
-            numpy_helper.from_array(np.ascontiguousarray(values), name)
-        )
-        return name
-
-    def _node(
-        self, kind: str, inputs: list[str], *outputs: str, **attributes: Any
-    ) -> None:
-        from onnx import helper
-
-        domain = CONTRIB if kind in CONTRIBUTED else ""
-        self._nodes.append(
-            helper.make_node(kind, inputs, list(outputs), domain=domain, **attributes)
-        )
-
-
-CONTRIB = "com.microsoft"
-CONTRIBUTED = (
-    "GroupQueryAttention",
-    "MatMulNBits",
-    "QuickGelu",
-    "SkipSimplifiedLayerNormalization",
-)
-"""Operators of ONNX Runtime beside the standard's."""
+        return self._graph.constant(name, self._weights.float32(name))
 
 
 def to_int8(
