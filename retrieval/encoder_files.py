@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError, require
@@ -25,7 +29,7 @@ from selfrag.common.reading import read_json, user_path
 T = TypeVar("T", list[Any], dict[str, Any])
 _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _NEW_POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-_PROBE = "The quick brown fox, naïve café 北京 1234567890 jumps\tover #42!"
+PROBE = "The quick brown fox, naïve café 北京 1234567890 jumps\tover #42!"
 _SAMPLES = 512  # values of a tensor that are looked at; fine-tuning moves all of them
 _PRECISIONS = ("float32", "bfloat16", "auto")
 _CPU_BATCH = 1024
@@ -66,14 +70,23 @@ class EncoderOptions:
     precision: str = "float32"
     batch_tokens: int | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the CPU in float32 is asked for, or what is best where there is no torch for anything else."""
+        automatic = () if importlib.util.find_spec("torch") else ("auto",)
+        return self.device in ("cpu", *automatic) and self.precision in (
+            "float32",
+            *automatic,
+        )
+
     def resolve(self) -> EncoderOptions:
         """Return the options with `auto` and None replaced by what this machine has.
 
         Raises:
             UserError: there is no such device or precision, or no torch.
         """
-        torch = require("torch", extra="cpu")
         check_choice("precision", self.precision, _PRECISIONS)
+        torch = require("torch", extra="cpu")
         device = best_device() if self.device == "auto" else self.device
         try:
             torch.empty(0, device=device)
@@ -86,11 +99,15 @@ class EncoderOptions:
         precision = self.precision
         if precision == "auto":
             precision = fast_format(device).name
+        return EncoderOptions(device, precision, self.tokens_of_batch(device))
+
+    def tokens_of_batch(self, device: str) -> int:
+        """Return how many tokens go through the encoder at once."""
         tokens = self.batch_tokens
         if tokens is None:
             tokens = _CPU_BATCH if device.startswith("cpu") else _GPU_BATCH
         check_int("batch_tokens", tokens)
-        return EncoderOptions(device, precision, tokens)
+        return tokens
 
 
 class UnsupportedModulesError(UserError):
@@ -265,25 +282,42 @@ def load_model(directory: Path, source: str | Path) -> tuple[Any, Any]:
 
 
 def parameters_fingerprint(module: Any, tokenizer: Any, settings: str) -> str:
-    """Return 16 hex digits from a sample of every weight, the ids of a probe text and the settings.
+    """Return the fingerprint of a module of torch, with its tokenizer and its settings; see `weights_fingerprint`."""
+    import torch
+
+    samples = {}
+    for name, tensor in module.named_parameters():
+        flat = tensor.detach().flatten()
+        sample = flat[:: max(1, flat.numel() // _SAMPLES)].to("cpu", torch.float32)
+        samples[name] = (tuple(tensor.shape), sample.numpy())
+    return _fingerprint(samples, list(tokenizer(PROBE)["input_ids"]), settings)
+
+
+def weights_fingerprint(
+    weights: Mapping[str, NDArray[np.float32]], probe_ids: list[int], settings: str
+) -> str:
+    """Return 16 hex digits from a sample of every weight, the ids of the text `PROBE` and the settings."""
+    samples = {}
+    for name, values in weights.items():
+        flat = values.reshape(-1)
+        samples[name] = (values.shape, flat[:: max(1, flat.size // _SAMPLES)])
+    return _fingerprint(samples, probe_ids, settings)
+
+
+def _fingerprint(
+    samples: Mapping[str, tuple[tuple[int, ...], NDArray[np.float32]]],
+    probe_ids: list[int],
+    settings: str,
+) -> str:
+    """Return the fingerprint of samples with the shapes of their weights.
 
     Names of weights do not count, since they change between versions of transformers; nor does a BERT pooler, which
     mean pooling does not use and which loading fills at random where a checkpoint has none.
     """
-    import torch
-
     parts = []
-    for name, tensor in module.named_parameters():
-        if "pooler." in name:
-            continue
-        flat = tensor.detach().flatten()
-        sample = flat[:: max(1, flat.numel() // _SAMPLES)].to("cpu", torch.float32)
-        parts.append(
-            hashlib.blake2b(
-                repr(tuple(tensor.shape)).encode() + sample.numpy().tobytes()
-            ).hexdigest()
-        )
-    text = "\n".join(
-        [*sorted(parts), repr(list(tokenizer(_PROBE)["input_ids"])), settings]
-    )
+    for name, (shape, sample) in samples.items():
+        if "pooler." not in name:
+            content = repr(shape).encode() + sample.tobytes()
+            parts.append(hashlib.blake2b(content).hexdigest())
+    text = "\n".join([*sorted(parts), repr(probe_ids), settings])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoder_files import (
+    PROBE,
     EncoderOptions,
     EncoderSettings,
     UnsupportedModulesError,
@@ -23,6 +26,7 @@ from retrieval.encoder_files import (
     parameters_fingerprint,
     short_name,
     stated_settings,
+    weights_fingerprint,
 )
 from retrieval.encoders import (
     NO_ENCODER,
@@ -32,7 +36,9 @@ from retrieval.encoders import (
     check_vectors,
     checked_encode,
 )
+from retrieval.onnx_encoder import BertRunner, bert_config, pool_tokens
 from selfrag.common.errors import UserError, require
+from selfrag.common.fast_tokenizer import FastTokenizer
 from selfrag.common.plugins import load_registered
 
 SERVERS = "selfrag.encoder_servers"
@@ -73,7 +79,9 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
         encoder: Encoder = open_server(str(source))
         return encoder
     try:
-        return TransformerEncoder(source, **options)
+        return _open_onnx(source, EncoderOptions(**options)) or TransformerEncoder(
+            source, **options
+        )
     except UnsupportedModulesError:
         return SentenceTransformerEncoder(source, **options)
 
@@ -92,6 +100,17 @@ def load_alike(
             precision = "float32"
         options = {"precision": precision, **options}
     return load_encoder(source, **options)
+
+
+def _open_onnx(source: str | Path, options: EncoderOptions) -> OnnxEncoder | None:
+    """Return a BERT encoder on ONNX Runtime, where that is installed and does what the options ask for."""
+    if not options.is_plain or importlib.util.find_spec("onnxruntime") is None:
+        return None
+    directory = encoder_directory(source)
+    has_tokenizer = (directory / "tokenizer.json").is_file()
+    if not has_tokenizer or bert_config(directory) is None:
+        return None
+    return OnnxEncoder(source, batch_tokens=options.tokens_of_batch("cpu"))
 
 
 def _server_of(source: str | Path) -> Any:
@@ -140,62 +159,36 @@ def _each_on_a_core(
                 torch.set_num_threads(threads)
 
 
-class TransformerEncoder:
-    """Token vectors of a transformer, pooled into one vector a text.
-
-    Args:
-        source: a model directory, or a name on the hub.
-        settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
-            normalisation where it states nothing, which is right for Contriever).
-        name: what messages call it; the last two parts of the source by default.
-        options: fields of `EncoderOptions`.
-
-    Raises:
-        UserError: the source cannot be loaded, lacks weights, or cannot tell two texts apart.
+class TokenEncoder(ABC):
+    """What encoders share that make one vector of the token vectors of a text.
 
     Attributes:
         card: see `Encoder`.
         long_texts: see `CountingEncoder`.
     """
 
-    def __init__(
-        self,
-        source: str | Path,
-        *,
-        settings: EncoderSettings | None = None,
-        name: str | None = None,
-        **options: Any,
-    ) -> None:
-        chosen = EncoderOptions(**options).resolve()
-        self._batch_tokens = int(chosen.batch_tokens or 0)
-        directory = encoder_directory(source)
-        settings = settings or stated_settings(directory)
-        place = canonical_source(source)
+    card: EncoderCard
+
+    def __init__(self, batch_tokens: int) -> None:
+        self._batch_tokens = batch_tokens
         self._lock = Lock()
         self.long_texts = 0
-        with loading(source):
-            self._tokenizer, self._model = load_model(directory, source)
-            positions = (
-                getattr(self._model.config, "max_position_embeddings", None) or 512
-            )
-            limit = int(min(self._tokenizer.model_max_length, positions))
-            self._settings = replace(
-                settings, max_tokens=min(settings.max_tokens or limit, limit)
-            )
-            self.card = EncoderCard(
-                name=name or short_name(place),
-                fingerprint=parameters_fingerprint(
-                    self._model, self._tokenizer, repr(self._settings)
-                ),
-                dim=self._model.config.hidden_size,
-                pooling=self._settings.pooling,
-                normalized=self._settings.normalize,
-                max_tokens=self._settings.max_tokens,
-                source=place,
-                precision=chosen.precision,
-            )
-            _place(self._model, chosen)
-            _check_encoder(self, self._token_ids)
+
+    @abstractmethod
+    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the vectors [n, dim] of one batch of texts."""
+
+    @abstractmethod
+    def _tokenized(
+        self, texts: list[str], longest: int
+    ) -> Iterator[tuple[list[int], bool]]:
+        """Yield the ids of each text, at most `longest`, and whether it was cut."""
+
+    @abstractmethod
+    def _run_batches(
+        self, work: Callable[[list[int]], None], batches: Sequence[list[int]]
+    ) -> None:
+        """Do the work of each batch."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors [n, dim] of n texts, in their order; texts of like length share a batch."""
@@ -225,17 +218,13 @@ class TransformerEncoder:
             vectors[rows] = self._forward([ids[row] for row in rows])
 
         batches = list(token_batches(ids, self._batch_tokens))
-        if len(batches) > 1 and self._model.device.type == "cpu":
-            _each_on_a_core(encode_rows, batches)
-        else:
-            for rows in batches:
-                encode_rows(rows)
+        self._run_batches(encode_rows, batches)
         return vectors
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        longest = int(self._settings.max_tokens or 512)
+        longest = int(self.card.max_tokens or 512)
         # Lone surrogates (possible after a lenient decode elsewhere) are refused by the tokenizer and mean nothing.
         clean = [
             text[: longest * _CHARACTERS_PER_TOKEN]
@@ -243,30 +232,103 @@ class TransformerEncoder:
             .decode("utf-8")
             for text in texts
         ]
+        ids = []
+        cut = 0
         # setting the truncation of a fast tokenizer is not thread-safe
         with self._lock:
-            encoded = self._tokenizer(clean, truncation=True, max_length=longest)
-            ids: list[list[int]] = encoded["input_ids"]
-            full = [row for row, tokens in enumerate(ids) if len(tokens) >= longest]
-            # a slow tokenizer does not tell what it cut off
-            if encoded.encodings is not None:
-                full = [
-                    row
-                    for row in full
-                    if encoded.encodings[row].overflowing
-                    or len(clean[row]) < len(texts[row])
-                ]
-            self.long_texts += len(full)
+            for row, (tokens, was_cut) in enumerate(self._tokenized(clean, longest)):
+                ids.append(tokens)
+                is_full = len(tokens) >= longest
+                cut += is_full and (was_cut or len(clean[row]) < len(texts[row]))
+            self.long_texts += cut
         return ids
 
+
+def padded_ids(
+    ids: Sequence[Sequence[int]], filler: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the ids of texts as one array [n, width], and their lengths [n]."""
+    lengths = np.array([len(tokens) for tokens in ids], np.int32)
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.full(mask.shape, filler, np.int64)
+    padded[mask] = np.concatenate(ids)
+    return padded, lengths
+
+
+class TransformerEncoder(TokenEncoder):
+    """Token vectors of a transformer, pooled into one vector a text.
+
+    Args:
+        source: a model directory, or a name on the hub.
+        settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
+            normalisation where it states nothing, which is right for Contriever).
+        name: what messages call it; the last two parts of the source by default.
+        options: fields of `EncoderOptions`.
+
+    Raises:
+        UserError: the source cannot be loaded, lacks weights, or cannot tell two texts apart.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        settings: EncoderSettings | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        chosen = EncoderOptions(**options).resolve()
+        super().__init__(int(chosen.batch_tokens or 0))
+        directory = encoder_directory(source)
+        settings = settings or stated_settings(directory)
+        place = canonical_source(source)
+        with loading(source):
+            self._tokenizer, self._model = load_model(directory, source)
+            positions = (
+                getattr(self._model.config, "max_position_embeddings", None) or 512
+            )
+            limit = int(min(self._tokenizer.model_max_length, positions))
+            self._settings = replace(
+                settings, max_tokens=min(settings.max_tokens or limit, limit)
+            )
+            self.card = EncoderCard(
+                name=name or short_name(place),
+                fingerprint=parameters_fingerprint(
+                    self._model, self._tokenizer, repr(self._settings)
+                ),
+                dim=self._model.config.hidden_size,
+                pooling=self._settings.pooling,
+                normalized=self._settings.normalize,
+                max_tokens=self._settings.max_tokens,
+                source=place,
+                precision=chosen.precision,
+            )
+            _place(self._model, chosen)
+            _check_encoder(self, self._token_ids)
+
+    def _run_batches(
+        self, work: Callable[[list[int]], None], batches: Sequence[list[int]]
+    ) -> None:
+        if len(batches) > 1 and self._model.device.type == "cpu":
+            _each_on_a_core(work, batches)
+        else:
+            for rows in batches:
+                work(rows)
+
+    def _tokenized(
+        self, texts: list[str], longest: int
+    ) -> Iterator[tuple[list[int], bool]]:
+        encoded = self._tokenizer(texts, truncation=True, max_length=longest)
+        for row, tokens in enumerate(encoded["input_ids"]):
+            # a slow tokenizer does not tell what it cut off
+            is_slow = encoded.encodings is None
+            yield tokens, is_slow or bool(encoded.encodings[row].overflowing)
+
     def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the vectors [n, dim] of one batch of texts."""
         import torch
 
-        lengths = np.array([len(tokens) for tokens in ids])
-        mask = np.arange(lengths.max()) < lengths[:, None]  # [n, width]
-        padded = np.full(mask.shape, self._tokenizer.pad_token_id or 0)
-        padded[mask] = np.concatenate(ids)
+        padded, lengths = padded_ids(ids, self._tokenizer.pad_token_id or 0)
+        mask = np.arange(padded.shape[1]) < lengths[:, None]  # [n, width]
         batch = torch.from_numpy(padded).to(self._model.device)
         attention = torch.from_numpy(mask.astype(np.int64)).to(self._model.device)
         with torch.inference_mode():
@@ -282,6 +344,70 @@ class TransformerEncoder:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
             vectors: NDArray[np.float32] = pooled.cpu().numpy()
         return vectors
+
+
+class OnnxEncoder(TokenEncoder):
+    """A BERT encoder on a CPU in float32 by ONNX Runtime, with the vectors and the card of `TransformerEncoder`.
+
+    Its arguments and errors are those of `TransformerEncoder`.
+    """
+
+    def __init__(self, source: str | Path, *, batch_tokens: int) -> None:
+        super().__init__(batch_tokens)
+        directory = encoder_directory(source)
+        settings = stated_settings(directory)
+        place = canonical_source(source)
+        with loading(source):
+            config = bert_config(directory) or {}
+            self._runner = BertRunner(directory, config)
+            tokenizer = FastTokenizer(directory)
+            self._core = tokenizer.backend_tokenizer
+            self._core.no_truncation()
+            self._core.no_padding()
+            self._filler = tokenizer.pad_token_id or 0
+            limit = min(tokenizer.model_max_length, config["max_position_embeddings"])
+            most = min(settings.max_tokens or limit, limit)
+            settings = replace(settings, max_tokens=most)
+            self._settings = settings
+            probe_ids = self._core.encode(PROBE).ids
+            self.card = EncoderCard(
+                name=short_name(place),
+                fingerprint=weights_fingerprint(
+                    self._runner.parameters, probe_ids, repr(settings)
+                ),
+                dim=config["hidden_size"],
+                pooling=settings.pooling,
+                normalized=settings.normalize,
+                max_tokens=most,
+                source=place,
+            )
+            self._runner.parameters.clear()
+            self._core.enable_truncation(most)
+            _check_encoder(self, self._token_ids)
+
+    def _run_batches(
+        self, work: Callable[[list[int]], None], batches: Sequence[list[int]]
+    ) -> None:
+        if len(batches) < 2:
+            for rows in batches:
+                work(rows)
+            return
+        with ThreadPoolExecutor(self._runner.cores) as pool:
+            for _ in pool.map(work, batches):
+                pass
+
+    def _tokenized(
+        self, texts: list[str], longest: int
+    ) -> Iterator[tuple[list[int], bool]]:
+        del longest  # the tokenizer is set to it
+        for encoding in self._core.encode_batch(texts):
+            yield encoding.ids, bool(encoding.overflowing)
+
+    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        padded, lengths = padded_ids(ids, self._filler)
+        hidden = self._runner.run(padded, lengths)
+        settings = self._settings
+        return pool_tokens(hidden, lengths, settings.pooling, settings.normalize)
 
 
 class SentenceTransformerEncoder:

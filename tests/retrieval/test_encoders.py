@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from json_files import read_json, write_json
+from refusals import refused
 
 from retrieval import Passage, UserError, index_passages, open_index
 from retrieval.encoder_files import (
@@ -18,6 +19,7 @@ from retrieval.encoder_files import (
 )
 from retrieval.encoders import EncoderCard, checked_encode
 from retrieval.local_encoders import (
+    OnnxEncoder,
     TransformerEncoder,
     load_alike,
     load_encoder,
@@ -373,3 +375,26 @@ def test_another_precision_gives_near_vectors_and_opens_the_same_index(
     assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [
         p.id for p in built(["honey"], 5)[0]
     ]
+
+
+@pytest.mark.parametrize("modules", [[], ["Transformer", "Pooling", "Normalize"]])
+def test_onnx_gives_the_vectors_and_the_card_of_torch(tiny_bert, tmp_path, modules):
+    path = copied(tiny_bert, tmp_path / "encoder")
+    if modules:
+        state(path, modules, {"pooling_mode_cls_token": True}, 20)
+    onnx, torch = load_encoder(path, batch_tokens=30), TransformerEncoder(path)
+    assert isinstance(onnx, OnnxEncoder)
+    assert onnx.card == torch.card
+    np.testing.assert_allclose(onnx.encode(TEXTS), torch.encode(TEXTS), atol=1e-5)
+    assert onnx.long_texts == torch.long_texts == bool(modules)
+
+
+def test_onnx_refuses_an_encoder_without_weights_in_one_line(tiny_bert, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    path = copied(tiny_bert, tmp_path / "encoder")
+    weights = load_file(path / "model.safetensors")
+    del weights["embeddings.LayerNorm.bias"]
+    save_file(weights, path / "model.safetensors")
+    with refused("lacks weights .embeddings.LayerNorm.bias.*fetch it again"):
+        load_encoder(path)
