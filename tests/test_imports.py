@@ -173,6 +173,21 @@ def test_issue_46_an_answer_loads_only_what_it_needs():
     assert not any("milvus" in name for name in ours)
 
 
+LIGHT_ASK = """
+import contextlib, io, json, sys
+from selfrag.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    code = main.main(["ask", "How should green tea be brewed?", "--engine", "onnx"])
+print(json.dumps([code, sorted({"torch", "transformers"} & set(sys.modules))]))
+"""
+
+
+@pytest.mark.demo
+def test_the_light_engine_answers_without_torch_and_transformers():
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    assert run(LIGHT_ASK) == [0, []]
+
+
 REFUSED = """
 import contextlib, io, json, shlex, sys
 from critic.cli.main import main as critic

@@ -28,6 +28,7 @@ from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, count_of, installing
+from selfrag.common.fast_tokenizer import fast_tokenizer
 from selfrag.demo import (
     ASSETS,
     asset_path,
@@ -87,8 +88,10 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[DoctorFinding]:
     """Tokenizer and rows of what the user calls `name`; `folder` is None if only its tokenizer can be had."""
     subject, fix = "tokenizer", _A_CHECKPOINT
     try:
-        source, local = str(folder or name), folder is not None
-        tokenizer = pretrained.load("AutoTokenizer", source, local_files_only=local)
+        source = str(folder or name)
+        tokenizer = fast_tokenizer(Path(source)) or pretrained.load(
+            "AutoTokenizer", source, local_files_only=folder is not None
+        )
         subject, fix = "reflection tokens", _USE_ANOTHER
         ids = _reflection_ids(tokenizer, name)
         detail = "none; the model is asked by prompts in its chat template"
@@ -224,7 +227,7 @@ def check_engine() -> Iterator[DoctorFinding]:
     """Yield the engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines import choose_engine
 
-    if not installed("torch"):
+    if not installed("torch") and not installed("onnxruntime"):
         yield DoctorFinding(
             "engine",
             "none here; name a server: --engine http://HOST:PORT",

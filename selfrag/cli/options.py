@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import sys
@@ -182,7 +183,7 @@ class EngineOptions:
 
     Attributes:
         name: vllm, transformers or http://HOST:PORT; by default vllm on a GPU, and the best one installed on a CPU
-            (`ask`, `chat`, `mcp`: transformers, which starts soonest).
+            (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
         dtype: number format of the weights; by default that of the checkpoint, but a fast one for float32 on a GPU.
         deterministic: the same question gives the same bytes, again and in any batch; slower.
         settings: setting of the engine, KEY=VALUE, such as max_model_len=4096 or tensor_parallel_size=2.
@@ -217,13 +218,13 @@ def engine_options(engine: FieldValues) -> tuple[str | None, dict[str, Any]]:
 
 
 def quick_engine(engine: FieldValues, model: str) -> FieldValues:
-    """Return the options of an engine for one question: without a name and without a GPU, transformers."""
-    from selfrag.engines import gpu_engine
+    """Return the options of an engine for one question: without a name and without a GPU, what starts soonest."""
+    from selfrag.engines import gpu_engine, local_engine
     from selfrag.loading import model_address
 
     if model_address(model) is not None:
         return engine
-    return {"name": gpu_engine() or "transformers"} | engine
+    return {"name": gpu_engine() or local_engine()} | engine
 
 
 if TYPE_CHECKING:
@@ -240,10 +241,10 @@ def load(
     model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()
 ) -> SelfRAG:
     """Return a loaded `SelfRAG`: model, index and engine by name, and the judges that take part."""
-    quiet()
+    name, settings = engine_options(engine)
+    quiet(name)
     from selfrag.api import SelfRAG
 
-    name, settings = engine_options(engine)
     return SelfRAG.from_pretrained(
         model, retriever=index, engine=name, judges=judges, **settings
     )
@@ -264,13 +265,20 @@ def load_format(
     )
 
 
-def quiet() -> None:
-    """Keep what libraries say while they load off the error stream, where it would come before every answer."""
+def quiet(engine: str | None = None) -> None:
+    """Keep what libraries say while they load off the error stream, where it would come before every answer.
+
+    Transformers is not imported for an engine that does without it.
+    """
+    from selfrag.engines import LIGHT
+
     # read once, when torch is imported
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # that there is no torch
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    if engine == LIGHT or importlib.util.find_spec("transformers") is None:
+        return
     from transformers import utils
 
     level = logging.getLogger().level

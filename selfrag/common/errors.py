@@ -82,7 +82,7 @@ def generation_error(message: str) -> DecodingError:
     return DecodingError(message)
 
 
-LOCAL_PACKAGES = ("torch", "peft", "gguf", "spacy", "datasets", "xgrammar")
+LOCAL_PACKAGES = ("torch", "transformers", "peft", "spacy", "datasets", "xgrammar")
 """What the extra `local` brings, for models, training and sentences in this process; `cpu` and `gpu` include it."""
 
 

