@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -103,8 +102,8 @@ def load_alike(
 
 
 def _open_onnx(source: str | Path, options: EncoderOptions) -> OnnxEncoder | None:
-    """Return a BERT encoder on ONNX Runtime, where that is installed and does what the options ask for."""
-    if not options.is_plain or importlib.util.find_spec("onnxruntime") is None:
+    """Return a BERT encoder on ONNX Runtime, where that does what the options ask for."""
+    if not options.is_plain:
         return None
     directory = encoder_directory(source)
     has_tokenizer = (directory / "tokenizer.json").is_file()

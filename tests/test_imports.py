@@ -184,7 +184,6 @@ print(json.dumps([code, sorted({"torch", "transformers"} & set(sys.modules))]))
 
 @pytest.mark.demo
 def test_the_light_engine_answers_without_torch_and_transformers():
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     assert run(LIGHT_ASK) == [0, []]
 
 

@@ -227,14 +227,6 @@ def check_engine() -> Iterator[DoctorFinding]:
     """Yield the engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines import choose_engine
 
-    if not installed("torch") and not installed("onnxruntime"):
-        yield DoctorFinding(
-            "engine",
-            "none here; name a server: --engine http://HOST:PORT",
-            "note",
-            installing("cpu"),
-        )
-        return
     name, reason = choose_engine()
     # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
     broken = name != "vllm" and importlib.util.find_spec("vllm") is not None

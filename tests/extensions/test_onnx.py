@@ -15,7 +15,6 @@ from selfrag.extensions.onnx.checkpoint import read_facts
 from selfrag.reflection.requests import Constraint, Failed, Generate
 
 pytestmark = pytest.mark.engine
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 REQUESTS = [
     Generate(prompt(length, length), 12, watch_ids=tuple(range(400, 415)))
