@@ -39,6 +39,7 @@ from retrieval.onnx_encoder import BertRunner, bert_config, pool_tokens
 from selfrag.common.errors import UserError, require
 from selfrag.common.fast_tokenizer import FastTokenizer
 from selfrag.common.plugins import load_registered
+from selfrag.common.pretrained import check_config
 
 SERVERS = "selfrag.encoder_servers"
 """Entry points by the scheme of an address: each names a function of the address that gives an `Encoder`."""
@@ -358,7 +359,13 @@ class OnnxEncoder(TokenEncoder):
         place = canonical_source(source)
         with loading(source):
             config = bert_config(directory) or {}
-            self._runner = BertRunner(directory, config)
+            try:
+                check_config(directory)
+                self._runner = BertRunner(directory, config)
+            except UserError as error:
+                raise UserError(
+                    f"encoder {source} cannot be loaded: {error}"
+                ) from error
             tokenizer = FastTokenizer(directory)
             self._core = tokenizer.backend_tokenizer
             self._core.no_truncation()

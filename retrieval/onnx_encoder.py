@@ -56,7 +56,7 @@ class BertRunner:
             self._write(graph, config)
         except KeyError as error:
             raise UserError(
-                f"encoder {directory} lacks weights ({error.args[0]}); fetch it again"
+                f"{directory} lacks weights ({error.args[0]}); fetch it again"
             ) from error
         # Each run has one thread: of many batches each has a core.
         self._session = open_session(graph.finish(), 1, graph.weights)

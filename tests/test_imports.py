@@ -140,7 +140,8 @@ def test_issue_46_an_answer_loads_only_what_it_needs():
     The goal is 56 files and 11,500 lines, as at 3387162c; since then writers have files of their own, and so have the
     files of encoders, unfolded code has more lines, and lines of 88 characters in place of 120 made 12,760 lines
     15,100. The demo's index has no words, so that the search by words is not loaded: 59 files. What engines in this
-    process share has one of its own: 60.
+    process share has one of its own: 60. Four more, with some 600 lines, read tokenizers and run encoders in place of
+    transformers and torch: 64.
     """
     code, modules = run(ASK)
     ours = {
@@ -149,13 +150,13 @@ def test_issue_46_an_answer_loads_only_what_it_needs():
         if name.split(".")[0] in ("selfrag", "retrieval", "critic")
     }
     assert code == 0
-    assert len(ours) <= 60
+    assert len(ours) <= 64
     assert (
         sum(
             len(Path(file).read_text(encoding="utf-8").splitlines())
             for file in ours.values()
         )
-        <= 15_300
+        <= 16_100
     )
     unneeded = {
         "retrieval.faiss_files",
