@@ -35,7 +35,7 @@ test-fast: env  ## the pure core: reflection, tokenisation, prompting, decoding,
 
 fuzz:  ## the properties of injection and of strange servers with 20,000 examples each (about an hour)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py tests/judges/test_strange_replies.py \
-		tests/critic/teacher/test_teacher_endpoint.py
+		tests/critic/teacher/test_teacher_endpoint.py tests/extensions/test_milvus.py
 
 reference:  ## decoders against the brute-force references, 20,000 examples of each kind (about an hour)
 	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py tests/decoding/test_reference_chat.py

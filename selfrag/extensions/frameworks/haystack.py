@@ -61,7 +61,7 @@ class SelfRAGAnswerer:
 
         Args:
             query: the question.
-            documents: evidence to use in place of searching.
+            documents: evidence to use in place of searching; texts and numbers of their `meta` are kept, nothing else.
             settings: fields of `selfrag.Decoding` for this query.
         """
         rag = self.warm_up()
