@@ -10,7 +10,7 @@ from typing import Literal
 
 from scripts.command import command
 from selfrag.common.atomic import new_directory
-from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.loading import load_training_tokenizer, resolve_model
 
 SHAPES = {
     # Llama-2 7B
@@ -40,7 +40,7 @@ def main(shape: Literal["7b", "tiny"], folder: Path) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = load_tokenizer(resolve_model("demo"))
+    tokenizer = load_training_tokenizer(resolve_model("demo"))
     dtype = torch.bfloat16 if shape == "7b" else torch.float32
     config = LlamaConfig(
         **SHAPES[shape],

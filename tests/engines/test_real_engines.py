@@ -31,7 +31,7 @@ from selfrag.engines import load_engine
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine, quiet_import
 from selfrag.intrinsics.questions import Answerability
 from selfrag.judges.engine import EngineExecutor
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.reflection.requests import (
     Constraint,
     ConstraintForm,
@@ -251,7 +251,7 @@ def holds(constraint, text):
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_llama):
-    return load_tokenizer(tiny_llama)
+    return load_training_tokenizer(tiny_llama)
 
 
 @grammatical
@@ -338,7 +338,7 @@ def same(one, other):
 
 @pytest.fixture(scope="module")
 def judged(rag, tiny_llama):
-    tokenizer = load_tokenizer(tiny_llama)
+    tokenizer = load_training_tokenizer(tiny_llama)
     tokenizer.chat_template = TEMPLATE
     judge = Answerability.on(EngineExecutor(rag.engine, tokenizer))
     return lambda number: (

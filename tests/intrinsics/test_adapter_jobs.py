@@ -12,7 +12,7 @@ from selfrag.cli.main import main
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.judges.rendering import Renderer
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.training.intrinsics.certainty import (
     option_examples,
     own_answers,
@@ -83,7 +83,7 @@ def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches
     data, chat_llama, tmp_path
 ):
     first = run(job("answerability", data, chat_llama, tmp_path / "a", activated=True))
-    renderer = Renderer.of(load_tokenizer(chat_llama))
+    renderer = Renderer.of(load_training_tokenizer(chat_llama))
     invocation = invocation_of(renderer)
     assert renderer.tokenizer.decode(list(invocation)) == "<|im_start|>assistant\n"
     config = read_json(first / "adapter_config.json")
@@ -115,7 +115,7 @@ def test_own_answers_are_the_base_models_and_are_kept(
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)
-    renderer = Renderer.of(load_tokenizer(chat_llama))
+    renderer = Renderer.of(load_training_tokenizer(chat_llama))
     for example, value in zip(
         option_examples(answers[0].question, renderer), answers[0].logprobs, strict=True
     ):

@@ -24,7 +24,7 @@ from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.judges.engine import EngineExecutor, label_ids, plan, tokens
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint, Failed, Finish, Generated, ask
 from selfrag.runtime import finish
@@ -255,7 +255,7 @@ SCHEMA = {
 
 @pytest.fixture(scope="module")
 def tokenizer(chat_llama):
-    return load_tokenizer(chat_llama)
+    return load_training_tokenizer(chat_llama)
 
 
 @pytest.fixture(scope="module")

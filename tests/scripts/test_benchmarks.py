@@ -25,7 +25,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import load
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Finish, Generate, Usage, ask
@@ -102,7 +102,7 @@ def test_what_an_engine_does_not_return_is_missing():
 
 @pytest.mark.engine
 def test_the_rival_on_transformers_writes_what_the_engine_writes(tiny_llama):
-    tokenizer = load_tokenizer(tiny_llama)
+    tokenizer = load_training_tokenizer(tiny_llama)
     prompts = [tokenizer(text)["input_ids"] for text in ("Who?", "Paris is big, and")]
     model = load(TransformersConfig(str(tiny_llama), dtype="float32", device="cpu"))
     engine = TransformersEngine(model, TransformersConfig(str(tiny_llama)))

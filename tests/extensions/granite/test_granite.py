@@ -42,7 +42,7 @@ from selfrag.intrinsics.families import find_published
 from selfrag.judges.openai_wire import ConstraintMode, body
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import Completion
-from selfrag.loading import load_tokenizer
+from selfrag.loading import load_training_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import gold_of, parser
@@ -333,7 +333,7 @@ def switch(request, tmp_path_factory):
     "name", ["guardian", "citation_generation", "uncertainty", "answerability"]
 )
 def test_a_checkpoint_is_prompted_with_the_ids_of_its_own_template(switch, name):
-    tokenizer = load_tokenizer(switch)
+    tokenizer = load_training_tokenizer(switch)
     kind = find(name)
     made = switch_codecs(switch)[name]
     hostile = Message(
@@ -407,7 +407,7 @@ def test_damaged_checkpoints_are_refused_in_one_line(switch, tmp_path, monkeypat
     index.unlink()
     unknown = codec("granite-switch", "query_rewrite").encode(JudgeInput(PAST)).prompt
     with refused("'query_rewrite'"):
-        Renderer.of(load_tokenizer(switch)).prompt(unknown)
+        Renderer.of(load_training_tokenizer(switch)).prompt(unknown)
     (tmp_path / "config.json").write_text('{"model_type": "granite_switch"}')
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(switch / file, tmp_path)
