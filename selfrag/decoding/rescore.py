@@ -63,9 +63,7 @@ def replay(trace: Trace, weights: ReplayWeights) -> Replay:
         as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
         as_decoded &= not trace.narrow
         result = _search(recorded, likelihood + critique, as_decoded)
-    # The threshold says where such segments end.
-    wrote_other = trace.narrow and trace.decoding.segment_end == "retrieval"
-    exact = result.exact & _were_asked(trace, matrix) & (not wrote_other)
+    exact = result.exact & _were_asked(trace, matrix) & (not trace.resegmented)
     return replace(result, exact=exact)
 
 
@@ -97,10 +95,13 @@ def rescore(
         changed = replace(changed, threshold=threshold)
     moved = changed.threshold != recorded.threshold
     same = changed.term_weights == recorded.term_weights and not moved
-    judged_others = bool(changed.judges) and not same
-    wrote_other = moved and changed.segment_end == "retrieval"
-    narrow = trace.narrow or judged_others or wrote_other
-    trace = replace(trace, decoding=changed, narrow=narrow)
+    resegmented = moved and changed.segment_end == "retrieval"
+    trace = replace(
+        trace,
+        decoding=changed,
+        narrow=trace.narrow or (bool(changed.judges) and not same),
+        resegmented=trace.resegmented or resegmented,
+    )
     first, complete = _Recorded(trace).recorded_candidates(ROOT)
     if complete:
         check_generated(first)

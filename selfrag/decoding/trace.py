@@ -153,6 +153,7 @@ class Trace:
         options: for multiple choice, the options in order; each node is then one option after one passage.
         costs: cost of each judge of the settings, see `selfrag.reflection.judge.Cost`.
         narrow: whether this was rescored, and other settings decided what was written or judged.
+        resegmented: whether this was rescored with a threshold under which segments would end elsewhere.
     """
 
     question: str
@@ -163,6 +164,7 @@ class Trace:
     options: tuple[str, ...] = ()
     costs: Mapping[str, int] = field(default_factory=dict)
     narrow: bool = False
+    resegmented: bool = False
 
     def path(self, node: int | None) -> list[Node]:
         """Return the segments from the first to `node`."""
@@ -353,8 +355,9 @@ class Trace:
         values["options"] = list(self.options)
         if self.costs:
             values["costs"] = dict(self.costs)
-        if self.narrow:
-            values["narrow"] = True
+        for name in ("narrow", "resegmented"):
+            if getattr(self, name):
+                values[name] = True
         evidence = {}
         values["decisions"] = []
         for decision in self.decisions:

@@ -49,6 +49,7 @@ def read_values(data: object) -> ConstructorFields:
         "options": tuple(record["options"]),
         "costs": record.get("costs", {}),
         "narrow": record.get("narrow", False),
+        "resegmented": record.get("resegmented", False),
     }
 
 

@@ -137,6 +137,7 @@ class TraceRecord(TypedDict):
     options: list[str]
     costs: NotRequired[dict[str, Annotated[int, Field(ge=0, le=3)]]]
     narrow: NotRequired[bool]
+    resegmented: NotRequired[bool]
     decisions: Annotated[list[DecisionRecord], Field(max_length=MAX_NODES + 1)]
     nodes: list[NodeRecord]  # `read_record` counts them
 

@@ -97,7 +97,7 @@ function replay(trace, settings) {
   const gone = CRITIQUES.some(group => constrained(trace.decoding, group) && !constrained(settings, group))
   const finished = [], kept = new Set([ROOT])
   // The threshold says where such segments end.
-  const written = settings.segment_end !== "retrieval" || settings.threshold === trace.decoding.threshold && !trace.narrow
+  const written = settings.segment_end !== "retrieval" || settings.threshold === trace.decoding.threshold && !trace.resegmented
   let exact = !gone && written
   function following(id) {
     const decision = decisions.get(id)

@@ -246,7 +246,7 @@ WRITERS = {
 def test_the_numbers_of_a_page_are_those_of_its_passages(tmp_path, writer):
     write, slashed = WRITERS[writer]
     if writer == "libreoffice" and shutil.which("soffice") is None:
-        pytest.skip("LibreOffice is not installed")
+        pytest.skip("no LibreOffice on this machine")
     suffix = {"html": ".html", "docx": ".docx", "libreoffice": ".docx"}.get(
         writer, ".pdf"
     )

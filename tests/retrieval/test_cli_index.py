@@ -92,7 +92,7 @@ def test_an_interrupt_is_one_line(files, tiny_bert, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(
-        "retrieval.local_encoders.TransformerEncoder.encode_blocks", interrupted
+        "retrieval.local_encoders.TokenEncoder.encode_blocks", interrupted
     )
     assert (
         main(["index", "build", *files, "-o", "index", "--encoder", str(tiny_bert)])
