@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from selfrag.common.errors import UserError
-from selfrag.common.reading import read_json
+from selfrag.common.reading import read_json, read_whole
 
 _PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Classes of tokenizers that are what `tokenizer.json` says, unless a setting changes it."""
@@ -161,9 +161,10 @@ def _chat_template(directory: Path, settings: Mapping[str, Any]) -> str | None:
     """Return the template of a file of its own, else of the settings; of several the one named `default`."""
     path = directory / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return read_whole(path)
     template = settings.get("chat_template")
-    if isinstance(template, Sequence) and not isinstance(template, str):
-        templates = {item.get("name"): item.get("template") for item in template}
+    if isinstance(template, list):
+        named = [item for item in template if isinstance(item, dict)]
+        templates = {item.get("name"): item.get("template") for item in named}
         template = templates.get("default")
     return template if isinstance(template, str) else None

@@ -22,6 +22,17 @@ _NUMBERS = dict(zip(range(13), "BbHhIif?__Qqd", strict=True))
 _TEXT, _ARRAY = 8, 9
 _MOST = 2**28
 """Most entries of an array or bytes of a text; a damaged file states any number."""
+_DAMAGES = (
+    struct.error,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    NotImplementedError,  # of a quantisation that the package gguf cannot undo
+)
+"""What reading raises where a file holds something else than it states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +70,14 @@ class GGUFFile:
                 )
             try:
                 file._read(source)
-            except (struct.error, ValueError, KeyError, OverflowError) as error:
+            except _DAMAGES as error:
                 raise file.damaged(error) from error
         return file
 
     def damaged(self, error: Exception) -> UserError:
         """Return what to say of a file that holds something else than it states."""
-        return UserError(
-            f"{self.path} cannot be read ({str(error)[:200]}); download it again"
-        )
+        reason = " ".join(str(error).split())[:200]
+        return UserError(f"{self.path} cannot be read ({reason}); download it again")
 
     def _read(self, source: BinaryIO) -> None:
         version, tensors, entries = _unpack(source, "<IQQ")
@@ -81,6 +91,8 @@ class GGUFFile:
         for _ in range(tensors):
             name = _text(source)
             (dimensions,) = _unpack(source, "<I")
+            if dimensions > 4:
+                raise ValueError(f"{name[:40]!r} has {dimensions} dimensions")
             shape = _unpack(source, f"<{dimensions}Q")
             places.append((name, shape[::-1], *_unpack(source, "<IQ")))
         alignment = self.metadata.get("general.alignment", 32)
@@ -104,7 +116,7 @@ class GGUFFile:
             )
             values: NDArray[np.float32] = quants.dequantize(packed, kind)
             return values.reshape(place.shape).astype(np.float32)
-        except (ValueError, KeyError, NotImplementedError) as error:
+        except _DAMAGES as error:
             raise self.damaged(error) from error
 
 
@@ -172,15 +184,19 @@ def convert(path: Path, folder: Path) -> None:
     try:
         config = _config(file, family)
         tokenizer = _tokenizer(file.metadata)
-    except (KeyError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+        tokenizer_config = _tokenizer_config(file.metadata)
+        weights = dict(_weights(file, config))
+    except UserError:
+        raise
+    except Exception as error:  # the library of tokenizers raises nothing more special
         raise file.damaged(error) from error
     write_json(folder / "config.json", config)
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
-    write_json(folder / "tokenizer_config.json", _tokenizer_config(file.metadata))
+    write_json(folder / "tokenizer_config.json", tokenizer_config)
     template = file.metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         write_text(folder / "chat_template.jinja", template)
-    write_tensors(dict(_weights(file, config)), folder / "model.safetensors")
+    write_tensors(weights, folder / "model.safetensors")
 
 
 def _config(file: GGUFFile, family: str) -> dict[str, Any]:

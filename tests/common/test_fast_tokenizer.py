@@ -59,3 +59,13 @@ def test_damaged_files_are_one_line(folder):
     (folder / "tokenizer_config.json").write_text("[]")
     with refused("holds no object"):
         fast_tokenizer(folder)
+
+
+def test_a_damaged_template_is_one_line_or_none(folder):
+    path = folder / "tokenizer_config.json"
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    write_json(path, read_json(path) | {"chat_template": ["default", {"name": "x"}]})
+    assert fast_tokenizer(folder).chat_template is None
+    (folder / "chat_template.jinja").write_bytes(b"\xff\xfe\xff{{")
+    with refused("chat_template.jinja"):
+        fast_tokenizer(folder)

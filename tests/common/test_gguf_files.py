@@ -1,5 +1,8 @@
 """GGUF files become checkpoints: weights, configuration and tokenizer are those that the file was made of."""
 
+import random
+import shutil
+
 import gguf
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from json_files import read_json
 from refusals import refused
 from transformers import AutoTokenizer
 
+from selfrag.common.errors import UserError
 from selfrag.common.gguf_files import GGUFFile, convert
 from selfrag.common.tensor_files import TensorFiles
 from selfrag.loading import load_tokenizer
@@ -159,3 +163,29 @@ def test_a_file_that_is_cut_or_unknown_is_refused_in_one_line(tiny_llama, tmp_pa
     with refused("rotary positions are scaled"):
         convert(path, tmp_path)
     assert GGUFFile.open(path).metadata["llama.rope.scaling.type"] == "yarn"
+
+
+def test_a_file_with_other_bytes_is_converted_or_refused_in_one_line(
+    tiny_llama, tmp_path
+):
+    """Each byte of the header may be anything: sizes, kinds, counts, texts."""
+    content = write_gguf(tiny_llama, tmp_path / "m.gguf").read_bytes()
+    draw = random.Random(0)
+    lines = []
+    for number in range(150):
+        changed = bytearray(content)
+        for _ in range(3):
+            place = draw.randrange(4, draw.choice((600, 6_000, 60_000)))
+            changed[place] = draw.randrange(256)
+        path = tmp_path / f"{number}.gguf"
+        path.write_bytes(changed)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            convert(path, folder)
+        except UserError as error:
+            lines.append(str(error))
+        path.unlink()
+        shutil.rmtree(folder)
+    assert lines
+    assert not any("\n" in line for line in lines)
