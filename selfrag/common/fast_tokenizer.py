@@ -164,7 +164,7 @@ def _chat_template(directory: Path, settings: Mapping[str, Any]) -> str | None:
         return read_whole(path)
     template = settings.get("chat_template")
     if isinstance(template, list):
-        named = [item for item in template if isinstance(item, dict)]
-        templates = {item.get("name"): item.get("template") for item in named}
+        entries = [item for item in template if isinstance(item, dict)]
+        templates = {item.get("name"): item.get("template") for item in entries}
         template = templates.get("default")
     return template if isinstance(template, str) else None
