@@ -85,6 +85,11 @@ if TYPE_CHECKING:
         write_text,
         writing,
     )
+    from selfrag.common.cache import (
+        cache_home,
+        fingerprint,
+        publish,
+    )
     from selfrag.common.checks import (
         check_choice,
         check_float,
@@ -165,12 +170,6 @@ if TYPE_CHECKING:
         Commit,
         Decoder,
         RequestBatch,
-    )
-    from selfrag.demo import (
-        cache_home,
-    )
-    from selfrag.demo.download import (
-        publish,
     )
     from selfrag.engines import (
         load_engine,
@@ -348,6 +347,7 @@ _NAMES = {
     "selfrag.cli.results": "CommandResult",
     "selfrag.cli.running": "Replaced check_free refuse_options",
     "selfrag.common.atomic": "write_json write_text writing",
+    "selfrag.common.cache": "cache_home fingerprint publish",
     "selfrag.common.checks": "check_choice check_float check_int check_url unknown_name",
     "selfrag.common.errors": "DecodingError EngineError SearchError UserError count_of require",
     "selfrag.common.jsonl": "read_jsonl write_jsonl",
@@ -363,8 +363,6 @@ _NAMES = {
     "selfrag.decoding.policy": "Action AnswerReason Decoding WithoutEvidence",
     "selfrag.decoding.trace": "Decision Node ROOT Status Trace trace_of",
     "selfrag.decoding.tree": "Commit Decoder RequestBatch",
-    "selfrag.demo": "cache_home",
-    "selfrag.demo.download": "publish",
     "selfrag.engines": "load_engine ready_engine",
     "selfrag.engines.base": "Architecture Engine EngineLimits",
     "selfrag.engines.batching": "BatchingEngine MIN_SHARED PrefixCache RunningRequest shared_prefixes",
@@ -465,6 +463,7 @@ __all__ = [
     "open_session",
     "first_line",
     "cache_home",
+    "fingerprint",
     "publish",
     # engines
     "EngineLimits",

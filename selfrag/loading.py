@@ -30,6 +30,7 @@ WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
 """Files in the folder of an intrinsic: weights of tokens and words, and what calibrates the scores of a beam."""
 
 
+_GGUF = ".gguf"
 _AT_ADDRESS = re.compile(r"(?P<name>.*)@(?P<url>\w+://.*)", re.DOTALL)
 
 
@@ -40,24 +41,38 @@ def model_address(name_or_path: str | Path) -> tuple[str, str] | None:
 
 
 def resolve_model(name_or_path: str | Path) -> Path:
-    """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub."""
+    """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub.
+
+    A GGUF file is converted to one, once.
+    """
     if (make := registered("selfrag.models", name_or_path)) is not None:
         return Path(make())
-    name = str(name_or_path)
-    return local_model(name_or_path) or fetch_snapshot(
-        name, name, ", or give a directory"
-    )
+    path = local_model(name_or_path)
+    if path is None:
+        name = str(name_or_path)
+        return fetch_snapshot(name, name, ", or give a directory")
+    if path.suffix == _GGUF:
+        from selfrag.common.gguf_files import checkpoint_of
+
+        return checkpoint_of(path)
+    return path
 
 
 def local_model(name_or_path: str | Path) -> Path | None:
-    """Return the directory of a local checkpoint; None for what may be a name on the hub."""
+    """Return a local checkpoint, a directory or a GGUF file; None for what may be a name on the hub."""
     path = user_path(name_or_path)
+    if path.suffix == _GGUF:
+        if not path.is_file():
+            raise UserError(f"no GGUF file at {path}")
+        return path
     if path.is_dir():
         if not (path / "config.json").is_file():
             if (path / "adapter_config.json").is_file():
                 raise UserError(
                     f"{path} is an adapter; merge it first: selfrag train merge {path} --base BASE -o MODEL"
                 )
+            for file in sorted(path.glob(f"*{_GGUF}")):
+                raise UserError(f"{path} holds GGUF files; give one, such as {file}")
             raise UserError(
                 f"{path} holds no config.json; give the directory of a Hugging Face checkpoint"
             )
@@ -69,7 +84,8 @@ def local_model(name_or_path: str | Path) -> Path | None:
         or name.startswith((".", "/", "~"))
     ):
         raise UserError(
-            f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory or a hub name such as owner/model"
+            f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory, a GGUF file or a hub name such as"
+            " owner/model"
         )
     return None
 

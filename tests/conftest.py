@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import forked
 import tiny
 
-from selfrag.demo import cache_home
+from selfrag.common.cache import cache_home
 
 # wall-clock deadlines fail on a busy machine
 settings.register_profile("selfrag", deadline=None)
@@ -41,9 +41,10 @@ SERVED = ("tests/engines/test_real_engines.py", "tests/engines/test_vllm_server.
 MAKE_DEMO_FILES = """
 from contextlib import suppress
 from pathlib import Path
+from selfrag.common.cache import cache_home
 from selfrag.demo import download, encoder_path, index_path, model_path
 
-cache, passages = download.cache_home(), download.passages
+cache, passages = cache_home(), download.passages
 cache.mkdir(parents=True, exist_ok=True)
 for name in ("assets", "models"):
     (cache.parent / name).mkdir(exist_ok=True)

@@ -27,16 +27,21 @@ import typer
 from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult
 from selfrag.common import pretrained
+from selfrag.common.cache import cache_home
 from selfrag.common.errors import UserError, count_of, installing
 from selfrag.common.fast_tokenizer import fast_tokenizer
 from selfrag.demo import (
     ASSETS,
     asset_path,
     base_checkpoint_path,
-    cache_home,
     checkpoint_path,
 )
-from selfrag.loading import check_chat_template, fetch_snapshot, local_model
+from selfrag.loading import (
+    check_chat_template,
+    fetch_snapshot,
+    local_model,
+    resolve_model,
+)
 
 FindingStatus = Literal["ok", "note", "broken"]
 
@@ -301,11 +306,11 @@ def _folder(name: str) -> Path | None:
     if name in _DEMOS:
         path = _DEMOS[name]()
         return path if path.exists() else None
-    folder = local_model(name)
-    if folder is None:
-        with suppress(UserError):
-            folder = fetch_snapshot(name, name, "", local_files_only=True)
-    return folder
+    if local_model(name) is not None:
+        return resolve_model(name)
+    with suppress(UserError):
+        return fetch_snapshot(name, name, "", local_files_only=True)
+    return None
 
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")

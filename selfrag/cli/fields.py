@@ -70,7 +70,7 @@ What answers:
         NAME:TEXT, or MODULE:NAME; several with commas between them; the demo corpus by default
     load_judge: judge to load beside those that other options name: an intrinsic, or NAME=KIND:MODEL such as
         faith=nli:MODEL; repeatable
-    model: demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server
+    model: demo, a folder with a checkpoint, a GGUF file, a name on the hub, or NAME@URL on a server
 What counts:
     policy: preset, of which the other options change single settings; search-r1 and its relatives for models that
         search by tags

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.common.atomic import write_json, write_text
+from selfrag.common.cache import cache_home, fingerprint, publish
 from selfrag.common.errors import UserError
-from selfrag.common.tensor_files import BFLOAT16, write_tensors
+from selfrag.common.tensor_files import write_tensors
 
+_FORMAT = 1  # raised when converting changes its output
 _NUMBERS = dict(zip(range(13), "BbHhIif?__Qqd", strict=True))
 """Formats of `struct` by GGUF's types of values."""
 _TEXT, _ARRAY = 8, 9
@@ -164,28 +167,52 @@ _LAYER_WEIGHTS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_SCALED = "{} scales its rotary positions in a way that is unknown"
 _IN_LAYER = re.compile(r"blk\.(\d+)\.(\w+)")
 
 
-def convert(path: Path, folder: Path) -> None:
+def checkpoint_of(path: Path) -> Path:
+    """Return the checkpoint of a GGUF file in the user's cache, converted on the first call.
+
+    Raises:
+        UserError: the file is damaged or holds a model of another family, or the disk is full.
+    """
+    name = f"gguf-{fingerprint([path], _FORMAT)}"
+    target = cache_home() / "models" / name / path.stem
+    if target.exists():
+        return target
+    file = GGUFFile.open(path)
+
+    def build(draft: Path) -> None:
+        sys.stderr.write(f"converting {path} to {target}, once ..\n")
+        convert(file, draft)
+
+    numbers = [math.prod(tensor.shape) for tensor in file.tensors.values()]
+    return publish(target, build, needs=2 * sum(numbers))
+
+
+def convert(file: GGUFFile, folder: Path) -> None:
     """Write a GGUF model into an empty folder as a checkpoint in bf16 with its tokenizer.
 
     The weights differ from the published model by the rounding of the GGUF file.
 
     Raises:
-        UserError: the file is missing or damaged, or holds a model of another family.
+        UserError: the file is damaged, or holds a model of another family.
     """
-    file = GGUFFile.open(path)
     family = file.metadata.get("general.architecture")
     if family not in FAMILIES:
         raise UserError(
-            f"{path} holds a model of {family!r:.40}; known: {', '.join(FAMILIES)}"
+            f"{file.path} holds a model of {family!r:.40}; known: {', '.join(FAMILIES)}"
+        )
+    if file.metadata.get("split.count", 0) > 1:
+        raise UserError(
+            f"{file.path} is one of several files of a model; join them: llama-gguf-split --merge"
         )
     try:
         config = _config(file, family)
         tokenizer = _tokenizer(file.metadata)
         tokenizer_config = _tokenizer_config(file.metadata)
-        weights = dict(_weights(file, config))
+        weights = _weights(file, config)
     except UserError:
         raise
     except Exception as error:  # the library of tokenizers raises nothing more special
@@ -196,7 +223,10 @@ def convert(path: Path, folder: Path) -> None:
     template = file.metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         write_text(folder / "chat_template.jinja", template)
-    write_tensors(weights, folder / "model.safetensors")
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    write_tensors(
+        shapes, lambda name: weights[name].read(file), folder / "model.safetensors"
+    )
 
 
 def _config(file: GGUFFile, family: str) -> dict[str, Any]:
@@ -210,14 +240,14 @@ def _config(file: GGUFFile, family: str) -> dict[str, Any]:
 
     heads = fact("attention.head_count")
     width = fact("embedding_length")
-    rope: dict[str, Any] = {
-        "rope_type": "default",
-        "rope_theta": fact("rope.freq_base", 10_000.0),
-    }
-    if "rope_freqs.weight" in file.tensors or f"{family}.rope.scaling.type" in metadata:
-        raise ValueError(
-            "its rotary positions are scaled, and only plain ones are known"
-        )
+    theta = fact("rope.freq_base", 10_000.0)
+    if fact("rope.scaling.type", "none") != "none":
+        raise UserError(_SCALED.format(file.path))
+    ends = []
+    for name in ("eos", "eot"):  # of a text, of a turn
+        end = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if end is not None and end not in ends:
+            ends.append(end)
     return {
         "architectures": [FAMILIES[family]],
         "model_type": family,
@@ -231,33 +261,82 @@ def _config(file: GGUFFile, family: str) -> dict[str, Any]:
         "head_dim": fact("attention.key_length", width // heads),
         "max_position_embeddings": fact("context_length"),
         "rms_norm_eps": fact("attention.layer_norm_rms_epsilon"),
-        "rope_parameters": rope,
+        "rope_parameters": {"rope_theta": theta, **_rope_scaling(file, theta)},
         "hidden_act": "silu",
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
+        "eos_token_id": ends[0] if len(ends) == 1 else ends,
         "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
     }
 
 
-def _weights(
-    file: GGUFFile, config: Mapping[str, Any]
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    for name in file.tensors:
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+def _rope_scaling(file: GGUFFile, theta: float) -> dict[str, Any]:
+    """Return the scaling of rotary frequencies in the words of transformers.
+
+    A file of Llama 3.1 or later holds only the divisors that follow from it.
+    """
+    if _ROPE_FACTORS not in file.tensors:
+        return {"rope_type": "default"}
+    divisors = file.tensor(_ROPE_FACTORS)
+    factor = float(divisors.max())
+    frequencies = theta ** -(np.arange(len(divisors)) / len(divisors))
+    low, high, context = 1.0, 4.0, 8192
+    turns = context * frequencies / math.tau
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    if not np.allclose(divisors, 1 / (kept + (1 - kept) / factor), rtol=1e-3):
+        raise UserError(_SCALED.format(file.path))
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": context,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """A tensor of a checkpoint, and where the file has it."""
+
+    name: str  # in the file
+    shape: tuple[int, ...]
+    heads: int  # whose rows the file has in another order; 0 for none
+
+    def read(self, file: GGUFFile) -> NDArray[np.float32]:
+        """Return the tensor as the checkpoint has it."""
+        values = file.tensor(self.name)
+        if not self.heads:
+            return values
+        try:
+            return _halves_of_heads(values, self.heads)
+        except ValueError as error:  # of a size that the heads do not divide
+            raise file.damaged(error) from error
+
+
+def _weights(file: GGUFFile, config: Mapping[str, Any]) -> dict[str, _Weight]:
+    """Return the tensors of the checkpoint by name."""
+    heads = {}
+    if config["model_type"] == "llama":
+        heads["attn_q"] = config["num_attention_heads"]
+        heads["attn_k"] = config["num_key_value_heads"]
+    weights = {}
+    for name, tensor in file.tensors.items():
+        if name == _ROPE_FACTORS:
+            continue
         base, _, kind = name.rpartition(".")
-        values = file.tensor(name)
         part = _IN_LAYER.fullmatch(base)
         target = _WEIGHTS.get(base)
+        turned = 0
         if part is not None and part[2] in _LAYER_WEIGHTS:
             target = f"model.layers.{part[1]}.{_LAYER_WEIGHTS[part[2]]}"
+            turned = heads.get(part[2], 0)
         if target is None:
             raise UserError(f"{file.path} holds the weights {name}, which are unknown")
-        if config["model_type"] == "llama" and target.endswith(("q_proj", "k_proj")):
-            heads = config["num_attention_heads"]
-            if target.endswith("k_proj"):
-                heads = config["num_key_value_heads"]
-            values = _halves_of_heads(values, heads)
-        yield f"{target}.{kind}", values.astype(BFLOAT16)
+        weights[f"{target}.{kind}"] = _Weight(name, tensor.shape, turned)
+    return weights
 
 
 def _halves_of_heads(matrix: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
@@ -291,12 +370,14 @@ _SPLITS = {
     "qwen2": _LLAMA3.replace("{1,3}", ""),
     "deepseek-r1-qwen": _LLAMA3.replace("{1,3}", ""),
 }
-"""How texts are cut before merging, by the name in the file; others are cut as GPT-2 cuts them."""
+"""How texts are cut before merging, by the name in the file."""
+_AS_GPT2 = ("default", "gpt-2", "smollm", "starcoder", "refact", "command-r")
+"""Names of vocabularies that are cut as GPT-2 cuts texts, or whose merges give the same then."""
 
 
 def _tokenizer(metadata: Mapping[str, Any]) -> Any:
     """Return the tokenizer, as one of the library `tokenizers`."""
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import AddedToken, Tokenizer, processors
 
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     kind = metadata.get("tokenizer.ggml.model")
@@ -313,7 +394,19 @@ def _tokenizer(metadata: Mapping[str, Any]) -> Any:
         if special or token_kind == _USER_DEFINED:
             add = core.add_special_tokens if special else core.add_tokens
             add([AddedToken(token, normalized=False, special=special)])
+    begins = kind == "llama" or _SPLITS.get(_split_name(metadata)) == _LLAMA3
+    if metadata.get("tokenizer.ggml.add_bos_token", begins):
+        bos_id = metadata["tokenizer.ggml.bos_token_id"]
+        bos = tokens[bos_id]
+        core.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, bos_id)]
+        )
     return core
+
+
+def _split_name(metadata: Mapping[str, Any]) -> Any:
+    """Return how texts are cut; an old file does not say it."""
+    return metadata.get("tokenizer.ggml.pre", _AS_GPT2[0])
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Any:
@@ -326,7 +419,10 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Any:
             vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix=""
         )
     )
-    split = _SPLITS.get(metadata.get("tokenizer.ggml.pre", ""))
+    name = _split_name(metadata)
+    split = _SPLITS.get(name)
+    if split is None and name not in _AS_GPT2:
+        raise ValueError(f"its vocabulary cuts texts as {name!r:.40}, which is unknown")
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if split is not None:
         core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -341,7 +437,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Any:
 
 def _sentencepiece(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Any:
     """Return the tokenizer of a vocabulary of SentencePiece, whose merges follow from its scores."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     vocabulary = {token: index for index, token in enumerate(tokens)}
     scores = metadata["tokenizer.ggml.scores"]
@@ -371,9 +467,4 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Any:
             decoders.Strip(content=" ", left=1),
         ]
     )
-    if metadata.get("tokenizer.ggml.add_bos_token", True):
-        bos_id = metadata["tokenizer.ggml.bos_token_id"]
-        core.post_processor = processors.TemplateProcessing(
-            single=f"{tokens[bos_id]} $A", special_tokens=[(tokens[bos_id], bos_id)]
-        )
     return core

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,11 @@ class TensorFiles:
         values: NDArray[Any] = self._places[name].get_tensor(name)
         return values
 
+    def shape(self, name: str) -> list[int]:
+        """Return the shape of a tensor."""
+        shape: list[int] = self._places[name].get_slice(name).get_shape()
+        return shape
+
     def float32(self, name: str) -> NDArray[np.float32]:
         """Return a tensor in float32."""
         return self[name].astype(np.float32)
@@ -76,12 +84,34 @@ def weight_files(directory: Path) -> list[Path]:
     return paths
 
 
-def write_tensors(tensors: Mapping[str, NDArray[Any]], path: Path) -> None:
-    """Write tensors into one safetensors file, with the bytes that transformers would write."""
-    from safetensors.numpy import save_file
+def write_tensors(
+    shapes: Mapping[str, Sequence[int]],
+    tensor: Callable[[str], NDArray[Any]],
+    path: Path,
+) -> None:
+    """Write tensors of bfloat16 into one safetensors file, with the bytes that transformers would write.
 
-    contiguous = {name: np.ascontiguousarray(tensors[name]) for name in tensors}
-    save_file(contiguous, path, metadata={"format": "pt"})
+    One tensor at a time is in memory.
+
+    Args:
+        shapes: the shape of each tensor, by name.
+        tensor: returns the tensor of a name.
+        path: of the file.
+    """
+    names = sorted(shapes)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in names:
+        start, end = end, end + 2 * math.prod(shapes[name])
+        place = [start, end]
+        header[name] = {"dtype": "BF16", "shape": shapes[name], "data_offsets": place}
+    head = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        for name in names:
+            values = np.ascontiguousarray(tensor(name), BFLOAT16)
+            file.write(values.view(np.uint8).data)
 
 
 _BLOCK = 2**16

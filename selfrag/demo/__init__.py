@@ -8,13 +8,12 @@ in the passages' titles, CC BY-SA 4.0. `demo.model` makes the checkpoint, `demo.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfrag.common.cache import cache_home
 from selfrag.common.errors import UserError
-from selfrag.common.reading import user_path
 
 ADAPTER = Path(__file__).parent / "adapter"
 VECTORS = Path(__file__).parent / "index" / "vectors.npy"
@@ -95,18 +94,6 @@ CORPUS = Asset(
 )
 
 ASSETS = (BASE_MODEL, ENCODER, CORPUS)
-
-
-def cache_home() -> Path:
-    """Return `$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. It need not exist.
-
-    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
-    """
-    cache = os.environ.get("SELFRAG_CACHE")
-    if cache:
-        return user_path(cache).absolute()
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
 
 
 def asset_path(asset: Asset) -> Path:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from selfrag.common.atomic import write_json, write_text
+from selfrag.common.cache import publish
 from selfrag.common.fast_tokenizer import FastTokenizer
-from selfrag.common.gguf_files import convert
+from selfrag.common.gguf_files import GGUFFile, convert
 from selfrag.common.reading import read_json
 from selfrag.common.tensor_files import (
     TensorFiles,
@@ -24,7 +25,7 @@ from selfrag.common.tensor_files import (
     write_tensors,
 )
 from selfrag.demo import BASE_MODEL, base_path, file_digest
-from selfrag.demo.download import fetch, publish, timed
+from selfrag.demo.download import fetch, timed
 from selfrag.reflection.vocabulary import STORED
 
 _CHECKPOINT_BYTES = 270 * 2**20
@@ -38,7 +39,7 @@ def make_base(target: Path) -> None:
     packed = fetch(BASE_MODEL) / next(iter(BASE_MODEL.files))
 
     def build(draft: Path) -> None:
-        convert(packed, draft)
+        convert(GGUFFile.open(packed), draft)
 
     _make(target, "base", build, _BASE)
 
@@ -79,7 +80,8 @@ def merge(base: Path, adapter: Path, folder: Path) -> None:
         rows = trained[_ROWS].astype(merged[_EMBEDDING].dtype)
         # the new tokens follow the others
         merged[_EMBEDDING] = np.concatenate([merged[_EMBEDDING], rows])
-    write_tensors(merged, folder / _WEIGHTS)
+    shapes = {name: values.shape for name, values in merged.items()}
+    write_tensors(shapes, merged.__getitem__, folder / _WEIGHTS)
     config = read_json(base / "config.json")
     config["vocab_size"] = len(merged[_EMBEDDING])
     write_json(folder / "config.json", config)

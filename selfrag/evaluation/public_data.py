@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from selfrag.common.atomic import write_text
+from selfrag.common.cache import cache_home, publish
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import json_line
-from selfrag.demo import cache_home
-from selfrag.demo.download import publish
 
 HOST = "https://raw.githubusercontent.com"
 _SECONDS = 60  # without a byte after which a download is given up

@@ -15,9 +15,10 @@ from refusals import refused
 
 from scripts.demo_model.make_index_vectors import cuts_of
 from selfrag import demo
+from selfrag.common.cache import cache_home, publish
 from selfrag.common.errors import UserError
-from selfrag.demo import Asset, asset_path, cache_home, download, model
-from selfrag.demo.download import ShippedVectors, fetch, passages, publish
+from selfrag.demo import Asset, asset_path, download, model
+from selfrag.demo.download import ShippedVectors, fetch, passages
 from selfrag.training.export import published
 
 DATA = b"weights " * 1000
@@ -149,7 +150,7 @@ def test_drafts_of_killed_processes_are_removed_when_they_are_old(tmp_path):
 SLOW = """
 import sys, time
 from pathlib import Path
-from selfrag.demo.download import publish
+from selfrag.common.cache import publish
 
 def build(draft):
     with Path(sys.argv[2]).open("a") as log:

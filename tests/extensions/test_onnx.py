@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 from pump import assert_same, prompt, serve
+from refusals import refused
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.engines import load_engine
@@ -147,6 +148,16 @@ def test_options_it_has_not_are_refused(tiny_llama, monkeypatch, options, said):
         )
     with pytest.raises(EngineError, match=said):
         load_engine("onnx", tiny_llama, **options)
+
+
+@pytest.mark.parametrize("numbers", ["float32", "int8"])
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_converted(
+    tiny_llama, tmp_path, monkeypatch, numbers
+):
+    monkeypatch.setattr("selfrag.extensions.onnx.engine._memory", lambda: 10_000.0)
+    with refused(f"GB in {numbers}, and this machine has 0.0 GB"):
+        load_engine("onnx", tiny_llama, dtype=numbers)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_missing_and_damaged_weights_are_refused_in_one_line(tiny_llama, tmp_path):

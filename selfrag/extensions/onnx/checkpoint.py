@@ -1,10 +1,9 @@
-"""Checkpoints of Llama-like models: the facts of `config.json`, and a name for their files."""
+"""The facts of a Llama-like checkpoint that `config.json` states."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.interface import EngineError, check_config, read_json, weight_files
+from selfrag.interface import EngineError, check_config, read_json
 
 FAMILIES = ("llama", "mistral", "qwen2")
 """Values of `model_type` of models that the graph describes: biases of queries, keys and values are optional."""
@@ -138,18 +137,3 @@ def rotary_table(
         frequencies = frequencies * (kept + (1 - kept) / scaling["factor"])
     angles = np.arange(facts.context)[:, None] * frequencies
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def fingerprint(directory: Path, *settings: object) -> str:
-    """Return a name for what is made of a checkpoint with some settings; other files give another name."""
-    digest = hashlib.sha256(repr(settings).encode())
-    digest.update((directory / "config.json").read_bytes())
-    for path, size, changed in _states(directory):
-        digest.update(f"{path} {size} {changed}\n".encode())
-    return digest.hexdigest()[:12]
-
-
-def _states(directory: Path) -> Iterator[tuple[Path, int, int]]:
-    for path in weight_files(directory):
-        state = path.resolve().stat()
-        yield path.resolve(), state.st_size, state.st_mtime_ns

@@ -6,6 +6,8 @@ running request in one pass.
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,6 @@ from numpy.typing import NDArray
 
 from selfrag.extensions.onnx.checkpoint import (
     DecoderFacts,
-    fingerprint,
     read_facts,
 )
 from selfrag.extensions.onnx.graph import Numbers, write_graph
@@ -37,6 +38,7 @@ from selfrag.interface import (
     cache_home,
     check_choice,
     check_int,
+    fingerprint,
     first_line,
     open_session,
     publish,
@@ -95,15 +97,45 @@ def load_engine(model_dir: str, **options: Any) -> OnnxEngine:
 
 def converted(directory: Path, facts: DecoderFacts, numbers: Numbers) -> Path:
     """Return the folder of a checkpoint's graph in the cache, made on the first call."""
-    name = f"onnx-{numbers}-{fingerprint(directory, FORMAT, numbers)}"
+    sources = [directory / "config.json", *weight_files(directory)]
+    name = f"onnx-{numbers}-{fingerprint(sources, FORMAT, numbers)}"
 
     def build(draft: Path) -> None:
         sys.stderr.write(f"converting {directory} for ONNX Runtime, once ..\n")
         with TensorFiles(directory) as weights:
             write_graph(facts, weights, draft, numbers)
 
-    needs = 2 * sum(path.stat().st_size for path in weight_files(directory))
+    needs = 2 * sum(path.stat().st_size for path in sources)
     return publish(cache_home() / "models" / name, build, needs=needs)
+
+
+_BYTES = {"float32": 4.0, "int8": 1.125}
+"""Of a weight, with its share of a scale."""
+
+
+def check_memory(directory: Path, numbers: Numbers) -> None:
+    """Refuse a model whose weights this machine cannot hold.
+
+    Raises:
+        EngineError: it says how much is needed.
+    """
+    with TensorFiles(directory) as weights:
+        count = sum(math.prod(weights.shape(name)) for name in weights)
+    needed = count * _BYTES[numbers] / 1e9
+    memory = _memory() / 1e9
+    if needed > memory:
+        raise EngineError(
+            f"{directory} takes {needed:.1f} GB in {numbers}, and this machine has {memory:.1f} GB; use a smaller model"
+            " or --engine-set dtype=int8"
+        )
+
+
+def _memory() -> float:
+    """Return the bytes of memory of this machine; infinity where they are not known."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # on Windows
+        return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +272,7 @@ class OnnxEngine(BatchingEngine):
             raise EngineError(
                 f"max_model_len={config.max_model_len}, but {directory} takes at most {facts.context} tokens"
             )
+        check_memory(directory, config.dtype)
         folder = converted(directory, facts, config.dtype)
         return cls(Runner(folder / GRAPH, facts, config.threads), facts, config)
 

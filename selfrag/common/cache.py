@@ -1,0 +1,138 @@
+"""The user's cache: folders that are made once, by one process and as a whole, and their names."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from selfrag.common.atomic import hold, new_directory
+from selfrag.common.errors import UserError
+from selfrag.common.finished import recover
+from selfrag.common.reading import user_path
+
+_ABANDONED_SECONDS = 24 * 3600
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def cache_home() -> Path:
+    """Return `$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. It need not exist.
+
+    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
+    """
+    cache = os.environ.get("SELFRAG_CACHE")
+    if cache:
+        return user_path(cache).absolute()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
+
+
+def fingerprint(paths: Iterable[Path], *settings: object) -> str:
+    """Return a name for what is made of files with some settings; a file that changes gives another name."""
+    digest = hashlib.sha256(repr(settings).encode())
+    for path in paths:
+        state = path.resolve().stat()
+        digest.update(
+            f"{path.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode()
+        )
+    return digest.hexdigest()[:12]
+
+
+def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> Path:
+    """Return the folder `target`; `build` fills it first where it is missing, if `needs` bytes of disk are free.
+
+    Raises:
+        UserError: the disk is full, or the place cannot be written; nothing is left behind.
+    """
+    if target.exists():
+        return target
+    with alone(target.parent):
+        recover(target)
+        if target.exists():  # another process was at it
+            return target
+        make_room(target.parent, needs)
+        with new_directory(target) as draft, _explained(target.parent):
+            build(draft)
+    return target
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make `folder` and let one process at a time in; the others wait here. Not to be nested.
+
+    The system frees it however the process ends. Where it cannot be told (Windows, some network disks) nobody waits:
+    work is done twice there, and the last to finish stays.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def wait() -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(
+                f"waiting for another process that prepares something in {folder}\n"
+            )
+
+    with hold(folder, wait):
+        yield
+
+
+def make_room(folder: Path, needs: int) -> None:
+    """Make `folder`, and clear it of what killed processes left there.
+
+    Raises:
+        UserError: less than `needs` bytes are free, or the folder cannot be written.
+    """
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        free = shutil.disk_usage(folder).free
+    if free < needs:
+        raise _full(folder, f"{free // 2**20} MB free, {needs // 2**20} MB needed")
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what a disk can do to a writer into one line that says how to use another disk."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        # Writers in C++ and Rust (safetensors, arrow, faiss) report a full disk as exceptions of their own.
+        if number in _FULL or "no space left on device" in str(error).casefold():
+            raise _full(folder, os.strerror(number or errno.ENOSPC)) from error
+        if number in (
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.ENOTDIR,
+            errno.EEXIST,
+        ):
+            reason = os.strerror(number)
+            raise UserError(
+                f"cannot write to {folder} ({reason}); set SELFRAG_CACHE to another folder"
+            ) from error
+        raise
+
+
+def _full(folder: Path, what: str) -> UserError:
+    return UserError(
+        f"{folder}: {what}; free some, or set SELFRAG_CACHE to a folder on another disk"
+    )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left: drafts that nobody has touched for a day."""
+    for draft in folder.glob(".*.partial"):
+        if time.time() - draft.stat().st_mtime > _ABANDONED_SECONDS:
+            shutil.rmtree(draft, ignore_errors=True)
