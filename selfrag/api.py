@@ -114,8 +114,9 @@ class SelfRAG(OwnsEngine):
         """Load a Self-RAG checkpoint, or any chat model, which is then asked to reflect by prompts.
 
         Args:
-            name_or_path: `demo`, a directory, a GGUF file, or a name on the Hugging Face hub such as `selfrag/selfrag_llama2_7b` or
-                `Qwen/Qwen3-4B`; or `NAME@URL`, a chat model on any OpenAI-compatible server.
+            name_or_path: `demo`, a directory, a GGUF file, or a name on the Hugging Face hub such as
+                `selfrag/selfrag_llama2_7b` or `Qwen/Qwen3-4B`; or `NAME@URL`, a chat model on any
+                OpenAI-compatible server.
             retriever: a callable `queries, k -> passages`, or the directory of an index. The demo model brings its own.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, a ready engine, or None for the best one
                 installed.

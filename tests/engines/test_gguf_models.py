@@ -67,6 +67,12 @@ def test_a_file_in_the_published_format_answers_as_its_checkpoint(engine, tmp_pa
     assert answered(file, **options) == answered(path, **options)
 
 
+def test_a_qwen2_answers_as_its_checkpoint(tmp_path):
+    path = in_bf16(tiny.save_qwen2(tmp_path / "a"))
+    file = write_gguf(path, tmp_path / "m.gguf")
+    assert answered(file, engine="onnx") == answered(path, engine="onnx")
+
+
 def test_a_chat_model_answers_by_its_own_template_as_its_checkpoint(tmp_path):
     path = in_bf16(tiny.save_chat(tmp_path / "a", "llama"))
     config = read_json(path / "config.json")

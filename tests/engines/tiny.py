@@ -159,6 +159,23 @@ def save_llama(
     )
 
 
+def save_qwen2(path: Path) -> Path:
+    """Write a two-layer random Qwen2, whose queries, keys and values have biases; tied output matrix."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = byte_level_tokenizer()
+    config = Qwen2Config(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        **_common(tokenizer, tie=True),
+    )
+    return _save(Qwen2ForCausalLM, config, tokenizer, path)
+
+
 _QWEN = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant

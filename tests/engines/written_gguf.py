@@ -40,7 +40,8 @@ def turned(matrix, heads):
 def write_gguf(checkpoint, path, kind=KINDS.F32, **changes):
     """Write a checkpoint of a Llama as llama.cpp would; `changes` are further texts, with __ for a dot."""
     config = read_json(checkpoint / "config.json")
-    writer = gguf.GGUFWriter(path, "llama")
+    family = config["model_type"]
+    writer = gguf.GGUFWriter(path, family)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -64,7 +65,9 @@ def write_gguf(checkpoint, path, kind=KINDS.F32, **changes):
         for name in files:
             values = files.float32(name)
             for part in ("attention", "key_value"):
-                if name.endswith(f"{'qk'[part == 'key_value']}_proj.weight"):
+                if family == "llama" and name.endswith(
+                    f"{'qk'[part == 'key_value']}_proj.weight"
+                ):
                     values = turned(values, config[f"num_{part}_heads"])
             packs = kind not in (KINDS.F32, KINDS.F16) and values.ndim == 2
             stored = kind if packs or kind is KINDS.F16 else KINDS.F32

@@ -41,22 +41,6 @@ def answers(name, path, **options):
         return serve(engine, REQUESTS)
 
 
-def save_qwen2(path):
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    tokenizer = tiny.byte_level_tokenizer()
-    config = Qwen2Config(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        **tiny._common(tokenizer, tie=True),
-    )
-    return tiny._save(Qwen2ForCausalLM, config, tokenizer, path)
-
-
 def save_llama3(path):
     """A Llama whose rotary frequencies are scaled as in Llama 3.1."""
     tiny.save_llama(path, tie=True)
@@ -66,7 +50,7 @@ def save_llama3(path):
     return path
 
 
-@pytest.mark.parametrize("save", [save_qwen2, save_llama3])
+@pytest.mark.parametrize("save", [tiny.save_qwen2, save_llama3])
 def test_other_families_answer_as_under_transformers(save, tmp_path):
     path = save(tmp_path / "model")
     expected = answers("transformers", path, dtype="float32")
