@@ -21,6 +21,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # tiny models: threads that wait for each other cost more than they bring
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+with suppress(ImportError):
+    from transformers import utils
+
+    # else every worker imports scikit-learn with it, as no command does
+    utils.is_sklearn_available = lambda: False
+
 import forked
 import tiny
 

@@ -10,17 +10,8 @@ from served import random_rag
 from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
 
-schemathesis = pytest.importorskip(
-    "schemathesis", reason="schemathesis is not installed"
-)
-
 CASES = int(os.environ.get("SELFRAG_OPENAPI_CASES", "20"))
 """Of each route, right ones and as many wrong ones."""
-SCHEMA = schemathesis.openapi.from_dict(create_app(Service(random_rag())).openapi())
-OPERATIONS = {
-    f"{found.ok().method} {found.ok().path}": found.ok()
-    for found in SCHEMA.get_all_operations()
-}
 ANSWERING = ("v1/chat/completions", "v1/responses", "v1/rescore", "v1/judge")
 POST = [f"post /{path}" for path in (*ANSWERING, "retrieve", "search")]
 GET = [
@@ -35,8 +26,22 @@ GET = [
 ]
 
 
-def test_every_route_is_documented():
-    assert set(OPERATIONS) == {*POST, *GET}
+@pytest.fixture(scope="module")
+def schemathesis():
+    """The package, which takes a second to import."""
+    return pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+
+
+@pytest.fixture(scope="module")
+def operations(schemathesis):
+    """Every documented operation by its name."""
+    document = create_app(Service(random_rag())).openapi()
+    described = schemathesis.openapi.from_dict(document).get_all_operations()
+    return {f"{one.ok().method} {one.ok().path}": one.ok() for one in described}
+
+
+def test_every_route_is_documented(operations):
+    assert set(operations) == {*POST, *GET}
 
 
 @pytest.mark.parametrize(
@@ -46,9 +51,11 @@ def test_every_route_is_documented():
         *((name, "NEGATIVE") for name in POST),
     ],
 )
-def test_no_request_makes_the_server_fail(serve, operation, mode):
+def test_no_request_makes_the_server_fail(
+    serve, schemathesis, operations, operation, mode
+):
     running = serve()
-    cases = OPERATIONS[operation].as_strategy(
+    cases = operations[operation].as_strategy(
         generation_mode=schemathesis.GenerationMode[mode]
     )
 
