@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import intrinsic_rows
-import numpy as np
 import pytest
 import tiny
 import typer
@@ -30,8 +29,7 @@ import typer
 from critic.cases import Case
 from critic.cli.main import app as critic_app
 from critic.cli.main import main as critic
-from retrieval import Passage, build_index
-from retrieval.encoders import EncoderCard
+from retrieval import Passage
 from selfrag.cli.main import app as selfrag_app
 from selfrag.cli.main import main as selfrag
 from selfrag.cli.running import Commands
@@ -557,19 +555,6 @@ CHOSEN += [
 ]
 
 
-class Letters:
-    """Counts letters."""
-
-    card = EncoderCard(name="letters", fingerprint="letters", dim=26)
-
-    def encode(self, texts):
-        counts = [
-            [text.lower().count(chr(97 + n)) for n in range(26)] for text in texts
-        ]
-        vectors = np.asarray(counts, np.float32) + 0.01
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
 def files(w):
     """Write files of all kinds, right and wrong."""
     w.mkdir()
@@ -635,10 +620,11 @@ def files(w):
         "gold_passages": gold,
     }
     write_jsonl(w / "pairs.jsonl", ({"id": f"p{n}", **pair} for n in range(4)))
-    build_index([w / "passages.jsonl"], w / "index", encoder=Letters())
+    tiny.save_bert(w / "encoder")
     small = f"--model {w}/model --engine transformers --limit 1"
     cell = "--cutoff 1 --order ranked --examples 0 --prompt basic --max-tokens 4"
     for line in (
+        f"index build {w}/passages.jsonl --out {w}/index --encoder {w}/encoder",
         f"eval run {w}/rows.jsonl --out {w} --name run {small}",
         f"interpret run {w}/lists.jsonl --out {w}/grid {cell} {small}",
     ):
@@ -656,7 +642,6 @@ def files(w):
     )
     (w / "model" / "model.safetensors").write_bytes(b"\xff" * 64)
     intrinsic_rows.write_data(w / "intrinsics", count=4)
-    tiny.save_bert(w / "encoder")
     (w / "alpaca.json").write_text(
         '[{"instruction": "Say hello.", "input": "", "output": "Hello."}]'
     )
