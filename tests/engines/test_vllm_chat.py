@@ -24,7 +24,10 @@ QUESTIONS = (
 )
 SETTINGS = {"mode": "always", "max_segments": 2, "segment_tokens": 16, "beam": 2}
 LIGHT = Decoding.light(segment_tokens=16)
-FAMILIES = ("qwen", "llama", pytest.param("demo-base", marks=pytest.mark.slow))
+FAMILIES = (
+    "qwen",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "demo-base")),
+)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
