@@ -358,6 +358,14 @@ def test_formatting_is_passed_over_and_text_that_looks_like_it_is_not(tmp_path):
     assert document.text.strip() == "Tea"
     quoted = paragraph(run("<![CDATA[<w:b/> is bold]]>", bold))
     assert read(write(tmp_path / "b.docx", quoted)).text.strip() == "<w:b/> is bold"
+    marks = [
+        run("\uf0a7", f'<w:rFonts w:ascii="{font}" w:hAnsi="{font}"/>{bold}')
+        for font in ("Arial", "Symbol", "wingdings", "Times New Roman")
+    ]
+    plain = f"<w:pPr><w:rPr>{bold}</w:rPr></w:pPr>"
+    fonts = f"<w:p>{plain}{'<w:r><w:tab/></w:r>'.join(marks)}</w:p>"
+    text = read(write(tmp_path / "c.docx", fonts)).text.strip()
+    assert text.split("\t") == ["\uf0a7", "♣", "▪", "\uf0a7"]
 
 
 def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path):

@@ -56,6 +56,10 @@ _FORMATTING = (
     "|spacing|sz|szCs|tab|tblLook|tblW|tcW|tmpl|top|trHeight|u|uiPriority|unhideWhenUsed|vAlign"
 )
 """Elements that are frequent, mostly empty, and unread in most parts."""
+_LETTER_FONTS = r"""rFonts(?: [\w:]+="(?![SWsw&])[^"<>]*")*+"""
+"""Fonts that are neither Symbol nor Wingdings, the only ones that are read."""
+_GROUPS = "pPr|rPr|tabs|tblBorders|tcBorders|tcPr|trPr"
+"""Elements without meaning where nothing is left in them."""
 
 
 class DamagedPartError(Exception):
@@ -335,12 +339,14 @@ class ElementText(XmlHandler):
 
 
 def _without_formatting(content: bytes, handler: XmlHandler) -> bytes:
-    """Return a part without empty elements that its handler does not read; a parser takes longer for them."""
+    """Return a part without formatting that its handler does not read; a parser takes longer for it."""
     if b"<!" in content:  # what looks like an element may be a comment
         return content
     names = _FORMATTING.split("|")
     unread = [name for name in names if not handler.reads(f"w:{name}")]
-    pattern = rf"<w:(?:{'|'.join(unread)})(?: [^<>]*)?/>"
+    empty = rf"<w:(?:(?:{'|'.join(unread)})(?: [^<>]*)?|{_LETTER_FONTS})/>"
+    inner = rf"<w:({_GROUPS})>(?:{empty})*+</w:\2>"
+    pattern = rf"<w:({_GROUPS})>(?:{empty}|{inner})*+</w:\1>|{empty}"
     return re.sub(pattern.encode(), b"", content)
 
 
