@@ -55,6 +55,8 @@ _CONJUNCTIONS = frozenset(
 
 def clean_text(text: str) -> str:
     """Return a text with ligatures as letters and without NUL characters and soft hyphens inside words."""
+    if text.isascii():
+        return text.replace("\0", "")
     text = text.translate(_LIGATURES).replace("\0", "")
     return text[:-1].replace(_SOFT_HYPHEN, "") + text[-1:]
 

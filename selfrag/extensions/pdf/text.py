@@ -73,10 +73,10 @@ class PageCharacters:
 
         pointer, number = ctypes.c_void_p, ctypes.c_int
         self._origin = _bind(
-            raw.FPDFText_GetCharOrigin, number, pointer, number, pointer, pointer
+            raw.FPDFText_GetCharOrigin, None, pointer, number, pointer, pointer
         )
         self._angle = _bind(raw.FPDFText_GetCharAngle, ctypes.c_float, pointer, number)
-        box = _bind(raw.FPDFText_GetLooseCharBox, number, pointer, number, pointer)
+        box = _bind(raw.FPDFText_GetLooseCharBox, None, pointer, number, pointer)
         count = textpage.count_chars()
         self._page = ctypes.cast(textpage.raw, pointer).value
         text = _read_text(textpage.raw, count)
@@ -104,9 +104,11 @@ class PageCharacters:
 
     def cover(self, previous: int, index: int) -> None:
         """Give the spaces between two characters of a line the box of the first."""
-        for sides in (self.lefts, self.bottoms, self.rights, self.tops):
-            for space in range(previous + 1, index):
-                sides[space] = sides[previous]
+        for space in range(previous + 1, index):
+            self.lefts[space] = self.lefts[previous]
+            self.bottoms[space] = self.bottoms[previous]
+            self.rights[space] = self.rights[previous]
+            self.tops[space] = self.tops[previous]
 
     def bounds(self, first: int, end: int, turns: int) -> tuple[Box, bool]:
         """Return the box around the characters of a line, and whether all are as large and as high."""
@@ -118,6 +120,13 @@ class PageCharacters:
         bottom, top = min(bottoms), max(tops)
         is_level = bottom == max(bottoms) and top == min(tops)
         return (min(lefts), bottom, max(rights), top), is_level
+
+    def height(self, first: int, end: int, turns: int) -> float:
+        """Return how high the characters of a line are together."""
+        if turns:
+            (_, bottom, _, top), _ = self.bounds(first, end, turns)
+            return top - bottom
+        return max(self.tops[first:end]) - min(self.bottoms[first:end])
 
     def baselines(self, first: int, end: int, turns: int) -> list[float]:
         """Return the heights at which some characters stand, likewise."""
@@ -134,9 +143,9 @@ def _swap_bytes(match: re.Match[str]) -> str:
 
 
 def _bind(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """Return a function of PDFium that takes addresses as numbers."""
+    """Return a function of PDFium that takes addresses as numbers. The calls are short, so it keeps the lock of Python."""
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
+    return ctypes.PYFUNCTYPE(result, *arguments)(address)
 
 
 def _addresses(values: ctypes.Array[Any]) -> range:
@@ -258,15 +267,15 @@ class FragmentReader:
         """Note a space between words that are as large and as high, as nearly all are; return whether these are."""
         characters = self._characters
         bottoms, tops = characters.bottoms, characters.tops
-        is_low = bottoms[index] == bottoms[previous] == bottoms[self._tallest]
-        is_high = tops[index] == tops[previous] == tops[self._tallest]
+        bottom, top = bottoms[index], tops[index]
+        is_low = bottom == bottoms[previous] == bottoms[self._tallest]
+        is_high = top == tops[previous] == tops[self._tallest]
         if self._turned or not (is_low and is_high):
             return False
-        height = tops[index] - bottoms[index]
-        gap = max(
-            characters.lefts[index] - characters.rights[previous],
-            characters.lefts[previous] - characters.rights[index],
-        )
+        height = top - bottom
+        gap = characters.lefts[index] - characters.rights[previous]
+        if gap < 0:
+            gap = max(gap, characters.lefts[previous] - characters.rights[index])
         if gap > _WIDE_GAP * height or characters.turns(index):
             return False
         characters.cover(previous, index)
@@ -293,9 +302,12 @@ class FragmentReader:
         if self._pair is None:
             return False
         first, second = self._pair
-        before = self._characters.box(first, self._turned)
-        after = self._characters.box(second, self._turned)
-        letter_gap = after[0] - before[2]
+        characters = self._characters
+        if self._turned:
+            before = characters.box(first, self._turned)
+            letter_gap = characters.box(second, self._turned)[0] - before[2]
+        else:
+            letter_gap = characters.lefts[second] - characters.rights[first]
         if letter_gap < _SPACED * height or gap > _WIDEST_LETTER_GAP * letter_gap:
             return False
         return bool(self._raw.FPDFText_IsGenerated(self._textpage, space) == 1)
@@ -311,12 +323,11 @@ class FragmentReader:
         self._is_bold = _BOLD.search(self._font.value) is not None
 
     def _height(self, first: int, end: int) -> float:
-        (_, bottom, _, top), _ = self._characters.bounds(first, end, self._turned)
-        return top - bottom
+        return self._characters.height(first, end, self._turned)
 
     def _end(self) -> None:
         pieces, self._pieces = self._pieces, []
-        text = clean_text("".join(piece.text for piece in pieces)).strip()
+        text = clean_text("".join([piece.text for piece in pieces])).strip()
         if not text:
             return
         first, end = pieces[0].first, pieces[-1].end
@@ -328,7 +339,7 @@ class FragmentReader:
             base = self._fragments.pop(place)
             pieces = self._sources.pop(place) + pieces
             first, is_level = pieces[0].first, False
-            text = clean_text("".join(piece.text for piece in pieces)).strip()
+            text = clean_text("".join([piece.text for piece in pieces])).strip()
             box = _around(box, (base.left, base.bottom, base.right, base.top))
         if not is_level and has_digit:
             baselines = self._characters.baselines(first, end, self._turned)
