@@ -143,7 +143,7 @@ def _swap_bytes(match: re.Match[str]) -> str:
 
 
 def _bind(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """Return a function of PDFium that takes addresses as numbers. The calls are short, so it keeps the lock of Python."""
+    """Return a function of PDFium that takes addresses as numbers. It is quick, so it keeps the lock of Python."""
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
     return ctypes.PYFUNCTYPE(result, *arguments)(address)
 
