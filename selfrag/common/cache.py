@@ -14,7 +14,6 @@ from pathlib import Path
 
 from selfrag.common.atomic import hold, new_directory
 from selfrag.common.errors import UserError
-from selfrag.common.finished import recover
 from selfrag.common.reading import user_path
 
 _ABANDONED_SECONDS = 24 * 3600
@@ -52,6 +51,8 @@ def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> P
     """
     if target.exists():
         return target
+    from selfrag.common.finished import recover
+
     with alone(target.parent):
         recover(target)
         if target.exists():  # another process was at it

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import venv
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -76,17 +77,72 @@ def test_it_is_small_and_has_no_torch(small, process):
     assert f"lacks {missing}" in doctor.stdout
 
 
-def test_it_makes_the_demo_and_answers_and_encodes(small, process, tmp_path):
-    cache = {"SELFRAG_CACHE": str(tmp_path / "cache")}
-    env = from_index() | cache
-    asked = process(small / "selfrag", "ask", "Who wrote Faust?", env=env)
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory):
+    """The environment of programs with an empty cache, which the first of them fills."""
+    return from_index() | {"SELFRAG_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+def test_it_makes_the_demo_and_answers_and_encodes(small, process, own_cache, tmp_path):
+    asked = process(small / "selfrag", "ask", "Who wrote Faust?", env=own_cache)
     assert asked.returncode == 0, asked.stderr
     assert asked.stdout.startswith("Johann Wolfgang von Goethe [1]")
     assert "not the weights measured" not in asked.stderr
     (tmp_path / "bees.txt").write_text("Bees make honey.")
     line = "index build bees.txt -o made --encoder demo"
-    built = process(small / "selfrag", *line.split(), cwd=tmp_path, env=env)
+    built = process(small / "selfrag", *line.split(), cwd=tmp_path, env=own_cache)
     assert built.returncode == 0, built.stderr
+
+
+def message(number, method, **parameters):
+    """A line of an agent."""
+    fields = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+    return json.dumps(fields) + "\n"
+
+
+AGENT = message(
+    1,
+    "initialize",
+    protocolVersion="2025-06-18",
+    capabilities={},
+    clientInfo={"name": "test", "version": "1"},
+)
+AGENT += message(
+    2, "tools/call", name="ask", arguments={"question": "Who wrote Faust?"}
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "typed", "said"),
+    [
+        ("demo", "", "Jane Austen"),
+        ("chat", "Who wrote Faust?\n", "Johann Wolfgang von Goethe [1]"),
+    ],
+)
+def test_other_commands_answer_with_the_demo(
+    small, process, own_cache, tmp_path, line, typed, said
+):
+    program = [small / "selfrag", line]
+    done = process(*program, cwd=tmp_path, env=own_cache, input=typed)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
+def test_it_answers_agents_beside_the_package_mcp(small, process, own_cache, tmp_path):
+    pip = ["-m", "pip", "install", "--quiet", "mcp", "--target"]
+    installed = process(small / "python", *pip, tmp_path, env=from_index())
+    assert installed.returncode == 0, installed.stderr
+    env = own_cache | {"PYTHONPATH": str(tmp_path)}
+    done = process(small / "selfrag", "mcp", env=env, input=AGENT)
+    assert "Johann Wolfgang von Goethe [1]" in done.stdout, done.stderr
+
+
+def test_it_serves_the_demo(small, own_cache):
+    with serving(small, own_cache, "--port 8752") as post:
+        messages = [{"role": "user", "content": "Who wrote Faust?"}]
+        body = {"model": "demo", "messages": messages}
+        reply = post("v1/chat/completions", body)
+    assert "Goethe" in reply["choices"][0]["message"]["content"]
 
 
 @pytest.mark.parametrize(
@@ -132,30 +188,35 @@ def test_it_asks_a_server_with_an_index_searched_by_words(
 
 
 def test_it_serves_a_model_of_a_server(small, index, vllm_server, tiny_llama):
-    line = f"serve --model {tiny_llama} --index {index}"
-    line += f" --engine {vllm_server.url} --port 8751"
-    program = [str(small / "selfrag"), *line.split()]
-    with subprocess.Popen(
-        program, env=from_index(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as server:
-        try:
-            reply = wait_for_passages("http://127.0.0.1:8751/search", server)
-        finally:
-            server.terminate()
+    line = f"--model {tiny_llama} --index {index} --engine {vllm_server.url}"
+    with serving(small, from_index(), f"{line} --port 8751") as post:
+        reply = post("search", {"query": "radium", "n_docs": 1})
     assert reply["results"]["IDs"] == [["1"]]
 
 
-def wait_for_passages(url, server, patience=120.0):
-    """What the server finds, once it answers."""
-    until = time.monotonic() + patience
-    while time.monotonic() < until and server.poll() is None:
+@contextmanager
+def serving(small, environment, line, patience=120.0):
+    """A running server: a function that posts to it."""
+    program = [str(small / "selfrag"), "serve", *line.split()]
+    port = line.split()[-1]
+
+    def post(path, body):
+        until = time.monotonic() + patience
+        while time.monotonic() < until and server.poll() is None:
+            try:
+                url = f"http://127.0.0.1:{port}/{path}"
+                return httpx.post(url, json=body, timeout=60).json()
+            except httpx.TransportError:
+                time.sleep(0.2)
+        raise AssertionError("the server did not start")
+
+    with subprocess.Popen(
+        program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as server:
         try:
-            return httpx.post(
-                url, json={"query": "radium", "n_docs": 1}, timeout=30
-            ).json()
-        except httpx.TransportError:
-            time.sleep(0.2)
-    raise AssertionError("the server did not start")
+            yield post
+        finally:
+            server.terminate()
 
 
 @pytest.mark.slow
