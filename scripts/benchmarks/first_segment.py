@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from statistics import median
+
+import numpy as np
 
 from scripts.benchmarks.measure import Report
 from scripts.benchmarks.workload import FORMS, Item, items_of
@@ -51,7 +53,7 @@ class TimedEngine:
 
 
 def time_first_segment(
-    item: Item, prompting: Prompting, engine: TimedEngine
+    prompting: Prompting, engine: TimedEngine, item: Item
 ) -> tuple[float, float]:
     """Return the seconds until the first segment is final, and those of the engine among them."""
     policy = FORMS["long"].policy
@@ -61,6 +63,19 @@ def time_first_segment(
         if isinstance(event, SegmentFinal):
             return time.perf_counter() - start, engine.seconds - before
     raise RuntimeError(f"{item.instruction!r} has no segment")
+
+
+def medians(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Return medians of what `time_first_segment` gave, in seconds and as ratios."""
+    totals, insides = np.array(times).T
+    ratios = totals / insides
+    return {
+        "seconds": float(np.median(totals)),
+        "engine seconds": float(np.median(insides)),
+        "ratio": float(np.median(ratios)),
+        "largest ratio": float(ratios.max()),
+        "rest, seconds": float(np.median(totals - insides)),
+    }
 
 
 @command
@@ -94,21 +109,10 @@ def main(
         timed = TimedEngine(loaded)
         # in a thread of its own: vLLM pins the main thread to one core of a CPU
         with ThreadPoolExecutor(1) as thread:
-            times = [
-                thread.submit(time_first_segment, item, prompting, timed).result()
-                for item in items
-            ][2:]  # the first steps of an engine are slow
+            runs = thread.map(partial(time_first_segment, prompting, timed), items)
+            times = list(runs)[2:]  # the first steps of an engine are slow
         loaded.close()
-        report.add(
-            engine=name,
-            dtype=dtype,
-            questions=len(times),
-            seconds=median(total for total, _ in times),
-            engine_seconds=median(inside for _, inside in times),
-            ratio=median(total / inside for total, inside in times),
-            largest_ratio=max(total / inside for total, inside in times),
-            rest_seconds=median(total - inside for total, inside in times),
-        )
+        report.add(engine=name, dtype=dtype, questions=len(times), **medians(times))
     report.print()
 
 
