@@ -377,11 +377,13 @@ _NAMES = {
     "selfrag.intrinsics.families": "AdapterFamily PublishedAdapter",
     "selfrag.intrinsics.named": "open_judge",
     "selfrag.judges.chat": "LabelCodec",
+    "selfrag.judges.chat_model": "ChatModel",
     "selfrag.judges.conversation": "content_text",
+    "selfrag.judges.engine": "EngineExecutor",
     "selfrag.judges.external": "FunctionJudge as_reflection",
     "selfrag.judges.wire": (
-        "ChatPrompt Completion Gold ModelRequest PromptPiece Slot Target Teachable "
-        "TextPrompt"
+        "ChatPrompt Completion Executor Gold ModelRequest PromptPiece Slot Target "
+        "Teachable TextPrompt TokenLogprob"
     ),
     "selfrag.loading": (
         "index_directory load_checkpoint load_retriever load_tokenizer "
@@ -575,8 +577,11 @@ __all__ = [
     "PublishedAdapter",
     "LabelCodec",
     # dialects
+    "ChatModel",
     "ChatPrompt",
     "Completion",
+    "EngineExecutor",
+    "Executor",
     "Gold",
     "ModelRequest",
     "PromptPiece",
@@ -584,6 +589,7 @@ __all__ = [
     "Target",
     "Teachable",
     "TextPrompt",
+    "TokenLogprob",
     # evaluation
     "Item",
     "Task",

@@ -551,7 +551,11 @@ def _answering(
         executor, _, about = chat_model(model.model)
         identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
         return (
-            (lambda kind, task: endpoint_system(kind, executor, settings, task)),
+            (
+                lambda kind, task: endpoint_system(
+                    kind, executor, settings, task, live=live
+                )
+            ),
             identity,
             functools.partial(_reach, executor),
         )

@@ -293,17 +293,23 @@ def endpoint_system(
     executor: Executor,
     settings: Mapping[str, Any] | None = None,
     task: Task | None = None,
+    *,
+    live: bool = False,
 ) -> System:
     """Return a system by its name; `rag` reads as many passages as the protocol of a published task says.
 
-    `settings` are those of `Decoding` for ours, else `passages` and `passage_words`. They win over the protocol.
+    `settings` are those of `Decoding` for ours, those of their own for systems of entry points, else `passages` and
+    `passage_words`. They win over the protocol; `live` as in `named_system`.
     """
     if name in _MODES:
         return _reflective(name, ChatModel.on(executor), settings or {})
     if name not in UNTUNED:
-        raise UserError(
-            f"{name} needs a checkpoint; an endpoint runs {', '.join((*UNTUNED, *_MODES))}"
-        )
+        make = registered(GROUP, name)
+        if not isinstance(make, RunsOnEndpoint):
+            raise UserError(
+                f"{name} needs a checkpoint; an endpoint runs {', '.join((*UNTUNED, *_MODES))}"
+            )
+        return _searching(make.at_endpoint(executor, settings or {}), live)
     count = UNTUNED[name]
     if name == "rag" and task is not None:
         count = documents(task)
@@ -399,6 +405,14 @@ class SearchesItself(Protocol):
         """Return the same system, which searches and does not read the items' passages."""
 
 
+@runtime_checkable
+class RunsOnEndpoint(Protocol):
+    """An entry point of `selfrag.systems` that also makes a system of a model behind an endpoint."""
+
+    def at_endpoint(self, executor: Executor, settings: Mapping[str, Any]) -> System:
+        """Return the system of a model that the executor asks."""
+
+
 def runnable(decoding: Decoding, changed: Iterable[str]) -> Decoding:
     """Return the same policy, if a run of a checkpoint alone can keep to what was changed in it."""
     for name in changed:
@@ -488,11 +502,15 @@ def named_system(
             raise UserError(
                 f"unknown system {name!r}; known: {', '.join(known_systems())}"
             )
-        system: System = make(tokenizer, changes)
-        if live and isinstance(system, SearchesItself):
-            return system.searching()
-        return system
+        return _searching(make(tokenizer, changes), live)
     return _reflective(name, model_of(tokenizer, tokenizer.name_or_path), changes)
+
+
+def _searching(system: System, live: bool) -> System:
+    """Return a system, which searches by itself if it can and is to."""
+    if live and isinstance(system, SearchesItself):
+        return system.searching()
+    return system
 
 
 def _reflective(

@@ -1,0 +1,5 @@
+"""Rivals of Self-RAG on the same engines: FLARE, IRCoT, Self-Ask, ITER-RETGEN, Adaptive-RAG, gates, CRAG and Self-CRAG.
+
+Registers systems to evaluate (`selfrag.systems`) and policies of `ask` and `serve` (`selfrag.formats`), one module a
+method. Page: `docs/guides/adaptive.md`.
+"""

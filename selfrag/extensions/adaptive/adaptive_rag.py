@@ -1,0 +1,44 @@
+"""Adaptive-RAG (Jeong et al. 2024, arXiv 2403.14403): the question alone says how much to search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from selfrag.common.errors import generation_error
+from selfrag.extensions.adaptive.ircot import IRCoT
+from selfrag.extensions.adaptive.method import Always, Method, Never
+from selfrag.extensions.adaptive.reader import QuestionWork
+from selfrag.interface import Decoder, SiteKind, Slot, Steps, check_int
+
+LABELS = ("A", "B", "C")
+"""Classes of questions: no search, one search, several searches."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveRAG:
+    """Asks the model itself for the class. `steps` are those of IRCoT, which answers by several searches."""
+
+    steps: int = 8
+    tuned: ClassVar[str] = "steps"
+    grid: ClassVar[tuple[float, ...]] = (1, 2, 4, 8)
+
+    def __post_init__(self) -> None:
+        check_int("steps", self.steps)
+
+    def decoder(self, work: QuestionWork) -> Decoder:
+        """Classify the question, and answer it by the method of its class."""
+        label = yield from self.label(work)
+        several = IRCoT(steps=self.steps)
+        methods: dict[str, Method] = {"A": Never(), "B": Always(), "C": several}
+        return (yield from methods[label].decoder(work))
+
+    def label(self, work: QuestionWork) -> Steps[str]:
+        """Return the most probable class of the question."""
+        site = work.state.in_message(SiteKind.QUERY, 0)
+        request = work.request(work.fill("complexity"), 0)
+        completion = yield from work.ask(replace(request, slots=(Slot(LABELS, site),)))
+        scores = completion.scores[0]
+        if scores is None:
+            raise generation_error("the model gave the question none of A, B and C")
+        return LABELS[scores.index(max(scores))]

@@ -1,0 +1,318 @@
+"""Adaptive retrieval as plain loops, written from the papers, and the random models that they and the guest run on."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import tomllib
+import zlib
+from importlib.resources import files
+
+from reference_chat import WORDS, Talker, TalkingExecutor, first_sentence
+
+from retrieval.passage import Passage
+from selfrag.reflection.labels import ISREL
+
+PROMPTS = tomllib.loads(
+    (files("selfrag.extensions.adaptive") / "prompts.toml").read_text(encoding="utf-8")
+)
+PHRASES = (
+    " So the answer is:",
+    " the Answer is",
+    "Yes.\n",
+    " Follow up: Who",
+    "\nFollow up: When\n",
+    "\n",
+    " So",
+    " Thus",
+    " Ann",
+    " Faust.",
+)
+
+
+class Thinker(Talker):
+    """A random model that also writes the words that methods look for."""
+
+    def token(self, chat, begun):
+        draw = self.draw("token", chat, begun)
+        if draw.random() < 0.06:
+            return "", -0.5
+        words = PHRASES if draw.random() < 0.4 else WORDS
+        if begun.endswith("here:"):
+            words = ("Yes.\n", " yes\n", " No.\n", "Yes")
+        elif begun.endswith("\n") and draw.random() < 0.6:
+            words = ("Follow up: Who", "Follow-up: When\n", "So the final answer is:")
+        return draw.choice(words), draw.choice((-0.05, -0.125, -1.5, -draw.random()))
+
+
+class LoggingExecutor(TalkingExecutor):
+    """Runs a model and notes what it is asked; without `stops` a sentence does not end a text."""
+
+    def __init__(self, talker, *, stops=True):
+        super().__init__(talker)
+        self.stops, self.log = stops, []
+
+    def complete(self, request):
+        asked = request.prompt.messages[0].content
+        if request.slots:
+            self.log.append(("label", asked))
+        elif self.stops:
+            self.log.append(("write", asked))
+        else:
+            self.log.append(("write", asked, request.prefill, request.max_tokens))
+            object.__setattr__(request, "sentence", False)
+        return super().complete(request)
+
+
+def pool(query, k):
+    """Up to `k` passages that a query finds, rarely none."""
+    draw = random.Random(zlib.crc32(query.encode()))
+    numbers = draw.sample(range(12), draw.choice((0, 2, 5, 5)))[:k]
+    return [
+        Passage(
+            f"p{n}",
+            f"Fact {n} is here. Ann saw {n}. It was so. Rome {n} fell.",
+            f"T{n}",
+        )
+        for n in numbers
+    ]
+
+
+def find(queries, k):
+    """A retriever."""
+    return [pool(query, k) for query in queries]
+
+
+def relevance(question, text):
+    """How relevant a text is to a question, from 0 to 1."""
+    draw = random.Random(zlib.crc32(f"{question}|{text}".encode()))
+    return draw.choice((0.0, 0.02, 0.3, 0.6, 0.9, draw.random()))
+
+
+def score(inputs):
+    """What a judge by `relevance` says."""
+    rows = []
+    for item in inputs:
+        value = relevance(item.messages[0].content, item.passages[0].text)
+        rows.append([value, 1 - value])
+    return rows
+
+
+def judge():
+    """A judge by `relevance`."""
+    from selfrag.judges.external import FunctionJudge
+
+    return FunctionJudge("scripted", ISREL, score)
+
+
+JUDGE = judge()
+
+
+class Plain:
+    """A question, a model and a search, and the methods as loops."""
+
+    def __init__(self, seed, question, *, stops, tokens=30, count=5):
+        self.talker, self.question = Thinker(seed), question
+        self.stops, self.tokens, self.count = stops, tokens, count
+        self.log = []
+
+    # --- the model and the search
+
+    def reply(self, prompt, begun, tokens):
+        """Text, tokens with their log-probabilities, and whether the model ended its turn."""
+        chat, text, written = (("user", prompt),), "", []
+        for _ in range(tokens):
+            token, logprob = self.talker.token(chat, begun + text)
+            if not token:
+                return text, written, True
+            text += token
+            written.append((token, logprob))
+        return text, written, False
+
+    def write(self, prompt, tokens, begun=""):
+        self.log.append(("write", prompt, begun, tokens))
+        return self.reply(prompt, begun, tokens)
+
+    def part(self, prompt, tokens, begun, end_of):
+        """Write on to the end of a sentence or line, token by token where the engine stops, else read off the whole."""
+        self.log.append(("write", prompt, begun, tokens))
+        text, written, ended = self.reply(prompt, begun, tokens)
+        lengths = range(1, len(written) + 1) if self.stops else [len(written)]
+        for length in lengths:
+            so_far = "".join(token for token, _ in written[:length])
+            end = end_of(so_far)
+            if end is not None:
+                return so_far[:end], before(written, end), False
+        return text, written, ended
+
+    def search(self, query):
+        self.log.append(("search", query, self.count))
+        return pool(query, self.count)
+
+    def prompt(self, name, passages=(), question=None):
+        shown = "".join(
+            f"[{n}] {p.title}\n{p.text}\n\n" for n, p in enumerate(passages, 1)
+        )
+        form = PROMPTS[name]["user" if passages else "alone"].strip()
+        return form.replace("{documents}", shown).replace(
+            "{question}", question or self.question
+        )
+
+    # --- the methods
+
+    def never(self):
+        return self.write(self.prompt("read"), self.tokens)[0].strip()
+
+    def always(self):
+        passages = self.search(self.question)
+        return self.write(self.prompt("read", passages), self.tokens)[0].strip()
+
+    def flare(self, theta=0.8, beta=0.4, length=64, most=256):
+        """Section 3.2: a temporary sentence; if a token has p <= theta, search for it, masked by beta, and write again."""
+        y, used, documents = "", 0, self.search(self.question)
+        while used < most:
+            room = min(length, most - used)
+            s, tokens, ended = self.part(
+                self.prompt("chain", documents), room, y, first_sentence
+            )
+            if min([math.exp(lp) for _, lp in tokens], default=1.0) <= theta:
+                masked = [t if math.exp(lp) > beta else " " for t, lp in tokens]
+                q = " ".join("".join(masked).split())
+                if q:
+                    documents = self.search(q)
+                    s, tokens, ended = self.part(
+                        self.prompt("chain", documents), room, y, first_sentence
+                    )
+            y += s
+            used += max(1, len(tokens))
+            documents = []
+            if ended or re.search("answer is", y, re.I):
+                break
+        return final(y)
+
+    def ircot(self, steps=8, cap=15, length=64, most=256):
+        """Section 3: extend the chain by a sentence, search for it; then a reader answers from all paragraphs."""
+        paragraphs, chain, q = [], "", self.question
+        for _ in range(steps):
+            for p in self.search(q):
+                if p not in paragraphs and len(paragraphs) < cap:
+                    paragraphs.append(p)
+            s, _, ended = self.part(
+                self.prompt("chain", paragraphs), length, chain, first_sentence
+            )
+            chain += s
+            if ended or re.search("answer is", chain, re.I):
+                break
+            concluding = re.match(r"\s*(thus|so|that is|therefore|hence)\b", s, re.I)
+            if s.strip() and not concluding:
+                q = s.strip()
+        return final(self.write(self.prompt("chain", paragraphs), most)[0])
+
+    def self_ask(self, most=4, length=64):
+        """Figure 3: follow-up questions and intermediate answers, each from a search, up to the final answer."""
+        prompt, text = self.prompt("self-ask"), "Are follow up questions needed here:"
+        line = self.part(prompt, length, text, one_line)[0]
+        text += line
+        asked = 0
+        while asked < most and re.match(r"\s*yes", text.split("here:", 1)[1], re.I):
+            line = self.part(prompt, length, text, one_line)[0]
+            question = re.match(r"\s*follow[ -]?up\s*:\s*(.+)", line, re.I)
+            if not question:
+                break
+            asked += 1
+            passages = self.search(question[1].strip())
+            reading = self.prompt("read", passages, question[1].strip())
+            answer = self.write(reading, self.tokens)[0].strip()
+            text = f"{text.rstrip()}\n{line.strip()}\nIntermediate answer: {answer}\n"
+        if re.search("answer is", line, re.I):
+            return final(line)
+        text = f"{text.rstrip()}\nSo the final answer is:"
+        return final(self.part(prompt, length, text, one_line)[0])
+
+    def iter_retgen(self, iterations=2, most=256):
+        """Section 3: the query is the last generation and the question."""
+        y = ""
+        for t in range(iterations):
+            query = f"{y.strip()} {self.question}" if t else self.question
+            y = self.write(self.prompt("chain", self.search(query)), most)[0]
+        return final(y)
+
+    def max_probability(self, threshold=0.5):
+        self.log.append(("write", self.prompt("read"), "", self.tokens))
+        text, tokens, _ = self.reply(self.prompt("read"), "", self.tokens)
+        probability = 1.0
+        for _, logprob in tokens:
+            probability *= math.exp(logprob)
+        return text.strip() if probability >= threshold else self.always()
+
+    def adaptive_rag(self):
+        """Section 3.2: A answers alone, B after one search, C by several."""
+        prompt = self.prompt("complexity")
+        self.log.append(("label", prompt))
+        chat = (("user", prompt),)
+        masses = [self.talker.probability(chat, label) for label in "ABC"]
+        label = "ABC"[masses.index(max(masses))]
+        return {"A": self.never, "B": self.always, "C": self.ircot}[label]()
+
+    def knowledge(self, upper=0.8, lower=0.05, least=0.25, most=5):
+        """Algorithm 1: correct if one passage is above `upper`, incorrect if all are below `lower`, else ambiguous."""
+
+        def refined(passages):
+            strips = []
+            for p in passages:
+                parts = p.text.split(". ")
+                sentences = [f"{part}." for part in parts[:-1]] + parts[-1:]
+                for first in range(0, len(sentences), 3):
+                    text = " ".join(sentences[first : first + 3])
+                    strips.append((p, text, relevance(self.question, text)))
+            ranked = sorted(range(len(strips)), key=lambda i: (-strips[i][2], i))
+            chosen = [i for i in sorted(ranked[:most]) if strips[i][2] >= least]
+            texts = {}
+            for i in chosen:
+                p, text, _ = strips[i]
+                texts.setdefault(p.id, (p, []))[1].append(text)
+            return [Passage(p.id, " ".join(ts), p.title) for p, ts in texts.values()]
+
+        found = self.search(self.question)
+        values = [relevance(self.question, p.text) for p in found]
+        correct = max(values, default=0.0) > upper
+        incorrect = max(values, default=0.0) < lower
+        internal = [] if incorrect else refined(found)
+        if correct:
+            return internal
+        keywords = self.write(self.prompt("keywords"), 32)[0].strip()
+        return internal + refined(self.search(keywords or self.question))
+
+    def crag(self):
+        passages = self.knowledge()
+        return self.write(self.prompt("read", passages), self.tokens)[0].strip()
+
+
+def before(tokens, end):
+    """The tokens that begin before a character."""
+    kept, place = [], 0
+    for token, logprob in tokens:
+        if place < end:
+            kept.append((token, logprob))
+        place += len(token)
+    return kept
+
+
+def one_line(text):
+    """The length of the first line with something on it; None while it is open."""
+    place = 0
+    for line in text.splitlines(keepends=True):
+        place += len(line)
+        if line.strip() and line.endswith("\n"):
+            return place
+    return None
+
+
+def final(chain):
+    """The answer at the end of a chain."""
+    found = list(re.finditer(r"answer is\s*:?", chain, re.I))
+    text = chain.strip()
+    if found:
+        text = chain[found[-1].end() :].strip().split("\n")[0].strip()
+    return (text[:-1] if text.endswith(".") else text).strip()
