@@ -229,8 +229,14 @@ if TYPE_CHECKING:
     from selfrag.judges.chat import (
         LabelCodec,
     )
+    from selfrag.judges.chat_model import (
+        ChatModel,
+    )
     from selfrag.judges.conversation import (
         content_text,
+    )
+    from selfrag.judges.engine import (
+        EngineExecutor,
     )
     from selfrag.judges.external import (
         FunctionJudge,
@@ -239,6 +245,7 @@ if TYPE_CHECKING:
     from selfrag.judges.wire import (
         ChatPrompt,
         Completion,
+        Executor,
         Gold,
         ModelRequest,
         PromptPiece,
@@ -246,6 +253,7 @@ if TYPE_CHECKING:
         Target,
         Teachable,
         TextPrompt,
+        TokenLogprob,
     )
     from selfrag.loading import (
         index_directory,

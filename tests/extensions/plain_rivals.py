@@ -169,7 +169,7 @@ class Plain:
         return self.write(self.prompt("read", passages), self.tokens)[0].strip()
 
     def flare(self, theta=0.8, beta=0.4, length=64, most=256):
-        """Section 3.2: a temporary sentence; if a token has p <= theta, search for it, masked by beta, and write again."""
+        """Section 3.2: a temporary sentence; if a token has p <= theta, search for it masked by beta; write again."""
         y, used, documents = "", 0, self.search(self.question)
         while used < most:
             room = min(length, most - used)

@@ -1,22 +1,52 @@
 """Adaptive retrieval: each method against a plain loop, on engines, at endpoints, and what is refused."""
 
+import asyncio
+import json
+import math
+from dataclasses import replace
+
 import pytest
 from plain_rivals import LoggingExecutor, Plain, Thinker, find
-from written import Characters
+from reference_chat import TalkingExecutor
+from refusals import refused
+from written import (
+    EOS,
+    FIRST_CHARACTER,
+    LIMITS,
+    PROMPTING,
+    Characters,
+    passages,
+    reply,
+    seen,
+)
 
+from selfrag.decoding.beam import decode
+from selfrag.decoding.trace import Trace
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.systems import endpoint_system
+from selfrag.evaluation.task import CLOSED
 from selfrag.extensions.adaptive.adaptive_rag import AdaptiveRAG
-from selfrag.extensions.adaptive.crag import CRAG
+from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
 from selfrag.extensions.adaptive.flare import Flare
-from selfrag.extensions.adaptive.gates import MaxProbability
+from selfrag.extensions.adaptive.gates import (
+    Entropy,
+    MaxProbability,
+    mean_entropy,
+    sequence_probability,
+)
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
 from selfrag.extensions.adaptive.method import Always, Never
-from selfrag.extensions.adaptive.reader import QuestionWork, Reader
+from selfrag.extensions.adaptive.reader import QuestionWork, Reader, Written
 from selfrag.extensions.adaptive.self_ask import SelfAsk
+from selfrag.extensions.adaptive.system import FLARE, AdaptiveModel
+from selfrag.extensions.adaptive.system import METHODS as METHOD_ENTRIES
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.reflection_prompts import reflection_wording
+from selfrag.judges.wire import TokenLogprob
 from selfrag.reflection.requests import Retrieve
-from selfrag.runtime import QuestionFailed, drive
+from selfrag.runtime import QuestionFailed, drive, finish
 
 MODELS = 500
 METHODS = {
@@ -30,6 +60,12 @@ METHODS = {
     "adaptive_rag": AdaptiveRAG(),
     "crag": CRAG(judge="plain_rivals:JUDGE"),
 }
+
+
+def one(method, work, retriever=find, engine=None):
+    """The answer to one question, or why there is none."""
+    *_, end = drive([method.decoder(work)], engine, retriever)
+    return end.error if isinstance(end, QuestionFailed) else end.answer
 
 
 def logged(decoder, log):
@@ -57,7 +93,7 @@ def reader_of(seed, **options):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plain_loop_asks_and_answers_the_same(name, stops):
     plain, works, decoders = [], [], []
-    for seed in range(MODELS):
+    for seed in range(MODELS // 5 if stops else MODELS):
         question = f"Who saw Faust {seed}?"
         plain.append(Plain(seed, question, stops=stops))
         works.append(QuestionWork(question, reader_of(seed, stops=stops), 30))
@@ -81,4 +117,147 @@ def test_a_plain_loop_asks_and_answers_the_same(name, stops):
             )
         assert requests == expected
         searches += sum(item[0] == "search" for item in loop.log)
-    assert searches > MODELS // 10 or name == "never"
+    assert searches > MODELS // 20 or name == "never"
+
+
+def test_self_crag_decodes_from_what_crag_has_corrected():
+    for seed in range(20):
+        question = f"Who saw Faust {seed}?"
+        reader = reader_of(seed)
+        method = SelfCRAG(judge="plain_rivals:JUDGE")
+        answer = one(method, QuestionWork(question, reader, 30))
+        passages = Plain(seed, question, stops=True).knowledge()
+        policy = answer.trace.decoding
+        decoder = decode(question, reader.model, policy, passages=passages)
+        *_, expected = drive([decoder], None, None)
+        assert answer.text == expected.answer.text
+        assert set(answer.citations) <= set(passages)
+
+
+class Tokens(Characters):
+    """Characters without the ids that are none, as a tokenizer decodes."""
+
+    def decode(self, ids):
+        return super().decode([i for i in ids if i >= FIRST_CHARACTER])
+
+
+def scripted(written):
+    """A model with reflection tokens that writes the same to every prompt, and its engine."""
+    engine = ScriptedEngine(lambda request: reply(written), EOS, limits=LIMITS)
+    return Reader.of(replace(PROMPTING, codec=Tokens())), engine
+
+
+def test_a_model_with_reflection_tokens_reads_evidence_in_its_reply():
+    reader, engine = scripted("[Relevant]Text of d2.[Utility:5]</s>")
+    method = MaxProbability(threshold=1.0)
+    work = QuestionWork("Who?", reader, evidence=passages("d1", "d2"))
+    answer = one(method, work, None, engine)
+    assert answer.cited_text() == "Text of d2. [1]"
+    assert [passage.id for passage in answer.citations] == ["d2"]
+    alone, read = (seen(request.prompt_ids) for request in engine.requests)
+    assert alone.endswith("Who?\n\n### Response:\n[No Retrieval]")
+    assert (
+        "### Response:\n[Retrieval]<paragraph>[1] Title of d1\nText of d1.\n\n[2] "
+        in read
+    )
+    assert Trace.from_json(answer.trace.to_json()).as_dict() == answer.trace.as_dict()
+    assert (answer.usage.requests, answer.usage.searches) == (2, 0)
+
+
+def test_a_loaded_model_answers_and_streams():
+    reader, engine = scripted("So the answer is: Text of d2.</s>")
+    model = AdaptiveModel(
+        engine, reader, IterRetGen(), lambda q, k: [passages("d2")] * len(q)
+    )
+    assert model.generate("Who?").cited_text() == "Text of d2 [1]"
+
+    async def stream(**options):
+        decoding = replace(model.defaults, **options)
+        pieces = [piece async for piece in model.astream("Who?", decoding=decoding)]
+        return pieces[-1].text
+
+    assert asyncio.run(stream(passages=1)) == "Text of d2"
+    with refused("selfrag.beam: this method has passages, passage_tokens and evidence"):
+        asyncio.run(stream(beam=5))
+    with refused("the question is empty"):
+        model.generate(" ")
+
+
+def test_systems_of_checkpoints_and_endpoints():
+    executor = LoggingExecutor(Thinker(1))
+    for entry in METHOD_ENTRIES[:-2]:
+        system = endpoint_system(entry.name, executor, {"passages": 2}, live=True)
+        assert (system.name, system.live, system.reader.passages) == (
+            entry.name,
+            True,
+            2,
+        )
+        assert json.dumps(system.as_dict())
+    with refused("search-r1 needs a checkpoint; an endpoint runs base, "):
+        endpoint_system("search-r1", executor)
+    with refused("unknown setting 'theta'"):
+        FLARE.at_endpoint(executor, {"theta": 1})
+    with refused("threshold=2: give a number from 0 to 1"):
+        FLARE.at_endpoint(executor, {"threshold": 2})
+    for entry in METHOD_ENTRIES[-2:]:
+        with refused("which no engine here gives; run flare or max-probability"):
+            entry.at_endpoint(executor, {})
+    with refused(
+        "--policy flare takes --passages; beam is for decoding with reflection"
+    ):
+        FLARE.load("demo", None, None, {"beam": 2, "passages": None})
+    choice = Item("1", "Which?", options=("a", "b"), label="A")
+    decoder = FLARE.at_endpoint(executor, {}).decoder(choice, CLOSED)
+    with refused("flare answers in words; it has no multiple choice"):
+        finish(decoder)
+
+
+@pytest.mark.parametrize(
+    "method, options, message",
+    [
+        (Flare(), {"logprobs": False}, "FLARE needs the probabilities of tokens"),
+        (MaxProbability(), {"logprobs": False}, "max-probability needs the probab"),
+        (Entropy(), {}, "entropy needs the alternatives of every token"),
+        (
+            IRCoT(),
+            {"continues": False},
+            "this method goes on with a reply that has begun",
+        ),
+    ],
+)
+def test_what_a_server_lacks_is_said_in_a_line(method, options, message):
+    executor = TalkingExecutor(Thinker(3), **options)
+    model = ChatModel(executor, Characters(), reflection_wording(), knows_tokens=False)
+    error = one(method, QuestionWork("Who saw Faust?", Reader.of(model), 30))
+    assert str(error).startswith(message)
+
+
+def test_a_failed_search_ends_a_question_that_has_no_passages_yet():
+    count = 0
+
+    def failing(queries, k):
+        nonlocal count
+        count += 1
+        if count > limit:
+            raise OSError("no network")
+        return find(queries, k)
+
+    limit = 0
+    error = one(Always(), QuestionWork("Who?", reader_of(1), 30), failing)
+    assert str(error) == "search failed: OSError: no network"
+    limit = count + 1
+    work = QuestionWork("Who saw Faust 3?", reader_of(3), 30)
+    assert one(IterRetGen(), work, failing).usage.searches == 2
+
+
+def test_alternatives_of_a_server_give_an_entropy():
+    token = TokenLogprob(
+        "a", math.log(0.5), (("a", math.log(0.5)), ("b", math.log(0.5)))
+    )
+    assert mean_entropy(Written("aa", (token, token), True)) == pytest.approx(
+        math.log(2)
+    )
+    assert sequence_probability(Written("aa", (token, token), True)) == pytest.approx(
+        0.25
+    )
+    assert mean_entropy(Written("", (), True)) == 0

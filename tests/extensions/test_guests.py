@@ -14,6 +14,7 @@ from selfrag.cli.doctor import check_extensions
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 GUESTS = {
+    "adaptive": "extensions/test_adaptive.py::test_a_loaded_model_answers_and_streams",
     "annotation": "extensions/test_annotation.py::test_figures_and_agreement_by_hand",
     "export": "extensions/test_export.py::test_inspect_reads_the_log",
     "frameworks": "extensions/frameworks/test_langchain.py::test_chains_settings_and_conversations",

@@ -20,10 +20,13 @@ from selfrag.interface import (
     Action,
     Answer,
     AnswerReason,
+    ChatModel,
     ChatPrompt,
     Completion,
     Decision,
     Decoding,
+    EngineExecutor,
+    Executor,
     Failed,
     Finish,
     JudgeInput,
@@ -39,16 +42,15 @@ from selfrag.interface import (
     Status,
     Steps,
     TextPrompt,
+    TokenLogprob,
     Trace,
     Usage,
     UserError,
     check_int,
     segments_of,
 )
-from selfrag.judges.chat_model import ChatModel, CutPassages
-from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.chat_model import CutPassages
 from selfrag.judges.rendering import Renderer
-from selfrag.judges.wire import Executor, TokenLogprob
 
 
 @cache

@@ -18,10 +18,12 @@ from selfrag.extensions.adaptive.self_ask import SelfAsk
 from selfrag.interface import (
     Answer,
     Call,
+    ChatModel,
     Decoder,
     Decoding,
     DecodingError,
     Engine,
+    Executor,
     Item,
     OwnsEngine,
     Passage,
@@ -32,8 +34,7 @@ from selfrag.interface import (
     UserError,
     unknown_name,
 )
-from selfrag.judges.chat_model import ChatModel, model_of
-from selfrag.judges.wire import Executor
+from selfrag.judges.chat_model import model_of
 from selfrag.runtime.batching import SharedRetriever
 
 _READING = ("passages", "passage_tokens")
