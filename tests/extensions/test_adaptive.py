@@ -29,12 +29,6 @@ from selfrag.evaluation.task import CLOSED
 from selfrag.extensions.adaptive.adaptive_rag import AdaptiveRAG
 from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
 from selfrag.extensions.adaptive.flare import Flare
-from selfrag.extensions.adaptive.gates import (
-    Entropy,
-    MaxProbability,
-    mean_entropy,
-    sequence_probability,
-)
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
 from selfrag.extensions.adaptive.method import Always, Never
@@ -42,6 +36,12 @@ from selfrag.extensions.adaptive.reader import QuestionWork, Reader, Written
 from selfrag.extensions.adaptive.self_ask import SelfAsk
 from selfrag.extensions.adaptive.system import FLARE, AdaptiveModel
 from selfrag.extensions.adaptive.system import METHODS as METHOD_ENTRIES
+from selfrag.extensions.adaptive.uncertainty import (
+    Entropy,
+    MaxProbability,
+    mean_entropy,
+    sequence_probability,
+)
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.reflection_prompts import reflection_wording
 from selfrag.judges.wire import TokenLogprob

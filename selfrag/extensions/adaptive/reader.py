@@ -203,7 +203,7 @@ class QuestionWork:
         if request.prefill and not self.reader.executor.continues:
             raise UserError(
                 "this method goes on with a reply that has begun, which the server of this model cannot; "
-                "run always, iter-retgen, crag or a gate"
+                "run always, iter-retgen, crag or max-probability"
             )
         (result,) = yield from self.reader.executor.steps([request])
         if isinstance(result, Failed):

@@ -9,12 +9,12 @@ from typing import Any, cast
 from selfrag.extensions.adaptive.adaptive_rag import AdaptiveRAG
 from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
 from selfrag.extensions.adaptive.flare import Flare
-from selfrag.extensions.adaptive.gates import Entropy, MaxProbability
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
 from selfrag.extensions.adaptive.method import Always, Method, Never
 from selfrag.extensions.adaptive.reader import QuestionWork, Reader, prompts
 from selfrag.extensions.adaptive.self_ask import SelfAsk
+from selfrag.extensions.adaptive.uncertainty import Entropy, MaxProbability
 from selfrag.interface import (
     Answer,
     Call,
