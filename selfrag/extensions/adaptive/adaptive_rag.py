@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from selfrag.common.errors import generation_error
 from selfrag.extensions.adaptive.ircot import IRCoT
-from selfrag.extensions.adaptive.method import Always, Method, Never
+from selfrag.extensions.adaptive.method import Always, Never, RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork
 from selfrag.interface import Decoder, SiteKind, Slot, Steps, check_int
 
@@ -30,7 +30,11 @@ class AdaptiveRAG:
         """Classify the question, and answer it by the method of its class."""
         label = yield from self.label(work)
         several = IRCoT(steps=self.steps)
-        methods: dict[str, Method] = {"A": Never(), "B": Always(), "C": several}
+        methods: dict[str, RetrievalMethod] = {
+            "A": Never(),
+            "B": Always(),
+            "C": several,
+        }
         return (yield from methods[label].decoder(work))
 
     def label(self, work: QuestionWork) -> Steps[str]:

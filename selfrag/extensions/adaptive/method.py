@@ -9,7 +9,7 @@ from selfrag.extensions.adaptive.reader import QuestionWork
 from selfrag.interface import Decoder
 
 
-class Method(Protocol):
+class RetrievalMethod(Protocol):
     """A way to answer a question with searches. A frozen dataclass, whose fields are its settings."""
 
     tuned: ClassVar[str]  # the setting that trades cost for quality; empty for none

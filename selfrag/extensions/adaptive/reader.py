@@ -211,10 +211,10 @@ class QuestionWork:
         return result
 
     def write(
-        self, prompt: TextPrompt | ChatPrompt, tokens: int, begun: str = ""
+        self, prompt: TextPrompt | ChatPrompt, tokens: int, beginning: str = ""
     ) -> Steps[Written]:
         """Write a whole reply, or what follows its beginning."""
-        return (yield from self._whole(self.request(prompt, tokens, begun)))
+        return (yield from self._whole(self.request(prompt, tokens, beginning)))
 
     def _whole(self, request: ModelRequest) -> Steps[Written]:
         """Write all that is asked for."""
@@ -227,10 +227,10 @@ class QuestionWork:
         self,
         prompt: TextPrompt | ChatPrompt,
         tokens: int,
-        begun: str,
+        beginning: str,
         end_of: Callable[[str], int | None] = sentence_end,
     ) -> Steps[Written]:
-        """Write on after `begun`, up to the first place where a part is sure to end: a sentence, unless told otherwise.
+        """Write on after `beginning`, up to the first place where a part is sure to end: a sentence, unless told otherwise.
 
         An engine stops at every token that may end a sentence. The next token then shows whether it did.
         """
@@ -240,7 +240,7 @@ class QuestionWork:
         looks_ahead = False
         while True:
             most = 1 if looks_ahead else tokens - spent
-            request = self.request(prompt, most, begun + text)
+            request = self.request(prompt, most, beginning + text)
             completion = yield from self.ask(replace(request, sentence=True))
             text += completion.text
             spent += max(1, completion.generated_tokens)
@@ -264,7 +264,7 @@ class QuestionWork:
         self,
         prompt: TextPrompt | ChatPrompt,
         tokens: int,
-        begun: str = "",
+        beginning: str = "",
         alternatives: int = 1,
     ) -> ModelRequest:
         """Return a request for text; servers tell probabilities only beside alternatives."""
@@ -272,7 +272,7 @@ class QuestionWork:
             self.state,
             prompt,
             tokens,
-            prefill=begun,
+            prefill=beginning,
             top_logprobs=alternatives,
         )
 

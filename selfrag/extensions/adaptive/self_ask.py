@@ -55,9 +55,9 @@ class SelfAsk:
             question = follow_up[1].strip()
             passages = yield from work.search(question)
             asking = replace(work, question=question, hint="")
-            found = yield from asking.read(passages)
+            reply = yield from asking.read(passages)
             text = f"{text.rstrip()}\n{line.text.strip()}\n"
-            text += f"Intermediate answer: {found.text.strip()}\n"
+            text += f"Intermediate answer: {reply.text.strip()}\n"
         if has_answer(line.text):
             return work.answer(answer_of(line.text))
         # 4. Without an answer so far, the model is made to give one.

@@ -11,7 +11,7 @@ from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
 from selfrag.extensions.adaptive.flare import Flare
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
-from selfrag.extensions.adaptive.method import Always, Method, Never
+from selfrag.extensions.adaptive.method import Always, Never, RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, Reader, prompts
 from selfrag.extensions.adaptive.self_ask import SelfAsk
 from selfrag.extensions.adaptive.uncertainty import Entropy, MaxProbability
@@ -46,7 +46,7 @@ class AdaptiveSystem:
     """A method on a model. Thoughts and queries have a budget of their own; the task's is that of the answer."""
 
     name: str  # of the method
-    method: Method
+    method: RetrievalMethod
     reader: Reader
     live: bool = False  # whether it searches by itself; else every search gets the item's passages
     cites_all: bool = False
@@ -87,7 +87,7 @@ class AdaptiveModel(OwnsEngine):
 
     engine: Engine
     reader: Reader
-    method: Method
+    method: RetrievalMethod
     retriever: Retriever | None
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class MethodEntry:
     """A method by its name, as entry points have it: called with a tokenizer, it is a system."""
 
     name: str
-    make: Callable[..., Method]
+    make: Callable[..., RetrievalMethod]
 
     def __call__(self, tokenizer: Any, settings: Mapping[str, Any]) -> AdaptiveSystem:
         """Return the system on a checkpoint."""
@@ -199,7 +199,7 @@ class MethodEntry:
         return AdaptiveModel(rag.engine, system.reader, system.method, rag.retriever)
 
 
-def unavailable(name: str, needs: str) -> Callable[..., Method]:
+def unavailable(name: str, needs: str) -> Callable[..., RetrievalMethod]:
     """Return what refuses a method that no engine of ours can run."""
 
     @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def unavailable(name: str, needs: str) -> Callable[..., Method]:
                 f"{name} needs {needs}, which no engine here gives; run flare or max-probability"
             )
 
-    return cast("Callable[..., Method]", Unavailable)
+    return cast("Callable[..., RetrievalMethod]", Unavailable)
 
 
 NEVER = MethodEntry("never", Never)

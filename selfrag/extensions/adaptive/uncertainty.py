@@ -1,4 +1,4 @@
-"""Thresholds on uncertainty (Moskvoretskii et al. 2025, arXiv 2501.12835): search only where the model alone is unsure."""
+"""Thresholds on uncertainty (Moskvoretskii et al. 2025, arXiv 2501.12835): search where the model alone is unsure."""
 
 from __future__ import annotations
 
