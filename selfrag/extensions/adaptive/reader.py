@@ -230,7 +230,7 @@ class QuestionWork:
         beginning: str,
         end_of: Callable[[str], int | None] = sentence_end,
     ) -> Steps[Written]:
-        """Write on after `beginning`, up to the first place where a part is sure to end: a sentence, unless told otherwise.
+        """Write on after `beginning`, to the first place where a part surely ends: a sentence, unless told otherwise.
 
         An engine stops at every token that may end a sentence. The next token then shows whether it did.
         """
