@@ -34,33 +34,33 @@ PHRASES = (
 class Thinker(Talker):
     """A random model that also writes the words that methods look for."""
 
-    def token(self, chat, begun):
-        draw = self.draw("token", chat, begun)
+    def token(self, chat, prefix):
+        draw = self.draw("token", chat, prefix)
         if draw.random() < 0.06:
             return "", -0.5
         words = PHRASES if draw.random() < 0.4 else WORDS
-        if begun.endswith("here:"):
+        if prefix.endswith("here:"):
             words = ("Yes.\n", " yes\n", " No.\n", "Yes")
-        elif begun.endswith("\n") and draw.random() < 0.6:
+        elif prefix.endswith("\n") and draw.random() < 0.6:
             words = ("Follow up: Who", "Follow-up: When\n", "So the final answer is:")
         return draw.choice(words), draw.choice((-0.05, -0.125, -1.5, -draw.random()))
 
 
 class LoggingExecutor(TalkingExecutor):
-    """Runs a model and notes what it is asked; without `stops` a sentence does not end a text."""
+    """Runs a model and notes what it is count_asked; without `stops` a sentence does not end a text."""
 
     def __init__(self, talker, *, stops=True):
         super().__init__(talker)
         self.stops, self.log = stops, []
 
     def complete(self, request):
-        asked = request.prompt.messages[0].content
+        count_asked = request.prompt.messages[0].content
         if request.slots:
-            self.log.append(("label", asked))
+            self.log.append(("label", count_asked))
         elif self.stops:
-            self.log.append(("write", asked))
+            self.log.append(("write", count_asked))
         else:
-            self.log.append(("write", asked, request.prefill, request.max_tokens))
+            self.log.append(("write", count_asked, request.prefill, request.max_tokens))
             object.__setattr__(request, "sentence", False)
         return super().complete(request)
 
@@ -119,25 +119,25 @@ class Plain:
 
     # --- the model and the search
 
-    def reply(self, prompt, begun, tokens):
+    def reply(self, prompt, prefix, tokens):
         """Text, tokens with their log-probabilities, and whether the model ended its turn."""
         chat, text, written = (("user", prompt),), "", []
         for _ in range(tokens):
-            token, logprob = self.talker.token(chat, begun + text)
+            token, logprob = self.talker.token(chat, prefix + text)
             if not token:
                 return text, written, True
             text += token
             written.append((token, logprob))
         return text, written, False
 
-    def write(self, prompt, tokens, begun=""):
-        self.log.append(("write", prompt, begun, tokens))
-        return self.reply(prompt, begun, tokens)
+    def write(self, prompt, tokens, prefix=""):
+        self.log.append(("write", prompt, prefix, tokens))
+        return self.reply(prompt, prefix, tokens)
 
-    def part(self, prompt, tokens, begun, end_of):
+    def part(self, prompt, tokens, prefix, end_of):
         """Write on to the end of a sentence or line, token by token where the engine stops, else read off the whole."""
-        self.log.append(("write", prompt, begun, tokens))
-        text, written, ended = self.reply(prompt, begun, tokens)
+        self.log.append(("write", prompt, prefix, tokens))
+        text, written, ended = self.reply(prompt, prefix, tokens)
         lengths = range(1, len(written) + 1) if self.stops else [len(written)]
         for length in lengths:
             so_far = "".join(token for token, _ in written[:length])
@@ -214,13 +214,15 @@ class Plain:
         prompt, text = self.prompt("self-ask"), "Are follow up questions needed here:"
         line = self.part(prompt, length, text, one_line)[0]
         text += line
-        asked = 0
-        while asked < most and re.match(r"\s*yes", text.split("here:", 1)[1], re.I):
+        count_asked = 0
+        while count_asked < most and re.match(
+            r"\s*yes", text.split("here:", 1)[1], re.I
+        ):
             line = self.part(prompt, length, text, one_line)[0]
             question = re.match(r"\s*follow[ -]?up\s*:\s*(.+)", line, re.I)
             if not question:
                 break
-            asked += 1
+            count_asked += 1
             passages = self.search(question[1].strip())
             reading = self.prompt("read", passages, question[1].strip())
             answer = self.write(reading, self.tokens)[0].strip()
@@ -274,11 +276,11 @@ class Plain:
                 texts.setdefault(p.id, (p, []))[1].append(text)
             return [Passage(p.id, " ".join(ts), p.title) for p, ts in texts.values()]
 
-        found = self.search(self.question)
-        values = [relevance(self.question, p.text) for p in found]
+        hits = self.search(self.question)
+        values = [relevance(self.question, p.text) for p in hits]
         correct = max(values, default=0.0) > upper
         incorrect = max(values, default=0.0) < lower
-        internal = [] if incorrect else refined(found)
+        internal = [] if incorrect else refined(hits)
         if correct:
             return internal
         keywords = self.write(self.prompt("keywords"), 32)[0].strip()
@@ -311,8 +313,8 @@ def one_line(text):
 
 def final(chain):
     """The answer at the end of a chain."""
-    found = list(re.finditer(r"answer is\s*:?", chain, re.I))
+    hits = list(re.finditer(r"answer is\s*:?", chain, re.I))
     text = chain.strip()
-    if found:
-        text = chain[found[-1].end() :].strip().split("\n")[0].strip()
+    if hits:
+        text = chain[hits[-1].end() :].strip().split("\n")[0].strip()
     return (text[:-1] if text.endswith(".") else text).strip()

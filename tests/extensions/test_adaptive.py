@@ -62,7 +62,7 @@ METHODS = {
 }
 
 
-def one(method, work, retriever=find, engine=None):
+def answer_by(method, work, retriever=find, engine=None):
     """The answer to one question, or why there is none."""
     *_, end = drive([method.decoder(work)], engine, retriever)
     return end.error if isinstance(end, QuestionFailed) else end.answer
@@ -92,16 +92,16 @@ def reader_of(seed, **options):
 @pytest.mark.parametrize("stops", [False, True], ids=["whole", "stops"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plain_loop_asks_and_answers_the_same(name, stops):
-    plain, works, decoders = [], [], []
+    loops, works, decoders = [], [], []
     for seed in range(MODELS // 5 if stops else MODELS):
         question = f"Who saw Faust {seed}?"
-        plain.append(Plain(seed, question, stops=stops))
+        loops.append(Plain(seed, question, stops=stops))
         works.append(QuestionWork(question, reader_of(seed, stops=stops), 30))
         log = works[-1].reader.executor.log
         decoders.append(logged(METHODS[name].decoder(works[-1]), log))
     events = {event.index: event for event in drive(decoders, None, find)}
     searches = 0
-    for seed, (loop, work) in enumerate(zip(plain, works, strict=True)):
+    for seed, (loop, work) in enumerate(zip(loops, works, strict=True)):
         event = events[seed]
         assert not isinstance(event, QuestionFailed), event.error
         text = getattr(loop, name)()
@@ -125,7 +125,7 @@ def test_self_crag_decodes_from_what_crag_has_corrected():
         question = f"Who saw Faust {seed}?"
         reader = reader_of(seed)
         method = SelfCRAG(judge="plain_rivals:JUDGE")
-        answer = one(method, QuestionWork(question, reader, 30))
+        answer = answer_by(method, QuestionWork(question, reader, 30))
         passages = Plain(seed, question, stops=True).knowledge()
         policy = answer.trace.decoding
         decoder = decode(question, reader.model, policy, passages=passages)
@@ -151,7 +151,7 @@ def test_a_model_with_reflection_tokens_reads_evidence_in_its_reply():
     reader, engine = scripted("[Relevant]Text of d2.[Utility:5]</s>")
     method = MaxProbability(threshold=1.0)
     work = QuestionWork("Who?", reader, evidence=passages("d1", "d2"))
-    answer = one(method, work, None, engine)
+    answer = answer_by(method, work, None, engine)
     assert answer.cited_text() == "Text of d2. [1]"
     assert [passage.id for passage in answer.citations] == ["d2"]
     alone, read = (seen(request.prompt_ids) for request in engine.requests)
@@ -228,7 +228,7 @@ def test_systems_of_checkpoints_and_endpoints():
 def test_what_a_server_lacks_is_said_in_a_line(method, options, message):
     executor = TalkingExecutor(Thinker(3), **options)
     model = ChatModel(executor, Characters(), reflection_wording(), knows_tokens=False)
-    error = one(method, QuestionWork("Who saw Faust?", Reader.of(model), 30))
+    error = answer_by(method, QuestionWork("Who saw Faust?", Reader.of(model), 30))
     assert str(error).startswith(message)
 
 
@@ -243,11 +243,11 @@ def test_a_failed_search_ends_a_question_that_has_no_passages_yet():
         return find(queries, k)
 
     limit = 0
-    error = one(Always(), QuestionWork("Who?", reader_of(1), 30), failing)
+    error = answer_by(Always(), QuestionWork("Who?", reader_of(1), 30), failing)
     assert str(error) == "search failed: OSError: no network"
     limit = count + 1
     work = QuestionWork("Who saw Faust 3?", reader_of(3), 30)
-    assert one(IterRetGen(), work, failing).usage.searches == 2
+    assert answer_by(IterRetGen(), work, failing).usage.searches == 2
 
 
 def test_alternatives_of_a_server_give_an_entropy():

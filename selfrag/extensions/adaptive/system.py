@@ -174,8 +174,10 @@ class MethodEntry:
                     f"the page of {self.name} in docs/guides/adaptive.md",
                 )
         reading = {name: settings[name] for name in _READING if name in settings}
-        own = {name: settings[name] for name in settings if name not in _READING}
-        return AdaptiveSystem(self.name, self.make(**own), Reader.of(model, **reading))
+        options = {name: settings[name] for name in settings if name not in _READING}
+        return AdaptiveSystem(
+            self.name, self.make(**options), Reader.of(model, **reading)
+        )
 
     def load(
         self,
@@ -186,8 +188,8 @@ class MethodEntry:
         **engine_options: Any,
     ) -> AdaptiveModel:
         """Load a model for `ask` and `serve`; of the settings of a decoder it takes the number of passages."""
-        given = {name: value for name, value in settings.items() if value is not None}
-        for name in given:
+        chosen = {name: value for name, value in settings.items() if value is not None}
+        for name in chosen:
             if name != "passages":
                 raise UserError(
                     f"--policy {self.name} takes --passages; {name} is for decoding with reflection"
@@ -195,7 +197,7 @@ class MethodEntry:
         rag = SelfRAG.from_pretrained(
             model, retriever=index, engine=engine, **engine_options
         )
-        system = self.system(rag.prompting, given)
+        system = self.system(rag.prompting, chosen)
         return AdaptiveModel(rag.engine, system.reader, system.method, rag.retriever)
 
 
