@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from selfrag.common.atomic import hold, new_directory
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 
@@ -51,6 +50,7 @@ def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> P
     """
     if target.exists():
         return target
+    from selfrag.common.atomic import new_directory
     from selfrag.common.finished import recover
 
     with alone(target.parent):
@@ -73,6 +73,8 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         UserError: the folder cannot be written.
     """
+    from selfrag.common.atomic import hold
+
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
 

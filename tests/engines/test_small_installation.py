@@ -133,8 +133,13 @@ def test_it_answers_agents_beside_the_package_mcp(small, process, own_cache, tmp
     installed = process(small / "python", *pip, tmp_path, env=from_index())
     assert installed.returncode == 0, installed.stderr
     env = own_cache | {"PYTHONPATH": str(tmp_path)}
-    done = process(small / "selfrag", "mcp", env=env, input=AGENT)
-    assert "Johann Wolfgang von Goethe [1]" in done.stdout, done.stderr
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([small / "selfrag", "mcp"], env=env, **pipes) as agent:
+        agent.stdin.write(AGENT)
+        agent.stdin.flush()
+        replies = [agent.stdout.readline() for _ in range(2)]
+        agent.stdin.close()
+    assert "Johann Wolfgang von Goethe [1]" in replies[1]
 
 
 def test_it_serves_the_demo(small, own_cache):
