@@ -86,7 +86,6 @@ if TYPE_CHECKING:
         writing,
     )
     from selfrag.common.cache import (
-        cache_home,
         fingerprint,
         publish,
     )
@@ -129,6 +128,7 @@ if TYPE_CHECKING:
         versions,
     )
     from selfrag.common.reading import (
+        cache_home,
         parse_json,
         read_json,
         user_path,
@@ -355,7 +355,7 @@ _NAMES = {
     "selfrag.cli.results": "CommandResult",
     "selfrag.cli.running": "Replaced check_free refuse_options",
     "selfrag.common.atomic": "write_json write_text writing",
-    "selfrag.common.cache": "cache_home fingerprint publish",
+    "selfrag.common.cache": "fingerprint publish",
     "selfrag.common.checks": "check_choice check_float check_int check_url unknown_name",
     "selfrag.common.errors": "DecodingError EngineError SearchError UserError count_of require",
     "selfrag.common.jsonl": "read_jsonl write_jsonl",
@@ -363,7 +363,7 @@ _NAMES = {
     "selfrag.common.pretrained": "check_config",
     "selfrag.common.progress": "Progress",
     "selfrag.common.provenance": "commit model_files package_version sha256 versions",
-    "selfrag.common.reading": "parse_json read_json user_path",
+    "selfrag.common.reading": "cache_home parse_json read_json user_path",
     "selfrag.common.tensor_files": "TensorFiles weight_files",
     "selfrag.common.untrusted": "clean cut printable replace_surrogates",
     "selfrag.common.validation": "validate",

@@ -30,7 +30,7 @@ with suppress(ImportError):
 import forked
 import tiny
 
-from selfrag.common.cache import cache_home
+from selfrag.common.reading import cache_home
 
 # wall-clock deadlines fail on a busy machine
 settings.register_profile("selfrag", deadline=None)
@@ -47,7 +47,7 @@ SERVED = ("tests/engines/test_real_engines.py", "tests/engines/test_vllm_server.
 MAKE_DEMO_FILES = """
 from contextlib import suppress
 from pathlib import Path
-from selfrag.common.cache import cache_home
+from selfrag.common.reading import cache_home
 from selfrag.demo import download, encoder_path, index_path, model_path
 
 cache, passages = cache_home(), download.passages

@@ -27,9 +27,9 @@ import typer
 from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult
 from selfrag.common import pretrained
-from selfrag.common.cache import cache_home
 from selfrag.common.errors import UserError, count_of, installing
 from selfrag.common.fast_tokenizer import fast_tokenizer
+from selfrag.common.reading import cache_home
 from selfrag.demo import (
     ASSETS,
     asset_path,

@@ -1,4 +1,4 @@
-"""The user's cache: folders that are made once, by one process and as a whole, and their names."""
+"""Folders of the user's cache: made once, by one process and as a whole; and their names."""
 
 from __future__ import annotations
 
@@ -12,23 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from selfrag.common.atomic import hold, new_directory
 from selfrag.common.errors import UserError
-from selfrag.common.reading import user_path
+from selfrag.common.finished import recover
 
 _ABANDONED_SECONDS = 24 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def cache_home() -> Path:
-    """Return `$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. It need not exist.
-
-    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
-    """
-    cache = os.environ.get("SELFRAG_CACHE")
-    if cache:
-        return user_path(cache).absolute()
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
 
 
 def fingerprint(paths: Iterable[Path], *settings: object) -> str:
@@ -50,9 +39,6 @@ def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> P
     """
     if target.exists():
         return target
-    from selfrag.common.atomic import new_directory
-    from selfrag.common.finished import recover
-
     with alone(target.parent):
         recover(target)
         if target.exists():  # another process was at it
@@ -73,8 +59,6 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         UserError: the folder cannot be written.
     """
-    from selfrag.common.atomic import hold
-
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.common.atomic import write_json, write_text
-from selfrag.common.cache import cache_home, fingerprint, publish
+from selfrag.common.cache import fingerprint, publish
 from selfrag.common.errors import UserError
-from selfrag.common.tensor_files import write_tensors
+from selfrag.common.reading import cache_home
+from selfrag.common.tensor_writing import write_tensors
 
 _FORMAT = 1  # raised when converting changes its output
 _NUMBERS = dict(zip(range(13), "BbHhIif?__Qqd", strict=True))

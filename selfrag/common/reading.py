@@ -59,6 +59,18 @@ def user_path(path: str | Path) -> Path:
     return file_path
 
 
+def cache_home() -> Path:
+    """Return `$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. It need not exist.
+
+    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
+    """
+    cache = os.environ.get("SELFRAG_CACHE")
+    if cache:
+        return user_path(cache).absolute()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
+
+
 def regular_file(path: str | Path) -> Path:
     """Return the path of a file that can be read to its end: no folder, pipe or device."""
     file_path = user_path(path)

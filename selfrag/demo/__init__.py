@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfrag.common.cache import cache_home
 from selfrag.common.errors import UserError
+from selfrag.common.reading import cache_home
 
 ADAPTER = Path(__file__).parent / "adapter"
 VECTORS = Path(__file__).parent / "index" / "vectors.npy"

@@ -19,11 +19,8 @@ from selfrag.common.cache import publish
 from selfrag.common.fast_tokenizer import FastTokenizer
 from selfrag.common.gguf_files import GGUFFile, convert
 from selfrag.common.reading import read_json
-from selfrag.common.tensor_files import (
-    TensorFiles,
-    merge_pair,
-    write_tensors,
-)
+from selfrag.common.tensor_files import TensorFiles
+from selfrag.common.tensor_writing import merge_pair, write_tensors
 from selfrag.demo import BASE_MODEL, base_path, file_digest
 from selfrag.demo.download import fetch, timed
 from selfrag.reflection.vocabulary import STORED

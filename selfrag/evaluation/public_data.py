@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from selfrag.common.atomic import write_text
-from selfrag.common.cache import cache_home, publish
+from selfrag.common.cache import publish
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import json_line
+from selfrag.common.reading import cache_home
 
 HOST = "https://raw.githubusercontent.com"
 _SECONDS = 60  # without a byte after which a download is given up

@@ -19,7 +19,8 @@ from torch.nn import Parameter
 from torch.nn.functional import embedding, linear
 
 from selfrag.common.errors import UserError
-from selfrag.common.tensor_files import BFLOAT16, merge_pair
+from selfrag.common.tensor_files import BFLOAT16
+from selfrag.common.tensor_writing import merge_pair
 from selfrag.engines.adapters import invocation_start
 
 

@@ -15,8 +15,9 @@ from refusals import refused
 
 from scripts.demo_model.make_index_vectors import cuts_of
 from selfrag import demo
-from selfrag.common.cache import cache_home, publish
+from selfrag.common.cache import publish
 from selfrag.common.errors import UserError
+from selfrag.common.reading import cache_home
 from selfrag.demo import Asset, asset_path, download, model
 from selfrag.demo.download import ShippedVectors, fetch, passages
 from selfrag.training.export import published

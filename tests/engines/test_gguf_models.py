@@ -10,7 +10,8 @@ from written_gguf import KINDS, write_gguf
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
-from selfrag.common.tensor_files import TensorFiles, write_tensors
+from selfrag.common.tensor_files import TensorFiles
+from selfrag.common.tensor_writing import write_tensors
 from selfrag.demo import index_path, model_path
 from selfrag.loading import local_model, resolve_model
 
