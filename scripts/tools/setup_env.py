@@ -94,9 +94,9 @@ def set_up(
     """Install this checkout with `extras` into `venv`, unless that was done before."""
     stamp, key = venv / ".selfrag-setup.json", fingerprint(with_vllm)
     done = read_stamp(stamp, key)
-    if extras <= done:
+    if done is not None and extras <= done:
         return
-    extras = extras | done
+    extras = extras | (done or set())
     python = venv / "bin" / "python"
     with timed("environment"):
         if not python.exists():
@@ -170,13 +170,13 @@ def fingerprint(with_vllm: bool) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def read_stamp(stamp: Path, key: str) -> set[str]:
-    """Extras that are installed, empty where the stamp is missing or of another state of the project."""
+def read_stamp(stamp: Path, key: str) -> set[str] | None:
+    """Extras that are installed; None where the stamp is missing or of another state of the project."""
     try:
         content = json.loads(stamp.read_text())
     except (OSError, ValueError):
-        return set()
-    return set(content["extras"]) if content.get("key") == key else set()
+        return None
+    return set(content["extras"]) if content.get("key") == key else None
 
 
 def install_extras(

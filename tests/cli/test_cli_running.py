@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from full_disk import LIMITED
 
 from selfrag.cli import options
 from selfrag.cli.main import main
@@ -87,10 +88,10 @@ def test_a_model_on_a_server_is_served_under_its_name(monkeypatch, capsys):
     assert capsys.readouterr().err == "selfrag: m\n"
 
 
-FULL = """
-import resource, sys
+FULL = f"""
+import sys
 from selfrag.cli.main import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+{LIMITED.format(size=64)}
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from full_disk import LIMITED
 from json_files import read_json, write_json, write_lines
 from refusals import refused
 from scripted_run import FILE, ITEMS, Slow, finetuned, job, reply, start
@@ -49,19 +50,18 @@ ROOT = HERE.parents[1]
 SCRIPT = HERE / "scripted_run.py"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 KILLS = 6
-FULL = """
-import resource, signal, sys
+FULL = f"""
+import signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from selfrag.common.errors import UserError
 from scripted_run import start
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # bytes of any file: the kernel plays the full disk
+{LIMITED.format(size=4000)}
 try:
     start(Path(sys.argv[2]))
 except UserError as error:
-    sys.exit(f"one line: {error}")
+    sys.exit(f"one line: {{error}}")
 """
 
 

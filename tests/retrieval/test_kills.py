@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from full_disk import LIMITED
 from json_files import read_json
 
 from retrieval import UserError
@@ -52,8 +53,7 @@ def finish(out, limit):
     """Build with files of at most so many bytes."""
 
     # Set inside the child: after a fork of this process, threads of other tests' libraries may write to its stderr.
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-    command = [sys.executable, "-c", limited + BUILD, str(out)]
+    command = [sys.executable, "-c", LIMITED.format(size=limit) + BUILD, str(out)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300
     )

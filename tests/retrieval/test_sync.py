@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from full_disk import full_disk
 from json_files import read_json, write_json
 
 from retrieval import (
@@ -462,16 +463,10 @@ def test_swapped_arguments_are_told(tmp_path, docs, synced, encoder):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
 def test_a_limit_on_file_sizes_is_no_damage_of_the_index(synced, docs, encoder):
-    import resource
-
     write(docs, {"new.md": "Cats purr."})
+    full = pytest.raises(UserError, match="no space left while writing")
     for most in (10, 300):
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-        try:
-            with pytest.raises(UserError, match="no space left while writing") as said:
-                sync_index(synced, [docs], encoder=encoder)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with full as said, full_disk(most):
+            sync_index(synced, [docs], encoder=encoder)
         assert "build the index again" not in str(said.value)
     assert held(synced) == HELD

@@ -41,7 +41,7 @@ def test_a_finished_environment_is_left_alone(tmp_path, monkeypatch):
     assert read_json(stamp)["extras"] == ["dev", "serve", "train"]
     for content in ("", "no json", json.dumps({"key": "old", "extras": ["cpu"]})):
         stamp.write_text(content)
-        assert setup_env.read_stamp(stamp, "key") == set()
+        assert setup_env.read_stamp(stamp, "key") is None
 
 
 def test_uv_looks_where_pip_is_configured_to(monkeypatch):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import small_run
+from full_disk import full_disk
 from json_files import read_lines, write_lines
 from refusals import refused
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
@@ -230,23 +231,11 @@ def test_stopped_before_any_publishing_step_it_ends_with_the_same_bytes(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
 def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, made):
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    line = r"^no space left while writing .*; free some and run the same again$"
     # in the first line of the log, in a shard, in the final files
-    for size in (
-        200,
-        4_000,
-        20_000,
-    ):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-        try:
-            with refused(
-                r"^no space left while writing .*; free some and run the same again$",
-            ):
-                small_run.run(made.pairs, tmp_path / "out")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for size in (200, 4_000, 20_000):
+        with refused(line), full_disk(size):
+            small_run.run(made.pairs, tmp_path / "out")
     small_run.run(made.pairs, tmp_path / "out")
     assert small_run.contents(tmp_path / "out") == small_run.contents(made.out)
 
