@@ -167,6 +167,7 @@ class Spent:
 
     seconds: float  # wall time since the record before, so that the sum is the time of the run
     cached_tokens: int = 0  # prompt tokens that were not computed again
+    processor_seconds: float = 0.0  # processor time of this process, all threads
 
 
 class RecordFile:
@@ -221,7 +222,7 @@ class RecordFile:
         """Write the final file if it is not there, and count.
 
         Returns:
-            Items, failed items, seconds, cached tokens.
+            Items, failed items, seconds, cached tokens, seconds of the processor.
         """
         self.close()
         kept = [self._kept[key] for key in order]
@@ -231,22 +232,27 @@ class RecordFile:
                     self.final,
                     (self._log.record(number)["record"] for number, _, _ in kept),
                 )
-        failed, seconds, cached_tokens = 0, 0.0, 0
+        failed, seconds, cached_tokens, processor_seconds = 0, 0.0, 0, 0.0
         for _, has_failed, spent in kept:
             failed += has_failed
             seconds += spent.seconds
             cached_tokens += spent.cached_tokens
+            processor_seconds += spent.processor_seconds
         return {
             "items": len(kept),
             "failed": failed,
             "seconds": round(seconds, 3),
             "cached_tokens": cached_tokens,
+            "processor_seconds": round(processor_seconds, 3),
         }
 
     def _take(self, line: Mapping[str, Any]) -> None:
-        self._keep(
-            line["record"], Spent(float(line["seconds"]), int(line["cached_tokens"]))
+        spent = Spent(
+            float(line["seconds"]),
+            int(line["cached_tokens"]),
+            float(line.get("processor_seconds", 0)),
         )
+        self._keep(line["record"], spent)
 
     def _keep(self, record: Mapping[str, Any], spent: Spent) -> None:
         self._kept[record["id"]] = (len(self._kept), bool(record.get("error")), spent)
@@ -299,6 +305,7 @@ def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
         "record": record,
         "seconds": spent.seconds,
         "cached_tokens": spent.cached_tokens,
+        "processor_seconds": spent.processor_seconds,
     }
 
 

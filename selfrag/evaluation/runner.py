@@ -95,6 +95,8 @@ class Finished:
     cached_tokens: int = 0  # prompt tokens that were not computed again
     trace: dict[str, Any] | None = None  # plain values, if it was to be kept
     partial: str | None = None  # why the answer ends early or is empty, else None
+    # processor time of this process since the item before, all threads together
+    processor_seconds: float = 0.0
 
 
 Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
@@ -139,7 +141,7 @@ def answer(
     work: Work, serving: Serving, retriever: Retriever | None = None
 ) -> Iterator[Finished]:
     """Yield the items of one work, as they finish; all live questions share the engine's batches."""
-    before = time.perf_counter()
+    before, worked_before = time.perf_counter(), time.process_time()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
     for event in drive(decoders, serving, retriever, max_live=MAX_LIVE):
         now = time.perf_counter()
@@ -161,8 +163,9 @@ def answer(
                 written.usage.cached_tokens,
                 trace,
                 why,
+                time.process_time() - worked_before,
             )
-            before = now
+            before, worked_before = now, time.process_time()
 
 
 Counted: TypeAlias = dict[str, dict[str, Any]]
@@ -288,7 +291,9 @@ class _Open:
     def record(self, finished: Finished) -> None:
         """Write down one item, and the whole file with the last one."""
         item = self.pending[finished.index]
-        spent = Spent(finished.seconds, finished.cached_tokens)
+        spent = Spent(
+            finished.seconds, finished.cached_tokens, finished.processor_seconds
+        )
         self._records.append(record_of(item, self._file.task, finished), spent)
         self._left -= 1
         if self._left == 0:
@@ -479,6 +484,7 @@ def run_systems(
     *,
     source: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
     retry_failed: bool = False,
     traces: bool = False,
     actors: Actors | None = None,
@@ -494,6 +500,7 @@ def run_systems(
         out: directory of the run directories.
         source: how the files were read, for the manifest.
         settings: fields to change in every system; they win over what a published task says.
+        changes: further fields to change in single runs, by name of the run.
         retry_failed: run items again that failed before.
         traces: keep whole traces in the records.
         actors: where to answer; this process if None. Files, records and figures are the same.
@@ -510,16 +517,19 @@ def run_systems(
         raise UserError("no system to run; name at least one")
     for name in names:
         check_filename("name", name)
-    make, about, load = _answering(model, settings, live=retriever is not None)
+    make, about, load = _answering(model, live=retriever is not None)
     jobs = []
     for name, kind in names.items():
+        changed = {**(settings or {}), **(changes or {}).get(name, {})}
         special = {
-            file.name: make(kind, file.task) for file in files if file.task.preset
+            file.name: make(kind, file.task, changed)
+            for file in files
+            if file.task.preset
         }
         identity = {"name": name, **about}
         jobs.append(
             RunJob(
-                make(kind, None),
+                make(kind, None, changed),
                 identity,
                 out / name,
                 source or {},
@@ -535,12 +545,12 @@ def run_systems(
     return dict(zip(names, counts, strict=True))
 
 
-Make: TypeAlias = Callable[[str, Task | None], System]
-"""A system by its name, and as the protocol of a task has it."""
+Make: TypeAlias = Callable[[str, Task | None, Mapping[str, Any]], System]
+"""A system by its name, as the protocol of a task has it, with fields changed."""
 
 
 def _answering(
-    model: Model, settings: Mapping[str, Any] | None, *, live: bool
+    model: Model, *, live: bool
 ) -> tuple[Make, dict[str, Any], Callable[[], Any]]:
     """Return how systems of a model are made, what tells the model from others, and what loads its engine."""
     if model_address(model.model) is not None:
@@ -552,8 +562,8 @@ def _answering(
         identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
         return (
             (
-                lambda kind, task: endpoint_system(
-                    kind, executor, settings, task, live=live
+                lambda kind, task, changes: endpoint_system(
+                    kind, executor, changes, task, live=live
                 )
             ),
             identity,
@@ -562,10 +572,10 @@ def _answering(
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
 
-    def make(kind: str, task: Task | None) -> System:
+    def make(kind: str, task: Task | None, changes: Mapping[str, Any]) -> System:
         if task is None:
-            return named_system(kind, tokenizer, settings, live=live)
-        return system_of_task(kind, tokenizer, task, settings, live=live)
+            return named_system(kind, tokenizer, changes, live=live)
+        return system_of_task(kind, tokenizer, task, changes, live=live)
 
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     return make, identity, functools.partial(model.load, path)

@@ -111,6 +111,7 @@ RIGHT_OF_GUESTS = {
     "selfrag index export": "{w}/index --out {w}/out/passages.parquet",
     "selfrag eval export": "{w}/run --out {w}/out/exported",
     "selfrag eval annotate": "{w}/run --out {w}/out/form.html",
+    "selfrag eval board": "{w}/rows.jsonl --out {w}/out/board" + MODEL,
 }
 """The same of extensions."""
 GUESTS = find_spec("selfrag.extensions") is not None
@@ -808,6 +809,8 @@ RESUMED = {
     *("critic label", "critic train", "critic augment", "selfrag index build"),
 }
 """Commands that continue a run of the same settings and refuse another one; and what looks at what is there itself."""
+if GUESTS:
+    RESUMED.add("selfrag eval board")
 WITHOUT_MODEL = {"show", "report", "facts", "sample", "agree", "inspect"}
 WITHOUT_MODEL |= {"export", "table"}
 

@@ -254,7 +254,13 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path):
     assert reader.done == {"0", "1", "a\ud800"}
     reader.close()
     assert log.read_bytes() == whole
-    counts = {"items": 3, "failed": 0, "seconds": 1.5, "cached_tokens": 6}
+    counts = {
+        "items": 3,
+        "failed": 0,
+        "seconds": 1.5,
+        "cached_tokens": 6,
+        "processor_seconds": 0.0,
+    }
     assert records.finish(["a\ud800", "0", "1"]) == counts
     found = read_records(tmp_path / "set.jsonl")
     assert [(one["id"], one["text"]) for one in found] == [

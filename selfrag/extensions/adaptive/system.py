@@ -152,6 +152,16 @@ class MethodEntry:
     name: str
     make: Callable[..., RetrievalMethod]
 
+    @property
+    def tuned(self) -> str:
+        """Return the setting that trades cost for quality; empty for none."""
+        return cast(RetrievalMethod, self.make).tuned
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """Return the values of it that are tried."""
+        return cast(RetrievalMethod, self.make).grid
+
     def __call__(self, tokenizer: Any, settings: Mapping[str, Any]) -> AdaptiveSystem:
         """Return the system on a checkpoint."""
         return self.system(model_of(tokenizer, tokenizer.name_or_path), settings)
