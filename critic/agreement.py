@@ -19,13 +19,13 @@ from selfrag.evaluation.intervals import (
     ROUNDS,
     SHARE,
     Bounds,
-    Estimate,
     FloatArray,
     interval,
     json_values,
     kappa_bounds,
     kappas,
 )
+from selfrag.interface import Estimate
 
 Labels = Mapping[str, Mapping[str, str]]
 """Group -> id of a case -> label name."""

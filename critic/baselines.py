@@ -28,16 +28,23 @@ from critic.student.prompt import (
     fitted,
 )
 from critic.teacher.forms import OWN
-from selfrag.common.errors import UserError, require
-from selfrag.common.provenance import sha256
-from selfrag.intrinsics.named import open_judge
-from selfrag.judges.external import Function, FunctionJudge
+from selfrag.interface import (
+    ISREL,
+    ISSUP,
+    Cost,
+    FunctionJudge,
+    HFTextCodec,
+    Judge,
+    JudgeInput,
+    Prompting,
+    TextCodec,
+    UserError,
+    open_judge,
+    require,
+    sha256,
+)
+from selfrag.judges.external import Function
 from selfrag.judges.words import overlap
-from selfrag.prompting import Prompting
-from selfrag.reflection.inputs import JudgeInput
-from selfrag.reflection.judge import Cost, Judge
-from selfrag.reflection.labels import ISREL, ISSUP
-from selfrag.tokenization import HFTextCodec, TextCodec
 
 
 def _by_group(rows: Sequence[Case]) -> dict[str, list[Case]]:

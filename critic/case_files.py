@@ -12,12 +12,10 @@ from typing_extensions import TypedDict
 
 from critic.cases import Case, check
 from critic.released import is_released, parse_released
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.public_rows import raw_rows
-from selfrag.common.validation import validate
+from selfrag.interface import Passage, UserError, validate
 
 
 class EvidenceRecord(TypedDict):

@@ -7,10 +7,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
+from selfrag.interface import (
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    JudgeInput,
+    LabelSet,
+    Message,
+    Passage,
+    UserError,
+)
 
 GROUPS: dict[str, LabelSet] = {
     "Retrieve": RETRIEVE,

@@ -31,15 +31,10 @@ from critic.judging import Critic
 from critic.released import DATASET
 from critic.student.judge import load_critic, student_critic
 from critic.subjects import EvaluationSubjects
-from selfrag.common.atomic import write_json, writing
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
-from selfrag.common.validation import validate
 from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import (
     SPELLED,
-    Estimate,
     FloatArray,
     bootstrap,
     bracketed,
@@ -54,7 +49,17 @@ from selfrag.evaluation.metrics.classification import (
     macro_f1,
 )
 from selfrag.evaluation.published import why_left_out
-from selfrag.reflection.judgment import Judgment, JudgmentSource
+from selfrag.interface import (
+    Estimate,
+    Judgment,
+    JudgmentSource,
+    Progress,
+    UserError,
+    count_of,
+    validate,
+    write_json,
+    writing,
+)
 from selfrag.render.tables import markdown_table
 
 HUMAN = "human"
@@ -509,8 +514,7 @@ def _load_model(
     model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]
 ) -> Critic:
     """Load a model that is no critic, asked in its own way."""
-    from selfrag.engines import load_engine
-    from selfrag.loading import load_tokenizer, resolve_model
+    from selfrag.interface import load_engine, load_tokenizer, resolve_model
 
     directory = resolve_model(model)
     codec = kind.from_tokenizer(load_tokenizer(directory))

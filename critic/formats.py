@@ -13,8 +13,6 @@ from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from critic.pairs import Dropped, Pair, PairOutcome, make_pair
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.public_fields import (
     PublicRow,
     UnusableError,
@@ -24,6 +22,7 @@ from selfrag.common.public_fields import (
     value,
 )
 from selfrag.common.public_rows import RawRow
+from selfrag.interface import Passage, UserError
 from selfrag.prompting import SELFRAG
 
 AMBIGUOUS_QUESTION = (

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from critic.cases import GROUPS, Case
-from selfrag.common.errors import EngineError, UserError
-from selfrag.judges.external import beside
-from selfrag.reflection.findings import Code, Reflection
-from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import (
-    External,
+from selfrag.interface import (
+    Code,
+    EngineError,
     Generate,
-    Request,
+    Judge,
+    Judgment,
+    Reflection,
     RequestResult,
+    Role,
     Steps,
-    gather,
+    UserError,
+    finish,
 )
-from selfrag.runtime import finish
+from selfrag.judges.external import beside
+from selfrag.reflection.requests import External, Request, gather
 
 GROUP_OF: Mapping[Role, str] = {labels.role: group for group, labels in GROUPS.items()}
 """Role to the group under its name in files."""

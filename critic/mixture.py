@@ -13,12 +13,19 @@ from typing import Any, Generic, TypeVar
 
 from critic.formats import PairFormat
 from critic.pairs import Dropped, Pair, PairOutcome
-from selfrag.common.atomic import write_json, writing
-from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError, count_of, require
-from selfrag.common.jsonl import write_jsonl
-from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.public_rows import RowSource, raw_rows
+from selfrag.interface import (
+    UserError,
+    check_int,
+    commit,
+    count_of,
+    require,
+    sha256,
+    versions,
+    write_json,
+    write_jsonl,
+    writing,
+)
 
 T = TypeVar("T")
 _SHOWN = 5  # places a reason

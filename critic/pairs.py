@@ -14,13 +14,11 @@ from typing import Any, NotRequired, TypeAlias, cast
 from typing_extensions import TypedDict
 
 from critic.case_files import EvidenceRecord, passage_of
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.public_fields import UnusableError
 from selfrag.common.public_rows import PublicRows
-from selfrag.common.validation import validate
+from selfrag.interface import Passage, UserError, validate
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from critic.cases import GROUPS, Case
-from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.common.public_fields import PublicRow
+from selfrag.interface import Passage, UserError
 
 DATASET, TEACHER = "selfrag_critic", "gpt-4"
 INSTRUCTION = "Task instruction: "

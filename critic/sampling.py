@@ -18,9 +18,7 @@ from critic.augment.algorithm import segments
 from critic.cases import Case, digest
 from critic.pairs import Pair
 from critic.tables import counted
-from retrieval.passage import Passage, Retriever
-from retrieval.sentences import SentenceFinder
-from selfrag.common.errors import UserError
+from selfrag.interface import Passage, Retriever, SentenceFinder, UserError
 from selfrag.render.tables import markdown_table, quoted
 
 SHORTEST = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfrag.common.errors import UserError
+from selfrag.interface import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from critic.cases import GROUPS
-from selfrag.common.errors import UserError
+from selfrag.interface import UserError
 
 
 def parse_targets(texts: Iterable[str]) -> dict[str, int]:

@@ -14,12 +14,19 @@ from typing import Literal, TypeAlias, get_args, get_type_hints
 
 from critic.cases import Case
 from critic.pairs import Dropped, Pair
-from retrieval.passage import Passage
-from retrieval.sentences import SentenceFinder, Span
 from selfrag.common import checks
-from selfrag.common.errors import UserError, count_of
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.requests import Retrieve, Retrieved, Steps, failure_of
+from selfrag.interface import (
+    Judgment,
+    Passage,
+    Retrieve,
+    Retrieved,
+    SentenceFinder,
+    Span,
+    Steps,
+    UserError,
+    count_of,
+)
+from selfrag.reflection.requests import failure_of
 
 LONGEST = 100_000
 """Characters that spaCy gets at once; its memory grows with them."""

@@ -21,9 +21,7 @@ from critic.augment.algorithm import (
     PassageCandidate,
 )
 from critic.pairs import Dropped
-from selfrag.common.untrusted import replace_surrogates
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import RETRIEVE
+from selfrag.interface import RETRIEVE, Judgment, replace_surrogates
 from selfrag.training.rows import (
     TargetEvidence,
     TargetPart,

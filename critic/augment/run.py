@@ -25,26 +25,30 @@ from critic.augment.algorithm import Augmented, AugmentOptions, augment, segment
 from critic.augment.rows import outcome
 from critic.judging import Critic, serve_in_order
 from critic.pairs import Dropped, Pair, PairSource
-from retrieval.passage import Retriever
-from retrieval.sentences import SentenceFinder, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
-from selfrag.common.atomic import locked_directory, write_json
-from selfrag.common.checks import check_int
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import write_jsonl
-from selfrag.common.progress import Progress
-from selfrag.common.provenance import commit, sha256, versions
-from selfrag.common.reading import read_json
+from selfrag.common.atomic import locked_directory
 from selfrag.common.runs import RunLog, check_same_run
-from selfrag.reflection.requests import (
+from selfrag.interface import (
     Failed,
-    Request,
+    Progress,
     RequestResult,
     Retrieve,
+    Retriever,
+    SentenceFinder,
     Steps,
-    gather,
+    UserError,
+    check_int,
+    commit,
+    count_of,
+    finish,
+    read_json,
+    sentence_finder,
+    sha256,
+    versions,
+    write_json,
+    write_jsonl,
 )
-from selfrag.runtime import finish
+from selfrag.reflection.requests import Request, gather
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128

@@ -15,13 +15,17 @@ from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
 from critic.formats import FORMATS, format_of
 from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixture
 from critic.pairs import PairSource, open_dataset
-from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
 from selfrag.cli.ray_options import RayOptions, ray_actors
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Replaced
-from selfrag.common.atomic import write_text
-from selfrag.common.errors import UserError, count_of
+from selfrag.interface import (
+    CommandResult,
+    Fields,
+    FieldValues,
+    Replaced,
+    UserError,
+    count_of,
+    write_text,
+)
 
 _HUB = "hf:"
 _READING = MixtureReading()

@@ -18,13 +18,22 @@ from critic.teacher.settings import (
     Prices,
     TeacherSettings,
 )
-from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Replaced, refuse_options
-from selfrag.common.atomic import write_json, writing
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import read_jsonl, write_jsonl
-from selfrag.common.provenance import commit, sha256, versions
+from selfrag.interface import (
+    CommandResult,
+    Fields,
+    FieldValues,
+    Replaced,
+    UserError,
+    commit,
+    count_of,
+    read_jsonl,
+    refuse_options,
+    sha256,
+    versions,
+    write_json,
+    write_jsonl,
+    writing,
+)
 from selfrag.render.tables import markdown_section
 
 if TYPE_CHECKING:
@@ -63,8 +72,7 @@ def sample(
     """
     from critic.sampling import draw, report
     from retrieval import open_index
-    from retrieval.sentences import sentence_finder
-    from selfrag.interface import show_markdown
+    from selfrag.interface import sentence_finder, show_markdown
 
     targets = parse_targets(target) if target else PAPER
     if not targets.keys() <= GROUPS.keys():
@@ -435,8 +443,7 @@ def split(
         seed: Seed of the draw.
     """
     from critic.case_files import read_labelled
-    from selfrag.common.checks import check_float
-    from selfrag.interface import show_markdown
+    from selfrag.interface import check_float, show_markdown
     from selfrag.training.run import held_out
 
     for name, share in (("dev", dev), ("test", test)):

@@ -12,10 +12,8 @@ import typer
 from critic.cases import GROUPS
 from critic.student.settings import CRITIC, CriticConfig, Judging
 from critic.subjects import EvaluationSubjects
-from selfrag.cli.fields import Fields, FieldValues
-from selfrag.cli.options import quiet, show_markdown
-from selfrag.cli.results import CommandResult
-from selfrag.cli.running import Replaced, check_free, given_options
+from selfrag.cli.options import quiet
+from selfrag.cli.running import given_options
 from selfrag.cli.train import (
     Settings,
     check_processes,
@@ -25,7 +23,15 @@ from selfrag.cli.train import (
     plan_result,
     trained_result,
 )
-from selfrag.common.errors import UserError
+from selfrag.interface import (
+    CommandResult,
+    Fields,
+    FieldValues,
+    Replaced,
+    UserError,
+    check_free,
+    show_markdown,
+)
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import TrainingConfig
 

@@ -16,11 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from critic.mixture import SeededSample
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import read_jsonl
-from selfrag.common.provenance import sha256
-from selfrag.common.untrusted import cut
-from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
+from selfrag.interface import (
+    GROUPS,
+    ISREL,
+    ISSUP,
+    ISUSE,
+    RETRIEVE,
+    LabelSet,
+    UserError,
+    count_of,
+    cut,
+    read_jsonl,
+    sha256,
+)
 from selfrag.render.colours import COLOURS, NAMES, slug
 from selfrag.render.documents import document, picked_out, templates
 from selfrag.render.documents import style_sheet as style

@@ -21,13 +21,16 @@ from critic.student.prompt import (
     fitted,
     split_labels,
 )
-from selfrag.common.errors import UserError
-from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import PublicRow
 from selfrag.common.public_rows import raw_rows
-from selfrag.common.reading import read_json
-from selfrag.common.validation import validate
-from selfrag.tokenization import HFTextCodec, TextCodec
+from selfrag.interface import (
+    HFTextCodec,
+    TextCodec,
+    UserError,
+    read_json,
+    validate,
+    write_jsonl,
+)
 
 CARD, FORMAT, RELEASED = "critic.json", 1, "released"
 CriticInstructions = TypedDict(

@@ -18,12 +18,15 @@ from critic.student.prompt import CaseCodec, CriticPrompt
 from critic.student.settings import CriticConfig
 from critic.student.training import codec_for, examples, load_rows
 from selfrag.common import pretrained
-from selfrag.common.errors import UserError, require
+from selfrag.interface import (
+    FunctionJudge,
+    Judge,
+    JudgeInput,
+    UserError,
+    load_training_tokenizer,
+    require,
+)
 from selfrag.judges.entailment import batches
-from selfrag.judges.external import FunctionJudge
-from selfrag.loading import load_training_tokenizer
-from selfrag.reflection.inputs import JudgeInput
-from selfrag.reflection.judge import Judge
 from selfrag.training.rows import MASKED, TrainingExample
 
 AT_ONCE = 8

@@ -16,17 +16,28 @@ from typing import TYPE_CHECKING, Any
 from critic.cases import GROUPS, Case
 from critic.judging import Critic
 from critic.student.prompt import CaseCodec, CriticPrompt, Ids
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.provenance import model_files
 from selfrag.decoding.option_scoring import option_logprobs, option_requests
+from selfrag.interface import (
+    Code,
+    Cost,
+    Generate,
+    Generated,
+    Judge,
+    JudgeInput,
+    Judgment,
+    JudgmentSource,
+    Message,
+    Reflection,
+    Steps,
+    UserError,
+    count_of,
+    model_files,
+    resolve_model,
+)
 from selfrag.judges.external import Late
 from selfrag.judges.sentences import role_site
-from selfrag.loading import resolve_model
-from selfrag.reflection.findings import Code, Reflection
-from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judge import Cost, Judge, usual_scope
-from selfrag.reflection.judgment import Judgment, JudgmentSource
-from selfrag.reflection.requests import Generate, Generated, Steps, failure_of
+from selfrag.reflection.judge import usual_scope
+from selfrag.reflection.requests import failure_of
 
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
@@ -157,8 +168,7 @@ def load_critic(
     """
     from critic.student.card import read_card
     from critic.student.encoder_decoder import is_encoder_decoder, label_judges
-    from selfrag.engines import load_engine
-    from selfrag.loading import load_tokenizer
+    from selfrag.interface import load_engine, load_tokenizer
 
     directory = resolve_critic(model_dir)
     codec = read_card(directory, load_tokenizer(directory))

@@ -17,10 +17,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from critic.cases import GROUPS, Case
-from selfrag.common.checks import check_choice, check_int
-from selfrag.common.errors import UserError, VocabularyError, count_of
-from selfrag.reflection.labels import LabelSet
-from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
+from selfrag.common.errors import VocabularyError
+from selfrag.interface import (
+    HFTextCodec,
+    LabelSet,
+    TextCodec,
+    UserError,
+    check_choice,
+    check_int,
+    count_of,
+)
+from selfrag.tokenization import common_prefix
 
 Ids: TypeAlias = tuple[int, ...]
 LabelStyle = Literal["tokens", "words"]

@@ -17,7 +17,7 @@ from critic.cases import GROUPS, Case, check
 from critic.student.card import write_card
 from critic.student.prompt import CriticLayout, PromptCodec
 from critic.student.settings import CriticConfig
-from selfrag.common.errors import UserError, count_of
+from selfrag.interface import UserError, count_of
 from selfrag.training.job import base_name, trained
 from selfrag.training.rows import GROUP_OF_ROLE, MASKED, TargetGroup, TrainingExample
 from selfrag.training.run import PreparedRows, TrainedModel, split_off

@@ -22,8 +22,7 @@ from critic.teacher.settings import (
     TeacherError,
     TeacherSettings,
 )
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.untrusted import replace_surrogates, shorten
+from selfrag.common.untrusted import shorten
 from selfrag.engines.client import (
     REFUSED,
     Adherence,
@@ -34,6 +33,7 @@ from selfrag.engines.client import (
     response_format,
 )
 from selfrag.engines.client import ServerReply as ServerReply
+from selfrag.interface import UserError, count_of, replace_surrogates
 from selfrag.judges.openai_wire import CHAT, TEXT, parse
 from selfrag.judges.reasoning import separate
 

@@ -23,13 +23,10 @@ from typing_extensions import TypedDict
 
 from critic.case_files import EvidenceRecord, passage_of
 from critic.cases import GROUPS, Case, check
-from retrieval.passage import Passage
-from selfrag.common.checks import check_choice
-from selfrag.common.errors import UserError
 from selfrag.common.kinds import Filled
 from selfrag.common.reading import parse_toml, read_whole
-from selfrag.common.untrusted import printable, unmarked
-from selfrag.common.validation import validate
+from selfrag.common.untrusted import unmarked
+from selfrag.interface import Passage, UserError, check_choice, printable, validate
 
 INDENT = "  "
 SEPARATOR = "#"

@@ -21,14 +21,20 @@ from critic.judging import Critic
 from critic.tables import counted
 from critic.targets import Filling
 from critic.teacher.settings import LabellingLimits, TeacherError
-from selfrag.common.atomic import locked_directory, write_json, write_text, writing
-from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import write_jsonl
-from selfrag.common.progress import Progress
-from selfrag.common.provenance import sha256
+from selfrag.common.atomic import locked_directory
 from selfrag.common.runs import RunLog
-from selfrag.common.validation import validate
-from selfrag.reflection.judgment import Judgment
+from selfrag.interface import (
+    Judgment,
+    Progress,
+    UserError,
+    count_of,
+    sha256,
+    validate,
+    write_json,
+    write_jsonl,
+    write_text,
+    writing,
+)
 from selfrag.render.tables import markdown_table, quoted
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
-from selfrag.common.checks import check_float, check_int
-from selfrag.common.errors import UserError
 from selfrag.engines.server_config import ServerConfig
+from selfrag.interface import UserError, check_float, check_int
 
 
 class TeacherError(UserError):
