@@ -42,9 +42,7 @@ from selfrag.evaluation.intervals import (
     mean,
 )
 from selfrag.evaluation.metrics.classification import (
-    BINS,
-    equal_bins,
-    error_statistic,
+    calibration_error,
     macro_effective,
     macro_f1,
 )
@@ -73,7 +71,7 @@ class CriticFigures:
     group: str
     accuracy: Estimate
     macro_f1: Estimate  # over the labels that occur in gold
-    ece: Estimate  # expected calibration error: mean distance of confidence and accuracy over `BINS`
+    ece: Estimate  # expected calibration error: mean distance of confidence and accuracy over bins
     brier: Estimate  # mean squared distance of the distribution from the gold label, summed over labels; 0 to 2
     coverage: float  # mean probability mass on the labels
     # by gold label (rows) and judged label (columns; the last: no judgment)
@@ -190,23 +188,13 @@ def figures(
         group,
         accuracy=mean((gold == judged).astype(float).tolist(), seed=seed),
         macro_f1=bootstrap(len(rows), f1, seed, effective=macro_effective(is_gold)),
-        ece=bootstrap(len(coverages), calibration_error(probabilities, truth), seed),
+        ece=calibration_error(
+            probabilities.max(axis=1), (gold == judged)[known], seed=seed
+        ),
         brier=mean(distances.tolist(), seed=seed, bounds=(0.0, 2.0)),
         coverage=float(np.mean(coverages)) if coverages else math.nan,
         confusion=tuple(map(tuple, confusion.tolist())),
         undefined=len(rows) - len(coverages),
-    )
-
-
-def calibration_error(
-    probabilities: FloatArray, truth: FloatArray, bins: int = BINS
-) -> Callable[[FloatArray], FloatArray]:
-    """Return the expected calibration error of bootstrap samples, for distributions and one-hot gold [n, labels]."""
-    if not len(probabilities):
-        return error_statistic(np.empty(0), np.empty(0, dtype=np.intp))
-    chosen, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    return error_statistic(
-        confidence - truth[np.arange(len(truth)), chosen], equal_bins(confidence, bins)
     )
 
 

@@ -1,17 +1,18 @@
-"""Work on many machines through Ray Data: plain rows go out to actors, plain rows come back.
+"""Work on many machines through Ray Data: tasks go out to actors as bytes, results come back as bytes.
 
 What actors need must be found by them under the same names, on a shared disk or on each machine.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError, require
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from retrieval.vectors import Matrix
 
 WAVE = 1024
-"""Rows that are handed to Ray at once, which bounds the memory of this process."""
-ERROR = "error"
-"""Key of a row that comes back: what a worker could not do, in one line, or an empty text."""
+"""Tasks that are handed to Ray at once, which bounds the memory of this process."""
+ActorTask = TypeVar("ActorTask")
+ActorResult = TypeVar("ActorResult")
+Worker: TypeAlias = Callable[[ActorTask], Iterable[ActorResult]]
+"""Works on one task, and gives its results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Actors:
         workers: number of Ray actors.
         num_cpus: CPUs per Ray actor.
         num_gpus: GPUs per Ray actor.
-        wave: rows handed to Ray at once.
+        wave: tasks handed to Ray at once.
         address: 'local', 'auto' or the address of a Ray cluster. None: the one that `ray.init` connected to.
     """
 
@@ -56,25 +59,23 @@ def require_ray() -> None:
 
 
 def on_actors(
-    rows: Iterator[Mapping[str, Any]],
-    worker: type,
-    arguments: tuple[Any, ...],
+    tasks: Iterable[ActorTask],
+    open_worker: Callable[[], Worker[ActorTask, ActorResult]],
     actors: Actors,
-) -> Iterator[dict[str, Any]]:
-    """Map rows in Ray actors. Uses the cluster that `ray.init` connected to, or starts one here.
+) -> Iterator[ActorResult]:
+    """Work on tasks in Ray actors. Uses the cluster that `ray.init` connected to, or starts one here.
 
     Args:
-        rows: plain values, read a wave at a time.
-        worker: class of callables from a row to a row with the key `error`; made once in each actor.
-        arguments: of the class; picklable.
+        tasks: picklable values, read a wave at a time.
+        open_worker: called once in each actor; picklable.
         actors: how many, and on what.
 
     Yields:
-        Rows in the order in which they are done, also those with an error.
+        Results in the order in which their tasks are done, also those from before an error.
 
     Raises:
         MissingExtraError: ray is not installed.
-        UserError: the first error that a row of a wave told of, when all rows of that wave are back.
+        UserError: the first error of a wave, when all results of that wave are back.
     """
     require_ray()
     import ray.data
@@ -84,20 +85,46 @@ def on_actors(
     ray.data.DataContext.get_current().enable_progress_bars = (
         False  # whoever calls has a bar of its own, with the ETA
     )
-    while sent := [dict(row) for row in islice(rows, actors.wave)]:
+    remaining = iter(tasks)
+    while sent := [{"task": pickle.dumps(t)} for t in islice(remaining, actors.wave)]:
         rows_done = ray.data.from_items(sent, override_num_blocks=len(sent)).map(
-            worker,
-            fn_constructor_args=arguments,
+            Actor,
+            fn_constructor_args=(open_worker,),
             compute=ray.data.ActorPoolStrategy(size=min(actors.workers, len(sent))),
             num_cpus=actors.num_cpus,
             num_gpus=actors.num_gpus,
         )
         error = ""
         for row in rows_done.iter_rows():
-            error = error or row[ERROR]  # raised when what the others finished is safe
-            yield row
+            error = (
+                error or row["error"]
+            )  # raised when what the others finished is safe
+            yield from pickle.loads(row["results"])  # noqa: S301 - from our own actors
         if error:
             raise UserError(error)
+
+
+class Actor:
+    """What Ray makes in each actor: a worker; an error of it is reported with each task from then on."""
+
+    def __init__(self, open_worker: Callable[[], Worker[Any, Any]]) -> None:
+        self._error = ""
+        try:
+            self._work = open_worker()
+        except UserError as error:
+            self._error = str(error)
+
+    def __call__(self, row: Mapping[str, bytes]) -> dict[str, Any]:
+        """Return the results of a task, as far as there are some, and the error in one line or an empty text."""
+        results: list[Any] = []
+        if not self._error:
+            task = pickle.loads(row["task"])  # noqa: S301 - from the process that asks
+            try:
+                for result in self._work(task):
+                    results.append(result)  # noqa: PERF402 - may raise
+            except UserError as error:
+                self._error = str(error)
+        return {"results": pickle.dumps(results), "error": self._error}
 
 
 class RayEncoder:
@@ -133,49 +160,34 @@ class RayEncoder:
         Raises:
             UserError: an actor could not open the encoder, or opened another one; what the others finished comes first.
         """
-        import numpy as np
-
-        rows = (
-            {"number": number, "texts": json.dumps(list(texts))}
-            for number, texts in enumerate(blocks)
-        )
+        numbered = ((number, list(texts)) for number, texts in enumerate(blocks))
+        open_worker = partial(_encoding, self._open, self.card)
         finished: dict[int, Matrix] = {}
         following = 0
-        for row in on_actors(
-            rows, _EncodingWorker, (self._open, self.card), self._actors
-        ):
-            if not row[ERROR]:
-                finished[row["number"]] = np.frombuffer(
-                    row["vectors"], np.float32
-                ).reshape(-1, self.card.dim)
+        for number, vectors in on_actors(numbered, open_worker, self._actors):
+            finished[number] = vectors
             while following in finished:
                 yield finished.pop(following)
                 following += 1
 
 
-class _EncodingWorker:
-    """Lives in an actor."""
+def _encoding(
+    open_encoder: Callable[[], Encoder], card: EncoderCard
+) -> Worker[tuple[int, list[str]], tuple[int, Matrix]]:
+    """Return what encodes numbered blocks in an actor."""
+    from retrieval.encoders import checked_encode
 
-    def __init__(self, open_encoder: Callable[[], Encoder], card: EncoderCard) -> None:
-        self._open, self._card = open_encoder, card
-        self._encoder: Encoder | None = None
+    encoder = open_encoder()
+    if encoder.card.identity() != card.identity():
+        raise UserError(
+            f"a worker has another encoder than {card.name!r}; give all of them the same"
+        )
 
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the row with its vectors, or with the error."""
-        from retrieval.encoders import checked_encode
+    def encode(block: tuple[int, list[str]]) -> Iterator[tuple[int, Matrix]]:
+        number, texts = block
+        yield number, checked_encode(encoder, texts)
 
-        result = {"number": row["number"], "vectors": b"", ERROR: ""}
-        try:
-            if self._encoder is None:
-                self._encoder = self._open()
-                if self._encoder.card.identity() != self._card.identity():
-                    raise UserError(
-                        f"a worker has another encoder than {self._card.name!r}; give all of them the same"
-                    )
-            vectors = checked_encode(self._encoder, json.loads(row["texts"]))
-        except UserError as error:
-            return result | {ERROR: str(error)}
-        return result | {"vectors": vectors.tobytes()}
+    return encode
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ from critic.augment.algorithm import Augmented, AugmentOptions, augment, segment
 from critic.augment.rows import outcome
 from critic.judging import Critic, serve_in_order
 from critic.pairs import Dropped, Pair, PairSource
-from selfrag.cluster import ERROR, Actors, on_actors, require_ray
+from selfrag.cluster import Actors, on_actors, require_ray
 from selfrag.common.atomic import locked_directory
 from selfrag.common.runs import RunLog, check_same_run
 from selfrag.interface import (
@@ -364,60 +363,18 @@ def augment_on_ray(
     `open_critic` and `open_retriever` are called once in each worker, so they must be picklable.
     """
     require_ray()
-
-    def execute(
-        shards: Iterator[PairShard],
-    ) -> Iterator[tuple[PairShard, list[Outcome]]]:
-        sent: dict[int, PairShard] = {}
-
-        def packed() -> Iterator[dict[str, Any]]:
-            for shard in shards:
-                sent[shard.number] = shard
-                yield {"shard": shard.number, "pairs": pickle.dumps(shard.pairs)}
-
-        for done in on_actors(
-            packed(), ShardWorker, (open_critic, open_retriever, options), actors
-        ):
-            shard = sent.pop(done["shard"])
-            if not done[ERROR]:
-                yield shard, json.loads(done["outcomes"])
-
-    return execute
+    open_worker = partial(augment_in_actor, open_critic, open_retriever, options)
+    return lambda shards: on_actors(shards, open_worker, actors)
 
 
-class ShardWorker:
-    """Lives in an actor. What it cannot open is reported with a shard, so that it reaches the user as a line."""
-
-    def __init__(
-        self,
-        open_critic: Callable[[], Critic],
-        open_retriever: Callable[[], Retriever | None],
-        options: AugmentOptions,
-    ) -> None:
-        self._options, self._error = options, ""
-        try:
-            self._critic, self._retriever = open_critic(), open_retriever()
-            self._find = sentence_finder(options.sentences)
-        except UserError as error:
-            self._error = str(error)
-
-    def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
-        """Return the outcomes of a packed shard as JSON, or an error."""
-        outcomes: list[Outcome] = []
-        error = self._error
-        shard = PairShard(packed["shard"], pickle.loads(packed["pairs"]))  # noqa: S301 - from the process that asks
-        try:
-            if not error:
-                outcomes = augment_shard(
-                    shard, self._critic, self._retriever, self._options, self._find
-                )
-        except UserError as failure:
-            error = str(failure)
-        return {
-            "shard": packed["shard"],
-            "outcomes": json.dumps(outcomes),
-            ERROR: error,
-        }
+def augment_in_actor(
+    open_critic: Callable[[], Critic],
+    open_retriever: Callable[[], Retriever | None],
+    options: AugmentOptions,
+) -> Callable[[PairShard], Iterable[tuple[PairShard, list[Outcome]]]]:
+    """Return what works on a shard in an actor."""
+    execute = augment_locally(open_critic(), open_retriever(), options)
+    return lambda shard: execute(iter([shard]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,14 +150,16 @@ class LabelScorer:
     def probabilities(self, prompts: Sequence[CriticPrompt]) -> list[list[float]]:
         """Return the probability of each label with its end [prompts, labels]; the prompts are of one group."""
         torch = require("torch", extra="cpu")
+        from torch.nn.utils.rnn import pad_sequence
+
         rows: list[list[float]] = [[] for _ in prompts]
         for batch in batches([len(prompt.ids) for prompt in prompts], BATCH_TOKENS):
-            encoded = [(*prompts[place].ids, self.codec.eos_id) for place in batch]
-            width = max(map(len, encoded))
-            padded = [[*ids, *[0] * (width - len(ids))] for ids in encoded]
-            kept = [[1] * len(ids) + [0] * (width - len(ids)) for ids in encoded]
-            ids = torch.tensor(padded, device=self.model.device)
-            mask = torch.tensor(kept, device=self.model.device)
+            encoded = []
+            for place in batch:
+                ids_of_prompt = (*prompts[place].ids, self.codec.eos_id)
+                encoded.append(torch.tensor(ids_of_prompt, device=self.model.device))
+            ids = pad_sequence(encoded, batch_first=True)
+            mask = pad_sequence(list(map(torch.ones_like, encoded)), batch_first=True)
             with torch.inference_mode():
                 states = self.model.get_encoder()(input_ids=ids, attention_mask=mask)
                 for option in prompts[batch[0]].options:

@@ -160,7 +160,6 @@ def train_critic(
     config: CriticConfig,
     *,
     scale: Scale | None = None,
-    start: Path | None = None,
     recipe: str = "",
 ) -> Path | None:
     """Train, or continue an interrupted run.
@@ -172,7 +171,6 @@ def train_critic(
             load in `out_dir/model`.
         config: settings.
         scale: for transformers' Trainer, in one process or in many; None for the loop for one process.
-        start: directory of an earlier run to begin with.
         recipe: its name, for the model card.
 
     Returns:
@@ -186,7 +184,7 @@ def train_critic(
         codec.append(codec_for(tokenizer, config))
         return prepared_rows(rows, source, codec[0], config)
 
-    result = trained(prepare, base_dir, run_dir, config.training, scale, start=start)
+    result = trained(prepare, base_dir, run_dir, config.training, scale)
     if result is None:
         return None
     _export(result, base_dir, out_dir, config)

@@ -48,7 +48,7 @@ from selfrag.evaluation.metrics.factscore import (
     topic_of,
     write_input,
 )
-from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
+from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
@@ -142,7 +142,7 @@ class Judges:
     """
 
     judge: Judge | None = None
-    features: Features | None = None
+    features: HiddenStates | None = None
     splitter: Splitter = field(default_factory=SentenceSplitter)
     knowledge: Retriever | None = None
     source: Mapping[str, Any] | None = None
@@ -309,7 +309,7 @@ def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
     return Judged(judge.name, judge.identity(), {figure: column}, {figure: undecided})
 
 
-def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
+def judge_likeness(records: Sequence[Record], features: HiddenStates) -> Judged:
     """Judge MAUVE of all answers against the first reference of each item; items without either are left out."""
     human, written = [], []
     for record in records:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -16,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from retrieval.index import MODES
 from retrieval.passage import Passage, Retriever
-from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
+from selfrag.cluster import Actors, connect, on_actors, require_ray
 from selfrag.common.atomic import locked_directory
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
@@ -342,61 +341,38 @@ def answer_on_ray(
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         bare = [replace(work, items=()) for work in works]
-        for row in on_actors(
-            _pieces(works, actors.workers),
-            _Worker,
-            (open_engine, bare, retriever),
-            actors,
-        ):
-            for finished in pickle.loads(row["finished"]):  # noqa: S301 - ours - written by our own actors
-                yield row["work"], finished
+        open_worker = functools.partial(_answer_pieces, open_engine, bare, retriever)
+        yield from on_actors(_pieces(works, actors.workers), open_worker, actors)
 
     return execute
 
 
-def _pieces(works: Sequence[Work], workers: int) -> Iterator[dict[str, Any]]:
+WorkPiece: TypeAlias = tuple[int, int, tuple[Item, ...]]
+"""Number of a work, number of the first item, and the items."""
+
+
+def _pieces(works: Sequence[Work], workers: int) -> Iterator[WorkPiece]:
     for number, work in enumerate(works):
         size = min(MAX_LIVE, -(-len(work.items) // (workers * ROUNDS)))
         for start in range(0, len(work.items), max(1, size)):
-            packed = pickle.dumps(work.items[start : start + size])
-            yield {"work": number, "start": start, "items": packed}
+            yield number, start, work.items[start : start + size]
 
 
-class _Worker:
-    """Lives in an actor. What it cannot open is reported with a piece, so that it reaches the user as a line."""
+def _answer_pieces(
+    open_engine: Callable[[], Serving],
+    works: Sequence[Work],
+    retriever: Retriever | None,
+) -> Callable[[WorkPiece], Iterator[tuple[int, Finished]]]:
+    """Return what answers pieces of works in an actor."""
+    serving = open_engine()
 
-    def __init__(
-        self,
-        open_engine: Callable[[], Serving],
-        works: Sequence[Work],
-        retriever: Retriever | None,
-    ) -> None:
-        self._works, self._retriever, self._error = works, retriever, ""
-        try:
-            self._engine = open_engine()
-        except UserError as error:
-            self._error = str(error)
+    def answer_piece(piece: WorkPiece) -> Iterator[tuple[int, Finished]]:
+        number, start, items = piece
+        work = replace(works[number], items=items)
+        for finished in answer(work, serving, retriever):
+            yield number, replace(finished, index=start + finished.index)
 
-    def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
-        """Return the answers of a piece; after the engine died none."""
-        done: list[Finished] = []
-        if not self._error:
-            work = replace(
-                self._works[piece["work"]],
-                items=pickle.loads(piece["items"]),  # noqa: S301
-            )
-            try:
-                for finished in answer(work, self._engine, self._retriever):
-                    done.append(  # noqa: PERF401 - may raise
-                        replace(finished, index=piece["start"] + finished.index)
-                    )
-            except UserError as error:
-                self._error = str(error)
-        return {
-            "work": piece["work"],
-            "finished": pickle.dumps(done),
-            ERROR: self._error,
-        }
+    return answer_piece
 
 
 @dataclass(frozen=True, slots=True)

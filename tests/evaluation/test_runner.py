@@ -23,7 +23,7 @@ from written import PROMPTING, scripted
 
 from scripts.reproduction.standins import write_samples
 from scripts.reproduction.table2 import ROWS
-from selfrag.cluster import Actors
+from selfrag.cluster import Actor, Actors
 from selfrag.common import plugins
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import EngineError, MissingExtraError, UserError
@@ -275,23 +275,18 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path):
 # On Ray
 
 
-def in_this_process(
-    rows,
-    worker,
-    arguments,
-    actors,
-):
+def in_this_process(tasks, open_worker, actors):
     """What Ray does: two actors take turns, everything crosses as bytes, errors come at the end of the wave."""
     cloudpickle = pytest.importorskip("cloudpickle")  # Ray's is a copy of it
-    workers = [
-        worker(*cloudpickle.loads(cloudpickle.dumps(arguments)))
+    opened = [
+        Actor(cloudpickle.loads(cloudpickle.dumps(open_worker)))
         for _ in range(actors.workers)
     ]
     error = ""
-    for number, row in enumerate(rows):
-        done = workers[number % len(workers)](pickle.loads(pickle.dumps(dict(row))))
+    for number, task in enumerate(tasks):
+        done = opened[number % len(opened)]({"task": pickle.dumps(task)})
         error = error or done["error"]
-        yield pickle.loads(pickle.dumps(done))
+        yield from pickle.loads(done["results"])
     if error:
         raise UserError(error)
 

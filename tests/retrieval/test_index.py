@@ -352,13 +352,14 @@ def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, a
 def _actors_here(monkeypatch):
     """What Ray does: actors take turns, all crosses as bytes, rows come back in any order, an error at the end."""
 
-    def on_actors(rows, worker, arguments, actors):
-        workers = [worker(*arguments) for _ in range(actors.workers)]
+    def on_actors(tasks, open_worker, actors):
+        workers = [cluster.Actor(open_worker) for _ in range(actors.workers)]
         done = [
-            workers[n % len(workers)](pickle.loads(pickle.dumps(row)))
-            for n, row in enumerate(rows)
+            workers[n % len(workers)]({"task": pickle.dumps(task)})
+            for n, task in enumerate(tasks)
         ]
-        yield from reversed(done)
+        for row in reversed(done):
+            yield from pickle.loads(row["results"])
         if error := next((row["error"] for row in done if row["error"]), ""):
             raise UserError(error)
 

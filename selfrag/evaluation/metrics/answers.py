@@ -16,7 +16,6 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError, require
 from selfrag.evaluation.items import Item, Output, choices
@@ -424,8 +423,8 @@ FLUENCY = (METRICS["words"], REPEATED)
 
 
 # Reliance on memory (appendix C.1 of the paper): an item counts if its answer is right; it is from memory if none of
-# the gold answers that it contains stands in a passage. The paper looks for substrings (`from_memory_substring`), the
-# others for normalised words.
+# the gold answers that it contains stands in a passage. The paper looks for substrings (`from_memory_substring`),
+# `from_memory` for normalised words.
 
 PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
     {
@@ -440,45 +439,26 @@ PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
 
 def from_memory(item: Item, output: Output) -> Part | None:
     """Count right answers, and those that stand in no passage of the item; None without short answers or passages."""
-    return _outside(item, output, item.passages)
+    return _outside(item, output)
 
 
 def from_memory_substring(item: Item, output: Output) -> Part | None:
     """Count as `from_memory`, by exact substrings: what appendix C.1 says."""
     return _outside(
-        item,
-        output,
-        item.passages,
-        lambda text, answers: any(answer in text for answer in answers),
+        item, output, lambda text, answers: any(answer in text for answer in answers)
     )
-
-
-def unseen(item: Item, output: Output) -> Part | None:
-    """Count right answers, and those that no passage holds that the model read; without evidence each of them."""
-    return _outside(
-        item,
-        output,
-        tuple(passage for passage in item.passages if passage.id in output.read),
-    )
-
-
-def uncited(item: Item, output: Output) -> Part | None:
-    """Count answers from memory, and those that cite nothing: the model said that its passages are irrelevant."""
-    part = from_memory(item, output)
-    return part and (part[0] * (not output.cited), part[0])
 
 
 def _outside(
     item: Item,
     output: Output,
-    passages: tuple[Passage, ...],
     holds: Callable[[str, Sequence[str]], bool] = contains_any,
 ) -> Part | None:
     if not item.answers or not item.passages:
         return None
     answered = [answer for answer in item.answers if holds(output.text, [answer])]
     in_passages = any(
-        holds(f"{passage.title} {passage.text}", answered) for passage in passages
+        holds(f"{passage.title} {passage.text}", answered) for passage in item.passages
     )
     return float(bool(answered) and not in_passages), float(bool(answered))
 
@@ -487,6 +467,4 @@ FROM_MEMORY = Metric("from_memory", from_memory, of_failure=None)
 FROM_MEMORY_SUBSTRING = Metric(
     "from_memory_substring", from_memory_substring, of_failure=None
 )
-UNSEEN = Metric("unseen", unseen, of_failure=None)
-UNCITED = Metric("from_memory_uncited", uncited, of_failure=None)
-MEMORY = (FROM_MEMORY, FROM_MEMORY_SUBSTRING, UNSEEN, UNCITED)
+MEMORY = (FROM_MEMORY, FROM_MEMORY_SUBSTRING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,20 +29,6 @@ LEAST = 20
 """Texts of each side: two clusters of the package's ten texts each."""
 SEEDS = (25, 26, 27, 28, 29)
 """The package's default seed and the next ones; its authors ask for the mean over several."""
-
-
-class Features(Protocol):
-    """Turns texts into vectors."""
-
-    @property
-    def name(self) -> str:
-        """Return what reports call it."""
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return everything that decides the vectors, as plain values."""
-
-    def embed(self, texts: Sequence[str]) -> FloatArray:
-        """Return a vector each [n, d]."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +87,8 @@ class HiddenStates:
             UserError: a text has no tokens.
         """
         torch = require("torch", extra="cpu")
+        from torch.nn.utils.rnn import pad_sequence
+
         rows = [
             self.tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"]
             for text in texts
@@ -109,13 +97,12 @@ class HiddenStates:
             raise UserError("an empty text has no features; leave it out")
         vectors: list[Any] = [None] * len(rows)
         for batch in batches(list(map(len, rows)), self.batch_tokens):
-            shape = len(batch), len(rows[batch[0]])  # the longest text comes first
             # Padding stands behind the text, where a causal model cannot see it: its token does not matter.
-            ids = torch.zeros(shape, dtype=torch.long)
-            mask = torch.zeros(shape, dtype=torch.long)
-            for place, at in enumerate(batch):
-                ids[place, : len(rows[at])] = torch.tensor(rows[at])
-                mask[place, : len(rows[at])] = 1
+            texts_of_batch = [torch.tensor(rows[at]) for at in batch]
+            ids = pad_sequence(texts_of_batch, batch_first=True)
+            mask = pad_sequence(
+                list(map(torch.ones_like, texts_of_batch)), batch_first=True
+            )
             device = self.model.device
             with torch.inference_mode():
                 states = self.model(
@@ -151,7 +138,7 @@ def as_alce(question: str, answer: str) -> str:
 def mauve(
     human: Sequence[str],
     written: Sequence[str],
-    features: Features,
+    features: HiddenStates,
     *,
     seeds: Sequence[int] = SEEDS,
 ) -> Mauve | None:

@@ -21,7 +21,7 @@ from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
 from critic.augment.algorithm import BALANCES, AugmentOptions
 from critic.augment.run import (
-    ShardWorker,
+    augment_in_actor,
     augment_locally,
     augment_pairs,
     augment_shard,
@@ -31,6 +31,7 @@ from critic.augment.run import (
 from critic.baselines import open_critic
 from critic.pairs import PairSource, read_pairs
 from retrieval.sentences import sentence_finder
+from selfrag.cluster import Actor
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, read_rows
 
@@ -372,31 +373,28 @@ def test_a_trained_critic_on_a_real_engine(
 def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
     tmp_path,
 ):
-    opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
-    worker = ShardWorker(
-        opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS))
-    )
-    closed = ShardWorker(
-        functools.partial(open_critic, "nowhere"),
-        small_run.WordRetriever,
-        small_run.OPTIONS,
-    )
+    def actor(critic):
+        opening = functools.partial(
+            augment_in_actor,
+            functools.partial(open_critic, critic),
+            small_run.WordRetriever,
+            small_run.OPTIONS,
+        )
+        return Actor(pickle.loads(pickle.dumps(opening)))
+
     source = PairSource(small_run.write_pairs(tmp_path / "pairs.jsonl"))
     shard = next(sharded(source, small_run.SHARD))
-    sent = {"shard": shard.number, "pairs": pickle.dumps(shard.pairs)}
+    sent = {"task": pickle.dumps(shard)}
     local = augment_shard(
         shard,
-        opening(),
+        open_critic("lexical"),
         small_run.WordRetriever(),
         small_run.OPTIONS,
         sentence_finder(),
     )
-    assert worker(sent) == {
-        "shard": shard.number,
-        "outcomes": json.dumps(local),
-        "error": "",
-    }
-    assert closed(sent)["error"].startswith("no critic 'nowhere'")
+    done = actor("lexical")(sent)
+    assert (pickle.loads(done["results"]), done["error"]) == ([(shard, local)], "")
+    assert actor("nowhere")(sent)["error"].startswith("no critic 'nowhere'")
 
 
 @pytest.mark.slow
