@@ -111,7 +111,9 @@ RIGHT_OF_GUESTS = {
     "selfrag index export": "{w}/index --out {w}/out/passages.parquet",
     "selfrag eval export": "{w}/run --out {w}/out/exported",
     "selfrag eval annotate": "{w}/run --out {w}/out/form.html",
-    "selfrag eval board": "{w}/rows.jsonl --out {w}/out/board" + MODEL,
+    "selfrag eval board": (
+        "{w}/rows.jsonl --system always --out {w}/out/board" + MODEL
+    ),
 }
 """The same of extensions."""
 GUESTS = find_spec("selfrag.extensions") is not None
