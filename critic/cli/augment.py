@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
+from critic.augment.algorithm import BALANCES, RULES, AugmentOptions
 from critic.formats import FORMATS, format_of
 from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixture
 from critic.pairs import PairSource, open_dataset
@@ -135,16 +135,6 @@ def augment(
         ),
     ],
     balance: Literal["none", "paper", "official"] = "paper",
-    shares: Annotated[
-        FieldValues,
-        Fields(
-            Balance,
-            "What is written",
-            "keep_unretrieved",
-            "irrelevant",
-            default="by --balance",
-        ),
-    ],
     shard: Annotated[int, typer.Option(min=1)] = 128,
     ray: RayOptions,
     dry_run: bool = False,
@@ -173,9 +163,7 @@ def augment(
     """
     quiet()
     chosen: dict[str, Any] = {**judging, **choosing}
-    options = replace(
-        RULES[rules], **chosen, balance=replace(BALANCES[balance], **shares)
-    )
+    options = replace(RULES[rules], **chosen, balance=BALANCES[balance])
     if index is None and options.gold != "only":
         raise UserError(
             "no index: give --index DIR, or --gold-passages only if every pair brings its passages"

@@ -156,7 +156,7 @@ _TEACHER = (
     Fields(
         TeacherSettings,
         "How it is asked",
-        *("api", "constraint", "temperature", "max_tokens", "seed"),
+        *("constraint", "temperature", "max_tokens", "seed"),
     ),
     Fields(
         TeacherSettings,

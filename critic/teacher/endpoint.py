@@ -16,7 +16,6 @@ from critic.cases import Case
 from critic.teacher.forms import OWN, TeacherForms
 from critic.teacher.run import LabelOutcome, TeacherReply
 from critic.teacher.settings import (
-    Api,
     LabelConstraint,
     Prices,
     TeacherError,
@@ -34,7 +33,7 @@ from selfrag.engines.client import (
 )
 from selfrag.engines.client import ServerReply as ServerReply
 from selfrag.interface import UserError, count_of, replace_surrogates
-from selfrag.judges.openai_wire import CHAT, TEXT, parse
+from selfrag.judges.openai_wire import CHAT, parse
 from selfrag.judges.reasoning import separate
 
 _PER_REQUEST = 8  # what chat templates add around a message
@@ -48,7 +47,6 @@ _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
 
 _DECIDING = (
     "model",
-    "api",
     "constraint",
     "temperature",
     "max_tokens",
@@ -118,12 +116,12 @@ def body(
     """Return the JSON of a request; a `UserError` where the case lacks what its group judges."""
     text = config.forms.prompt(case)
     surfaces = list(config.forms.of(case).surfaces)
-    chat = config.api is Api.CHAT
-    sent: dict[str, Any] = {"model": config.model, "temperature": config.temperature}
-    sent |= (
-        {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
-    )
-    sent["max_tokens"] = config.max_tokens
+    sent: dict[str, Any] = {
+        "model": config.model,
+        "temperature": config.temperature,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": config.max_tokens,
+    }
     if config.seed is not None:
         sent["seed"] = config.seed
     match constraint:
@@ -133,14 +131,12 @@ def body(
             sent["skip_special_tokens"] = False
         case LabelConstraint.SCHEMA:
             sent |= response_format("judgment", label_schema(surfaces))
-        case _ if not chat:
-            sent["stop"] = ["\n\n"]  # a base model continues with another item
     return sent
 
 
 def read(content: bytes, case: Case, config: TeacherConfig) -> TeacherReply:
     """Read a reply of status 200 about a case; raise BadReplyError where it has no choice with a message."""
-    completion = parse(content, CHAT if config.api is Api.CHAT else TEXT)
+    completion = parse(content, CHAT)
     text = completion.text
     reason, _, words = completion.withheld.partition(": ")
     aside = TeacherReply(

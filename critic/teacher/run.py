@@ -116,27 +116,22 @@ class GoldTeacher:
         for position, case in enumerate(cases):
             rows = self._rows.get(digest(case), [])
             labels = sorted({row.label for row in rows})
+            reply = TeacherReply(
+                LabelOutcome.ASIDE,
+                raw="; ".join(labels),
+                reason="the gold rows disagree" if labels else "no gold row",
+                source=self.name,
+            )
             if len(labels) == 1:
                 source = rows[0].label_source or self.name
-                yield (
-                    position,
-                    TeacherReply(
-                        LabelOutcome.LABELLED, labels[0], labels[0], source=source
-                    ),
+                reply = replace(
+                    reply,
+                    outcome=LabelOutcome.LABELLED,
+                    label=labels[0],
+                    reason="",
+                    source=source,
                 )
-            else:
-                reason = "no gold row"
-                if labels:
-                    reason = "the gold rows disagree"
-                yield (
-                    position,
-                    TeacherReply(
-                        LabelOutcome.ASIDE,
-                        raw="; ".join(labels),
-                        reason=reason,
-                        source=self.name,
-                    ),
-                )
+            yield position, reply
 
 
 class JudgeTeacher:

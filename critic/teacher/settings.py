@@ -24,20 +24,12 @@ class LabelConstraint(StrEnum):
     FREE = "free"  # no constraint; the answer is parsed strictly
 
 
-class Api(StrEnum):
-    """Which route is used."""
-
-    CHAT = "chat"
-    COMPLETIONS = "completions"  # for base models without a chat template
-
-
 @dataclass(frozen=True, slots=True)
 class TeacherSettings(ServerConfig):
     """How to reach an OpenAI-compatible endpoint, and how to ask.
 
     Attributes:
         model: name of the model at the endpoint.
-        api: route of the endpoint: chat, or completions for base models.
         constraint: how replies are restricted to the labels.
         temperature: sampling temperature; the paper's is 1, and 0 makes labels repeatable as far as the endpoint does.
         max_tokens: most new tokens of a reply (the paper: 200).
@@ -51,7 +43,6 @@ class TeacherSettings(ServerConfig):
     """
 
     model: str
-    api: Api = Api.CHAT
     constraint: LabelConstraint = LabelConstraint.AUTO
     temperature: float = 0.0
     max_tokens: int = 200
@@ -75,9 +66,7 @@ class TeacherSettings(ServerConfig):
     @property
     def route(self) -> str:
         """Return the address that requests go to."""
-        if self.api is Api.CHAT:
-            return f"{self.base}/chat/completions"
-        return f"{self.base}/completions"
+        return f"{self.base}/chat/completions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.comparison import Comparison, ComparisonTable, estimate_of
 from selfrag.evaluation.intervals import NONE, bracketed, json_values
 from selfrag.evaluation.items import OUTPUT, Output
@@ -33,7 +32,6 @@ from selfrag.experiments.studies import (
     FileStudy,
     Setting,
     SettingOutcome,
-    balance,
     opened,
     spared,
     study,
@@ -46,6 +44,7 @@ from selfrag.experiments.sweeps import (
     described,
     measured_by,
     model_name,
+    record_of,
     write_tables,
 )
 from selfrag.interface import (
@@ -314,16 +313,9 @@ def write_ablation(ablated: Ablated, out: Path, about: Mapping[str, Any]) -> lis
             for name, share in PUBLISHED_MEMORY.items():
                 published += f"- published, {name}: {100 * share:.0f}%\n"
         text.append(published)
-    settings = {}
-    for of_file in ablated.studies:
-        settings[of_file.file.name] = {
-            setting.name: decoding_dict(setting.decoding)
-            for setting in of_file.settings
-        }
     values = {
-        "settings": settings,
+        **record_of(ablated.studies),
         "reliance": json_values(ablated.reliance),
-        "saved": balance(ablated.studies),
         **about,
     }
     return write_tables(

@@ -67,7 +67,6 @@ def sweep(
         based,
         plan,
         sentences,
-        sources,
         write_sweep,
     )
     from selfrag.experiments.sweeps import sweep as run
@@ -82,26 +81,8 @@ def sweep(
     if axis and not grid:
         policy.check_effective(each.setting for each in axes)
 
-    require("matplotlib", extra="eval")  # for the plots at the end
-    from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.runner import Model as Answering
-    from selfrag.evaluation.runner import Source
-
-    quiet()
-    source = Source([Given.parse(file) for file in files], **item_options)
-    swept = run(
-        sweep,
-        Answering(model, *engine_options(engine)),
-        source,
-        out,
-        retry_failed=retry_failed,
-    )
-    about = {
-        "model": model,
-        "engine": engine.get("name"),
-        "source": source.settings(),
-        "files": sources(swept.studies),
-    }
+    answering, source, about = _asked(files, item_options, model, engine)
+    swept = run(sweep, answering, source, out, retry_failed=retry_failed)
     written = write_sweep(swept, out, about)
     lines = [*sentences(swept), "", spared(swept.studies)]
     return _result(swept.comparison, lines, written)
@@ -135,10 +116,6 @@ def ablate(
     base = decoding_settings(changes or [])
     based(base)  # a bad setting is refused before a model is loaded
 
-    require("matplotlib", extra="eval")  # for the plots at the end
-    from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.runner import Model as Answering
-    from selfrag.evaluation.runner import Source
     from selfrag.experiments.ablations import ablate as run
     from selfrag.experiments.ablations import (
         against_paper,
@@ -146,15 +123,13 @@ def ablate(
         write_ablation,
     )
     from selfrag.experiments.studies import spared
-    from selfrag.experiments.sweeps import sources
 
-    quiet()
-    source = Source([Given.parse(file) for file in files], **item_options)
+    answering, source, about = _asked(files, item_options, model, engine)
     checkpoints = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: model for name, model in checkpoints.items() if model}
     ablated = run(
         base,
-        Answering(model, *engine_options(engine)),
+        answering,
         source,
         out,
         baselines=baseline or (),
@@ -162,12 +137,6 @@ def ablate(
         seed=source.seed,
         retry_failed=retry_failed,
     )
-    about = {
-        "model": model,
-        "engine": engine.get("name"),
-        "source": source.settings(),
-        "files": sources(ablated.studies),
-    }
     about |= {"trained": trained} if trained else {}
     memory = []
     if ablated.reliance:
@@ -178,6 +147,24 @@ def ablate(
     written = write_ablation(ablated, out, about)
     lines = [*beside, *memory, "", spared(ablated.studies)]
     return _result(ablated.comparison, lines, written)
+
+
+def _asked(
+    files: list[str], item_options: FieldValues, model: str, engine: FieldValues
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Return what answers, what is asked, and both in words for the record of a study."""
+    require("matplotlib", extra="eval")  # for the plots at the end
+    from selfrag.evaluation.presets import Given
+    from selfrag.evaluation.runner import Model, Source
+
+    quiet()
+    source = Source([Given.parse(file) for file in files], **item_options)
+    about = {
+        "model": model,
+        "engine": engine.get("name"),
+        "source": source.settings(),
+    }
+    return Model(model, *engine_options(engine)), source, about
 
 
 def _result(comparison: Any, lines: list[str], files: list[Path]) -> CommandResult:

@@ -323,19 +323,13 @@ def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     for path in pictures:
         if path.suffix == ".svg":
             text.append(f"![{path.stem}](plots/{path.name})\n")
-    settings, series = {}, {}
+    series = {}
     for of_file, laid_out in zip(swept.studies, swept.plans, strict=True):
-        name = of_file.file.name
-        settings[name] = {
-            setting.name: decoding_dict(setting.decoding)
-            for setting in laid_out.settings
-        }
-        series[name] = laid_out.series
+        series[of_file.file.name] = laid_out.series
     values = {
-        "settings": settings,
+        **record_of(swept.studies),
         "series": series,
         "choices": {name: choice.as_dict() for name, choice in swept.choices.items()},
-        "saved": balance(swept.studies),
         **about,
     }
     page = "\n".join(text)
@@ -389,17 +383,21 @@ def bases(studies: Sequence[FileStudy]) -> str:
     return "base policies " + "; ".join(lines)
 
 
-def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
-    """Return the files of a study, for a manifest."""
-    manifest = {}
+def record_of(studies: Sequence[FileStudy]) -> dict[str, Any]:
+    """Return files, policies and what was saved of a study, for its JSON."""
+    files, settings = {}, {}
     for of_file in studies:
         file = of_file.file
-        manifest[file.name] = {
+        files[file.name] = {
             "sha256": file.sha256,
             "rows": file.rows,
             "items": len(file.items),
         }
-    return manifest
+        settings[file.name] = {
+            setting.name: decoding_dict(setting.decoding)
+            for setting in of_file.settings
+        }
+    return {"files": files, "settings": settings, "saved": balance(studies)}
 
 
 def sentences(swept: Swept) -> list[str]:

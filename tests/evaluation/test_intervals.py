@@ -215,9 +215,9 @@ def test_five_answers_by_hand():
         True,
         (),
     )
-    # Adaptive bins hold equal counts and keep ties together: |0.15 - 0.5| / 2 + |0.85 - 1| / 2.
+    # Adaptive bins hold equal counts and keep ties together: (2 * |0.15 - 0.5| + 0.2 + 0.1) / 4.
     assert calibration_error(
-        [0.1, 0.2, 0.8, 0.9], [1, 0, 1, 1], bins=2, adaptive=True
+        [0.15, 0.15, 0.8, 0.9], [1, 0, 1, 1], adaptive=True
     ).value == pytest.approx(0.25)
     assert (
         adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist(),

@@ -267,10 +267,10 @@ class Bin:
     accuracy: float
 
 
-def equal_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
+def equal_bins(confidence: ArrayLike) -> Indices:
     """Return the bin of each confidence, of bins of one width; a border belongs to the upper bin."""
     values = np.asarray(confidence, dtype=np.float64)
-    return np.clip((values * bins).astype(np.intp), 0, bins - 1)
+    return np.clip((values * BINS).astype(np.intp), 0, BINS - 1)
 
 
 def adaptive_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
@@ -300,7 +300,6 @@ def calibration_error(
     confidence: Sequence[float],
     correct: Sequence[float],
     *,
-    bins: int = BINS,
     adaptive: bool = False,
     seed: int = 0,
 ) -> Estimate:
@@ -312,7 +311,7 @@ def calibration_error(
     Raises:
         ValueError: lengths differ, or a confidence is no probability.
     """
-    values, right, where = _binned(confidence, correct, bins, adaptive)
+    values, right, where = _binned(confidence, correct, adaptive)
     return bootstrap(len(values), error_statistic(values - right, where), seed)
 
 
@@ -332,7 +331,6 @@ def reliability(
     confidence: Sequence[float],
     correct: Sequence[float],
     *,
-    bins: int = BINS,
     adaptive: bool = False,
 ) -> tuple[Bin, ...]:
     """Return the bins behind the error, in order of confidence.
@@ -340,7 +338,7 @@ def reliability(
     Raises:
         ValueError: as `calibration_error`.
     """
-    values, right, where = _binned(confidence, correct, bins, adaptive)
+    values, right, where = _binned(confidence, correct, adaptive)
     shown = []
     for number in np.unique(where):
         inside, hits = values[where == number], right[where == number]
@@ -352,7 +350,6 @@ def reliability(
 def _binned(
     confidence: Sequence[float],
     correct: Sequence[float],
-    bins: int = BINS,
     adaptive: bool = False,
 ) -> tuple[FloatArray, FloatArray, Indices]:
     values = np.asarray(confidence, dtype=np.float64)
@@ -363,11 +360,7 @@ def _binned(
         )
     if len(wrong := values[~((values >= 0) & (values <= 1))]):
         raise ValueError(f"no probability: {wrong[0]}")
-    return (
-        values,
-        right,
-        adaptive_bins(values, bins) if adaptive else equal_bins(values, bins),
-    )
+    return values, right, adaptive_bins(values) if adaptive else equal_bins(values)
 
 
 def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:

@@ -14,7 +14,7 @@ from critic.cases import GROUPS
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig, read, read_label
 from critic.teacher.forms import OWN
 from critic.teacher.run import LabelOutcome
-from critic.teacher.settings import Api, LabelConstraint, TeacherError
+from critic.teacher.settings import LabelConstraint, TeacherError
 from selfrag.common.untrusted import UNSEEN
 from selfrag.engines.client import BadReplyError
 
@@ -39,9 +39,8 @@ def faulty(fault, server, **options):
     return reply
 
 
-@pytest.mark.parametrize("api", list(Api))
-def test_every_constraint_gives_the_same_labels(server, api):
-    labels, settings = [], {"api": api, "temperature": 0.5, "max_tokens": 7, "seed": 3}
+def test_every_constraint_gives_the_same_labels(server):
+    labels, settings = [], {"temperature": 0.5, "max_tokens": 7, "seed": 3}
     for constraint in (
         LabelConstraint.CHOICE,
         LabelConstraint.SCHEMA,
