@@ -42,8 +42,7 @@ def fingerprint(*paths: Path) -> str:
     for path in paths:
         try:
             with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+                hashlib.file_digest(file, lambda: digest)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
     return digest.hexdigest()
