@@ -204,7 +204,8 @@ class Plain:
             chain += s
             if ended or re.search("answer is", chain, re.I):
                 break
-            concluding = re.match(r"\s*(thus|so|that is|therefore|hence)\b", s, re.I)
+            starts = ("thus ", "thus,", "so ", "so,", "that is,", "therefore", "hence")
+            concluding = s.strip().lower().startswith(starts) or " = " in s
             if s.strip() and not concluding:
                 q = s.strip()
         return final(self.write(self.prompt("chain", paragraphs), most)[0])

@@ -29,7 +29,7 @@ from selfrag.evaluation.task import CLOSED
 from selfrag.extensions.adaptive.adaptive_rag import AdaptiveRAG
 from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
 from selfrag.extensions.adaptive.flare import Flare
-from selfrag.extensions.adaptive.ircot import IRCoT
+from selfrag.extensions.adaptive.ircot import _CONCLUDES, IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
 from selfrag.extensions.adaptive.method import Always, Never
 from selfrag.extensions.adaptive.reader import QuestionWork, Reader, Written
@@ -261,3 +261,15 @@ def test_alternatives_of_a_server_give_an_entropy():
         0.25
     )
     assert mean_entropy(Written("", (), True)) == 0
+
+
+def test_sentences_that_conclude_or_compute_are_no_queries_of_ircot():
+    for sentence in (
+        "So, it is.",
+        " Thus Ann won.",
+        "That is, 3.",
+        "It is 3 + 4,000 = 4,003.",
+    ):
+        assert _CONCLUDES.match(sentence)
+    for sentence in ("Sofia is a city.", "That is a city.", "x = 3.", "Ann won 3 - 4."):
+        assert not _CONCLUDES.match(sentence)

@@ -9,8 +9,11 @@ from typing import ClassVar
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of, has_answer
 from selfrag.interface import Decoder, Passage, check_int
 
-_CONCLUDES = re.compile(r"\s*(?:thus|so|that is|therefore|hence)\b", re.IGNORECASE)
-"""Begins a sentence that draws a conclusion, which is no query."""
+_CONCLUDES = re.compile(
+    r"\s*(?:(?:thus|so)[ ,]|that is,|therefore|hence)|.*\d [+-] \d[\d,.]* = \d",
+    re.IGNORECASE,
+)
+"""A sentence that draws a conclusion or computes, which is no query."""
 
 
 @dataclass(frozen=True, slots=True)
