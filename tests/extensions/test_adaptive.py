@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -46,7 +47,7 @@ from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.reflection_prompts import reflection_wording
 from selfrag.judges.wire import TokenLogprob
 from selfrag.reflection.requests import Retrieve
-from selfrag.runtime import QuestionFailed, drive, finish
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive, finish
 
 MODELS = 500
 METHODS = {
@@ -162,6 +163,41 @@ def test_a_model_with_reflection_tokens_reads_evidence_in_its_reply():
     )
     assert Trace.from_json(answer.trace.to_json()).as_dict() == answer.trace.as_dict()
     assert (answer.usage.requests, answer.usage.searches) == (2, 0)
+
+
+class Counting(ScriptedEngine):
+    """Counts the batches that it computes."""
+
+    count = 0
+
+    def step(self):
+        self.count += bool(self._waiting)
+        return super().step()
+
+
+def vary(request):
+    """One of some replies, by what stands before."""
+    texts = (
+        " Ann saw it. He won",
+        " So the answer is: Ann.",
+        "Yes.\nFollow up: Who?\n",
+    )
+    place = zlib.crc32(repr(request.prompt_ids).encode()) % len(texts)
+    return reply(f"{texts[place]}</s>")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_questions_share_the_batches_of_an_engine(name):
+    batches = []
+    for live in (64, 1):
+        reader, _ = scripted("")
+        engine = Counting(vary, EOS, limits=LIMITS)
+        works = [QuestionWork(f"Who saw {n}?", reader, 30) for n in range(64)]
+        decoders = [METHODS[name].decoder(work) for work in works]
+        events = list(drive(decoders, engine, find, max_live=live))
+        assert {type(event) for event in events} == {QuestionAnswered}
+        batches.append(engine.count)
+    assert 5 * batches[0] <= batches[1]
 
 
 def test_a_loaded_model_answers_and_streams():

@@ -253,7 +253,8 @@ class QuestionWork:
             if end is not None:
                 written = Written(text[:end], _up_to(logprobs, end), ended=False)
                 return self._record(written, Finish.STOP)
-            is_blank = not completion.text.strip()
+            # without any text it is a reflection token, after which nothing shows more
+            is_blank = completion.text.isspace()
             ended = not at_stop and completion.finish != "length"
             if ended or spent >= tokens:
                 finish = Finish.EOS if ended else Finish.BUDGET
