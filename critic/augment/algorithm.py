@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias, get_args, get_type_hints
 
 from critic.cases import Case
 from critic.pairs import Dropped, Pair
-from selfrag.common import checks
 from selfrag.interface import (
     Judgment,
     Passage,
@@ -24,6 +23,9 @@ from selfrag.interface import (
     Span,
     Steps,
     UserError,
+    check_choice,
+    check_float,
+    check_int,
     count_of,
 )
 from selfrag.reflection.requests import failure_of
@@ -49,9 +51,9 @@ class Balance:
     kinds: tuple[str, ...] = ("short_qa",)
 
     def __post_init__(self) -> None:
-        checks.check_float("balance keep_unretrieved", self.keep_unretrieved, 0, 1)
-        checks.check_float("balance irrelevant", self.irrelevant, 0, 1)
-        checks.check_choice("balance mode", self.mode, ("add", "swap"))
+        check_float("balance keep_unretrieved", self.keep_unretrieved, 0, 1)
+        check_float("balance irrelevant", self.irrelevant, 0, 1)
+        check_choice("balance mode", self.mode, ("add", "swap"))
 
 
 BALANCES: Mapping[str, Balance] = MappingProxyType(
@@ -112,15 +114,15 @@ class AugmentOptions:
         hints = get_type_hints(type(self))
         for item in fields(self):
             if choices := get_args(hints[item.name]):
-                checks.check_choice(item.name, getattr(self, item.name), choices)
-        checks.check_int("passages", self.passages)
-        checks.check_float("threshold", self.threshold, 0, 1)
+                check_choice(item.name, getattr(self, item.name), choices)
+        check_int("passages", self.passages)
+        check_float("threshold", self.threshold, 0, 1)
         if self.threshold == 1:
             raise UserError(
                 "threshold=1: no critic is that sure; give a number below 1"
             )
-        checks.check_int("shortest", self.shortest, 0)
-        checks.check_int("longest", self.longest, 1, LONGEST)
+        check_int("shortest", self.shortest, 0)
+        check_int("longest", self.longest, 1, LONGEST)
 
 
 RULES: Mapping[str, AugmentOptions] = MappingProxyType(
