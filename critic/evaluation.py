@@ -451,13 +451,10 @@ def run_evaluation(
             say(f"{name}: {count_of(len(rows), 'cases')}")
             evaluations[name] = evaluation()
             if out is not None:
-                critics = {
-                    name: judged.as_dict() for name, judged in evaluations.items()
-                }
-                judgments = {
-                    name: _by_id(rows, judged.judgments)
-                    for name, judged in evaluations.items()
-                }
+                critics, judgments = {}, {}
+                for judge, judged in evaluations.items():
+                    critics[judge] = judged.as_dict()
+                    judgments[judge] = _by_id(rows, judged.judgments)
                 write_json(
                     out, {"manifest": about, "critics": critics, "judgments": judgments}
                 )
@@ -482,18 +479,18 @@ def _evaluations(
     seed: int,
 ) -> Iterator[tuple[str, Callable[[], Evaluation]]]:
     """Yield each critic's name with what evaluates it, models first."""
+    engine = subjects.engine
+    loads: dict[str, Callable[[], Critic]] = {}
     if subjects.critic is not None:
-        load = partial(load_critic, subjects.critic, subjects.engine)
-        yield (
-            Path(subjects.critic).name,
-            partial(_judge, Path(subjects.critic).name, load, rows, journal, seed),
-        )
+        name = Path(subjects.critic).name
+        loads[name] = partial(load_critic, subjects.critic, engine)
     if subjects.base is not None:
-        load = partial(_load_model, subjects.base, subjects.engine, PromptedCodec)
-        yield PROMPTED, partial(_judge, PROMPTED, load, rows, journal, seed)
+        loads[PROMPTED] = partial(_load_model, subjects.base, engine, PromptedCodec)
     if subjects.generator is not None:
-        load = partial(_load_model, subjects.generator, subjects.engine, GeneratorCodec)
-        yield GENERATOR, partial(_judge, GENERATOR, load, rows, journal, seed)
+        model = subjects.generator
+        loads[GENERATOR] = partial(_load_model, model, engine, GeneratorCodec)
+    for name, load in loads.items():
+        yield name, partial(_judge, name, load, rows, journal, seed)
     for name, critic in fitted.items():
         yield name, partial(evaluate, critic, rows, seed=seed)
 

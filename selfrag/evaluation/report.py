@@ -238,15 +238,13 @@ def _outcome(
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return kind of system, model, engine, code, time and packages of a run; what the manifest lacks is a dash."""
-    identity = _mapping(manifest.get("identity"))
-    about_run = _mapping(manifest.get("about"))
+    identity, about_run = manifest["identity"], manifest.get("about", {})
     packages = ", ".join(
-        f"{name} {version}"
-        for name, version in _mapping(about_run.get("versions")).items()
+        f"{name} {version}" for name, version in about_run.get("versions", {}).items()
     )
     commit, changes, _ = str(about_run.get("commit") or "-").partition("+changes")
     return {
-        "kind": str(_mapping(identity.get("system")).get("kind", "-")),
+        "kind": str(identity.get("system", {}).get("kind", "-")),
         "model": _model(identity.get("model")),
         "engine": str(identity.get("engine") or "-"),
         "code": commit[:12] + changes,
@@ -255,12 +253,12 @@ def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def file_origin(entry: Any) -> dict[str, str]:
+def file_origin(entry: Mapping[str, Any]) -> dict[str, str]:
     """Return kind of task, number of items, sample and checksum of one file of a run."""
-    settings = _mapping(_mapping(entry).get("settings"))
+    settings = entry["settings"]
     limit = settings.get("limit")
     return {
-        "kind": str(_mapping(settings.get("task")).get("kind", "-")),
+        "kind": str(settings["task"]["kind"]),
         "items": str(settings.get("items", "-")),
         "of": str(settings.get("rows", "-")),
         "sample": "all" if limit is None else f"{limit}, seed {settings.get('seed')}",
@@ -277,10 +275,6 @@ def _model(model: Any) -> str:
     ]
     shown = sorted(weights or model)[:3]
     return ", ".join(f"{name} {str(model[name])[:12]}" for name in shown) or "-"
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +377,7 @@ def _figures(outcome: SystemOutcome) -> list[tuple[str, str]]:
 def render(report: Report, viewer: str = "") -> str:
     """Return the page as text. The same report gives the same page."""
     manifests, comparison = report.manifests, report.comparison
-    files = _mapping(next(iter(manifests.values())).get("files"))
+    files = next(iter(manifests.values()))["files"]
     shown = []
     for table in tables(comparison):
         cells = grid(table, comparison.reference)
