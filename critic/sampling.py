@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from critic.augment.algorithm import segments
 from critic.cases import Case, digest
 from critic.pairs import Pair
-from critic.tables import counted
+from critic.targets import counted
 from selfrag.interface import Passage, Retriever, SentenceFinder, UserError
 from selfrag.render.tables import markdown_table, quoted
 

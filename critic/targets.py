@@ -1,4 +1,4 @@
-"""Wanted numbers of labelled rows, by group or by label, and counting towards them."""
+"""Wanted numbers of labelled rows, by group or by label; counting towards them, and for reports."""
 
 from __future__ import annotations
 
@@ -80,3 +80,8 @@ class Filling:
             for name, count in self._targets.items()
             if not self._full(name)
         }
+
+
+def counted(keys: Iterable[tuple[str, ...]]) -> list[tuple[object, ...]]:
+    """Return distinct keys in order, each followed by how often it came."""
+    return [(*key, count) for key, count in sorted(Counter(keys).items())]

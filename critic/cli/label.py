@@ -318,7 +318,7 @@ def _config(teacher: FieldValues, forms: TeacherForms) -> TeacherConfig:
 
 def _result(outcomes: Outcomes, out: Path) -> CommandResult:
     """Return what came of a run; its exit code says whether questions are left without an answer."""
-    from critic.tables import counted
+    from critic.targets import counted
     from selfrag.interface import show_markdown
 
     rows = counted((row.group, row.label) for row in outcomes.rows)

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 from critic.case_files import read_labelled
 from critic.cases import GROUPS, Case, digest
 from critic.judging import Critic
-from critic.tables import counted
-from critic.targets import Filling
+from critic.targets import Filling, counted
 from critic.teacher.settings import LabellingLimits, TeacherError
 from selfrag.common.atomic import locked_directory
 from selfrag.common.runs import RunLog
@@ -162,11 +161,13 @@ class JudgeTeacher:
             known = case.group in self.critic.judges
             reason = "the judge is undecided" if known else f"no judge of {case.group}"
             return TeacherReply(LabelOutcome.ASIDE, reason=reason, source=self.name)
-        reply = TeacherReply(
-            LabelOutcome.LABELLED, judgment.label, judgment.label, source=self.name
-        )
-        return replace(
-            reply, distribution=judgment.distribution, coverage=judgment.coverage
+        return TeacherReply(
+            LabelOutcome.LABELLED,
+            judgment.label,
+            judgment.label,
+            source=self.name,
+            distribution=judgment.distribution,
+            coverage=judgment.coverage,
         )
 
 
