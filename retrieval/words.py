@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, ENOSPC
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -160,15 +160,13 @@ class WordAnalyzer:
         if self.version == 1:
             return text
         spaced = self._spaced(text)
-        words: list[str] = []
         german = self.language == "german"
         if german or not spaced.isascii():
-            for word in spaced.split():
-                if word.isascii() and not (german and _GERMAN_UMLAUT.search(word)):
-                    words.append(word)
-                    continue
-                for term in word_terms(word, singles=True):
-                    words += self._written_forms(term)
+            words = spaced.split()
+            for place, word in enumerate(words):
+                if not word.isascii() or (german and _GERMAN_UMLAUT.search(word)):
+                    forms = map(self._written_forms, word_terms(word, singles=True))
+                    words[place] = " ".join(chain.from_iterable(forms))
             spaced = " ".join(words)
         if self.compounds is None:
             return spaced
