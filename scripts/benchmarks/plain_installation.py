@@ -1,7 +1,8 @@
 """What does an installation without torch cost? `plain_installation.py ENVIRONMENT`.
 
-The environment is a virtual one after `pip install selfrag`. Each program is a process of its own. Its processor time says most on a machine with other work; wall time is that of
-a person who waits. The demo's files must be in the cache: the first answer, which makes them, is not counted.
+The environment is a virtual one after `pip install selfrag`. Each program is a process of its own. Its processor time
+says most on a machine with other work; wall time is that of a person who waits. The demo's files must be in the cache:
+the first answer, which makes them, is not counted.
 """
 
 from __future__ import annotations
