@@ -69,8 +69,7 @@ def write_gguf(checkpoint, path, kind=KINDS.F32, **changes):
                     f"{'qk'[part == 'key_value']}_proj.weight"
                 ):
                     values = turned(values, config[f"num_{part}_heads"])
-            packs = kind not in (KINDS.F32, KINDS.F16) and values.ndim == 2
-            stored = kind if packs or kind is KINDS.F16 else KINDS.F32
+            stored = kind if values.ndim == 2 else KINDS.F32
             writer.add_tensor(
                 gguf_name(name),
                 gguf.quants.quantize(np.ascontiguousarray(values), stored),
