@@ -283,7 +283,8 @@ def test_a_failed_search_ends_a_question_that_has_no_passages_yet():
     assert str(error) == "search failed: OSError: no network"
     limit = count + 1
     work = QuestionWork("Who saw Faust 3?", reader_of(3), 30)
-    assert answer_by(IterRetGen(), work, failing).usage.searches == 2
+    note = "1 search failed (OSError: no network); the answer rests on the others"
+    assert answer_by(IterRetGen(), work, failing).note == note
 
 
 def test_alternatives_of_a_server_give_an_entropy():

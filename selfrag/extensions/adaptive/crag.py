@@ -153,4 +153,5 @@ class SelfCRAG(CRAG):
         )
         question = f"{work.question}\n\n{work.hint}" if work.hint else work.question
         decoder = decode(question, work.reader.model, policy, passages=knowledge)
-        return (yield from decoder)
+        answer = yield from decoder
+        return replace(answer, note=work.note or answer.note)

@@ -47,6 +47,7 @@ from selfrag.interface import (
     Usage,
     UserError,
     check_int,
+    count_of,
     segments_of,
 )
 from selfrag.judges.chat_model import CutPassages
@@ -183,6 +184,7 @@ class QuestionWork:
     nodes: list[Node] = field(default_factory=list)
     decisions: dict[int, Decision] = field(default_factory=dict)  # by `after`
     shown: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)  # of searches, in a line each
 
     def fill(
         self, name: str, passages: Sequence[Passage] = ()
@@ -294,15 +296,24 @@ class QuestionWork:
             (result,) = yield [Retrieve(query, count)]
             if isinstance(result, Retrieved):
                 hits = result.passages
-            elif self.shown:
-                hits = ()
             else:
                 reason = result.reason if isinstance(result, Failed) else str(result)
-                raise SearchError(f"search failed: {reason}")
+                if not self.shown:
+                    raise SearchError(f"search failed: {reason}")
+                self.failures.append(reason)
+                hits = ()
         for hit in hits:
             self.shown.setdefault(hit.key, hit)
         self._decide("retrieve", "the method searches", query)
         return list(hits)
+
+    @property
+    def note(self) -> str | None:
+        """Return what a reader should see of searches that failed; None if none did."""
+        if not self.failures:
+            return None
+        count = count_of(len(self.failures), "searches")
+        return f"{count} failed ({self.failures[0]}); the answer rests on the others"
 
     def answer(self, text: str) -> Answer:
         """Return the answer, which cites the first of all passages that holds its text in whole words."""
@@ -328,7 +339,7 @@ class QuestionWork:
             self.question, policy, tuple(self.nodes), tuple(decisions), node.id
         )
         text, segments = segments_of(trace, trace.best)
-        return Answer(self.question, text, segments, Usage(), trace)
+        return Answer(self.question, text, segments, Usage(), trace, note=self.note)
 
     def _record(self, written: Written, finish: Finish) -> Written:
         """Add what was written to the trace."""
