@@ -207,3 +207,9 @@ def test_no_space_is_added_inside_a_word(codec, word):
         pieces = codec.decode([*ids[:at], min(codec.control_ids), *ids[at:]])
         # a piece that is a word by itself may stand apart
         assert len(pieces.split()) <= 3
+
+
+def test_a_sentence_after_a_word_that_ends_with_an_accent_stands_apart(codec):
+    accented, sentence = codec.encode("cafe\u0301"), codec.encode("The end.")
+    text = codec.decode([*accented, min(codec.control_ids), *sentence])
+    assert "the" in text.lower().split()

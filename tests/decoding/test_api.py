@@ -54,6 +54,10 @@ def test_options_by_name_change_the_defaults():
         ({"mode": "never", "passages": 2}, "passages"),
         ({"mode": "never", "shortlist": 9}, "shortlist"),
         ({"mode": "always", "guardrails": ("x<0.5:retrieve",)}, "guardrails"),
+        (
+            {"mode": "always", "threshold": 0.5, "guardrails": ("x<0.5:retrieve",)},
+            "threshold",
+        ),
     ],
 )
 def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(settings, name):

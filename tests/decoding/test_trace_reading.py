@@ -18,6 +18,7 @@ from written import run
 
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage, segments_of
+from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, trace_of
 from selfrag.reflection.judge import Scope
@@ -202,3 +203,7 @@ def test_a_trace_file_of_the_command_line_is_read_as_strictly(
     assert "node 0 has the parent 0" in err
     with pytest.raises(UserError, match="node 0 has the parent 0"):
         Trace.from_json(json.dumps(traces[0]))
+
+
+def test_letters_are_written_as_they_are():
+    assert '"question": "Où ?"' in Trace("Où ?", Decoding(), (), (), None).to_json()

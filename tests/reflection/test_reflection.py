@@ -11,6 +11,7 @@ from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.common.errors import UserError, VocabularyError
 from selfrag.reflection import intrinsic_labels
+from selfrag.reflection.findings import spread
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import (
     CRITIQUES,
@@ -350,3 +351,9 @@ def test_the_value_of_a_range_of_faithfulness_is_its_middle():
     for label in intrinsic_labels.FAITHFULNESS_BINS.labels[:10]:
         low, high = sorted(map(float, label.name.split("-")))
         assert label.value == pytest.approx((low + high) / 2)
+
+
+def test_a_distribution_is_shown_from_the_most_probable_label_without_tiny_shares():
+    judgment = Judgment(ISSUP, "segment 1", (0.3, 0.698, 0.002), coverage=1.0)
+    assert spread(judgment) == "Partially supported 0.70, Fully supported 0.30"
+    assert spread(None) == "undefined"
