@@ -728,7 +728,7 @@ WORDED = set(
         " --dtype --encoder --endpoint --engine --gpus --index -k --language"
         " --limit --load-judge --max-tokens --model --name --only --out -o --passages"
         " --processes --ray --read --recipe --replace --retriever --retry-failed --seed"
-        " --sentences --set --skip-unreadable --target --threshold --words"
+        " --sentences --set --skip-unreadable --system --target --threshold --words"
     )
 )
 """Options that mean the same in all commands, which word it for their own work. Do not add a second meaning."""

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from critic.cases import GROUPS, Case
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig
 from critic.teacher.run import LabelOutcome
-from critic.teacher.settings import Api, LabelConstraint
+from critic.teacher.settings import LabelConstraint
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app
@@ -257,17 +257,14 @@ CASES = [
 ]
 
 
-def label(server, api, constraint, cases=CASES):
-    config = TeacherConfig(
-        server.url, "tiny", api, constraint, retries=0, max_tokens=40
-    )
+def label(server, constraint, cases=CASES):
+    config = TeacherConfig(server.url, "tiny", constraint, retries=0, max_tokens=40)
     found = dict(EndpointTeacher(config).label(cases))
     return [found[position] for position in range(len(cases))]
 
 
-@pytest.mark.parametrize("api", list(Api))
-def test_a_teacher_holds_a_random_model_to_the_labels(vllm_server, api):
-    found = label(vllm_server, api, LabelConstraint.AUTO)
+def test_a_teacher_holds_a_random_model_to_the_labels(vllm_server):
+    found = label(vllm_server, LabelConstraint.AUTO)
     for case, reply in zip(CASES, found, strict=True):
         assert (reply.outcome, reply.constraint) == (
             LabelOutcome.LABELLED,
@@ -277,7 +274,7 @@ def test_a_teacher_holds_a_random_model_to_the_labels(vllm_server, api):
         assert reply.prompt_tokens > 500
         assert reply.completion_tokens > 0
     assert [reply.label for reply in found] == [
-        reply.label for reply in label(vllm_server, api, LabelConstraint.CHOICE)
+        reply.label for reply in label(vllm_server, LabelConstraint.CHOICE)
     ]
 
 
@@ -286,9 +283,7 @@ def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_do
 ):
     """The server leaves special tokens out of its text, so a reflection token is seen as no label, and set aside."""
     long = Case.of("IsUse", "What?", output="word " * 4 * CONTEXT)
-    *found, failed = label(
-        vllm_server, Api.CHAT, LabelConstraint.SCHEMA, [*CASES, long]
-    )
+    *found, failed = label(vllm_server, LabelConstraint.SCHEMA, [*CASES, long])
     assert (
         found[0].outcome is LabelOutcome.LABELLED
         or "cut at max_tokens" in found[0].reason

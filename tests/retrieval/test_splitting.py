@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from retrieval import UserError
 from retrieval.documents.document import DocumentBuilder
-from retrieval.sentences import sentence_finder, sentences
+from retrieval.sentences import _is_simple, sentence_finder, sentences
 from retrieval.splitting import Splitting, count_words, split
 from selfrag.judges.sentences import rules
 
@@ -204,7 +204,9 @@ def spacy_rules():
 
 @given(text=st.text(st.sampled_from(list("aB. \n\t!?\"'(),-1")), max_size=80))
 def test_sentences_are_those_of_spacy_for_words_with_few_signs(spacy_rules, text):
-    plain = " ".join(word[:6] for word in text.split(" "))
+    # words of more signs are read by simpler rules
+    words = [word[:6] for word in text.split(" ")]
+    plain = " ".join(word if _is_simple(word) else "a" for word in words)
     assert RULES(plain) == [
         (sentence.start_char, sentence.end_char)
         for sentence in spacy_rules(plain).sents

@@ -12,7 +12,7 @@ from refusals import refused
 from safetensors.torch import load_file, save_file
 from trained import config, train, write
 
-from selfrag.common import tensor_files
+from selfrag.common import tensor_writing
 from selfrag.common.pretrained import saved_format
 from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
@@ -179,7 +179,7 @@ def test_a_pair_is_merged_in_float32_and_rounded_once(
     expected = torch.from_numpy(
         weight.float().numpy() + expected * np.float32(scale)
     ).bfloat16()
-    monkeypatch.setattr(tensor_files, "_BLOCK", 100)
+    monkeypatch.setattr(tensor_writing, "_BLOCK", 100)
     held = weight.T.contiguous().T if transposed else weight.clone()
     fused.merge_into(held, down, up, scale)
     assert torch.equal(held, expected)
