@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -299,19 +302,36 @@ def sync(
     )
     if not watch:
         return _synced(run())
-    from threading import Event
-
     from retrieval.watching import watch_files
 
-    watch_files(
-        files,
-        directory,
-        run,
-        lambda report: print_result(ctx, _synced(report)),
-        lambda error: typer.echo(f"not synced: {error}", err=True),
-        Event(),
-    )
+    with _stop_on_interrupt() as stop:
+        watch_files(
+            files,
+            directory,
+            run,
+            lambda report: print_result(ctx, _synced(report)),
+            lambda error: typer.echo(f"not synced: {error}", err=True),
+            stop,
+        )
     return None
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Event]:
+    """Yield an event that an interrupt sets: where one arrives in a finaliser, Python drops the exception."""
+    stop, usual = Event(), signal.getsignal(signal.SIGINT)
+
+    def stopping(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        if callable(usual):
+            usual(number, frame)
+
+    signal.signal(signal.SIGINT, stopping)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    raise KeyboardInterrupt
 
 
 _LISTED = 20  # files of a kind that a sync names on the terminal

@@ -16,6 +16,7 @@ import tiny
 
 from retrieval import UserError
 from retrieval.index import load_manifest, open_parts
+from selfrag.cli.main import main
 
 pytest.importorskip("watchfiles")
 PATIENCE = 180  # seconds for each step; a busy machine takes long to load an encoder
@@ -114,3 +115,21 @@ def test_a_watching_server_answers_from_the_new_state(folder):
         while not said.startswith("index synced: 1 file added, 0 changed, 0 removed"):
             before, said = said, lines.get(timeout=PATIENCE)
         assert "none.txt: no passages of it are in the index" in before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_ends_the_watch(folder, monkeypatch, capsys):
+    class Finalised:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def watch(*arguments):
+        Finalised()
+        assert arguments[-1].wait(PATIENCE)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("retrieval.watching.watch_files", watch)
+    assert (
+        main(["index", "sync", "index", "docs", "--encoder", "bert", "--follow"]) == 130
+    )
+    assert capsys.readouterr().err.endswith("selfrag: interrupted\n")
