@@ -87,6 +87,8 @@ async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
         async for line in reply.aiter_lines():
             if line.startswith("data: {"):
                 chunk = json.loads(line[6:])
+                if "error" in chunk:
+                    raise httpx.RemoteProtocolError(chunk["error"]["message"])
                 piece = chunk["choices"][0]["delta"].get("content", "")
                 if piece and first is None:
                     first = time.perf_counter() - started
