@@ -96,9 +96,8 @@ def on_actors(
         )
         error = ""
         for row in rows_done.iter_rows():
-            error = (
-                error or row["error"]
-            )  # raised when what the others finished is safe
+            # raised when what the others finished is safe
+            error = error or row["error"]
             yield from pickle.loads(row["results"])  # noqa: S301 - from our own actors
         if error:
             raise UserError(error)

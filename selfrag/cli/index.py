@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import glob
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -317,9 +317,12 @@ def sync(
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[Event]:
+def _stop_on_interrupt() -> Iterator[threading.Event]:
     """Yield an event that an interrupt sets: where one arrives in a finaliser, Python drops the exception."""
-    stop, usual = Event(), signal.getsignal(signal.SIGINT)
+    stop, usual = threading.Event(), signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # no handler can be set there
+        return
 
     def stopping(number: int, frame: FrameType | None) -> None:
         stop.set()

@@ -34,9 +34,9 @@ _DAMAGES = (
     LookupError,
     MemoryError,
     RecursionError,
-    NotImplementedError,  # of a quantisation that the package gguf cannot undo
+    NotImplementedError,  # not damaged, but unknown here or to the package gguf
 )
-"""What reading raises where a file holds something else than it states."""
+"""What reading raises where a file holds something else than it states, or a kind of it that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +75,20 @@ class GGUFFile:
             try:
                 file._read(source)
             except _DAMAGES as error:
-                raise file.damaged(error) from error
+                raise file.refusal(error) from error
         return file
 
-    def damaged(self, error: Exception) -> UserError:
-        """Return what to say of a file that holds something else than it states."""
+    def refusal(self, error: Exception) -> UserError:
+        """Return what to say of a file that holds something else than it states, or a kind of it that is not known."""
         reason = " ".join(str(error).split())[:200]
+        if isinstance(error, NotImplementedError):
+            return UserError(f"{self.path} cannot be used: {reason}")
         return UserError(f"{self.path} cannot be read ({reason}); download it again")
 
     def _read(self, source: BinaryIO) -> None:
         version, tensors, entries = _unpack(source, "<IQQ")
         if version not in (2, 3):
-            raise ValueError(f"version {version}")
+            raise NotImplementedError(f"version {version} of GGUF; known: 2, 3")
         for _ in range(entries):
             name = _text(source)
             (kind,) = _unpack(source, "<I")
@@ -121,7 +123,7 @@ class GGUFFile:
             values: NDArray[np.float32] = quants.dequantize(packed, kind)
             return values.reshape(place.shape).astype(np.float32)
         except _DAMAGES as error:
-            raise self.damaged(error) from error
+            raise self.refusal(error) from error
 
 
 def _unpack(source: BinaryIO, form: str) -> tuple[Any, ...]:
@@ -217,7 +219,7 @@ def convert(file: GGUFFile, folder: Path) -> None:
     except UserError:
         raise
     except Exception as error:  # the library of tokenizers raises nothing more special
-        raise file.damaged(error) from error
+        raise file.refusal(error) from error
     write_json(folder / "config.json", config)
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     write_json(folder / "tokenizer_config.json", tokenizer_config)
@@ -314,7 +316,7 @@ class _Weight:
         try:
             return _halves_of_heads(values, self.heads)
         except ValueError as error:  # of a size that the heads do not divide
-            raise file.damaged(error) from error
+            raise file.refusal(error) from error
 
 
 def _weights(file: GGUFFile, config: Mapping[str, Any]) -> dict[str, _Weight]:
@@ -387,7 +389,7 @@ def _tokenizer(metadata: Mapping[str, Any]) -> Any:
     elif kind == "llama":
         core = _sentencepiece(metadata, tokens)
     else:
-        raise ValueError(f"its tokenizer is {kind!r:.40}; known: gpt2, llama")
+        raise NotImplementedError(f"its tokenizer is {kind!r:.40}; known: gpt2, llama")
     kinds = metadata.get("tokenizer.ggml.token_type", ())
     added = zip(tokens, kinds, strict=False)
     for token, token_kind in added:
@@ -423,7 +425,9 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Any:
     name = _split_name(metadata)
     split = _SPLITS.get(name)
     if split is None and name not in _AS_GPT2:
-        raise ValueError(f"its vocabulary cuts texts as {name!r:.40}, which is unknown")
+        raise NotImplementedError(
+            f"its vocabulary cuts texts as {name!r:.40}, which is unknown"
+        )
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if split is not None:
         core.pre_tokenizer = pre_tokenizers.Sequence(
